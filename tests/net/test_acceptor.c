@@ -32,12 +32,12 @@ static void pending_peers_are_looked_at_so_often_and_no_more(void **state)
             continue;
         int64_t batch = waited < 16 ? waited : 16;
         waited -= batch;
-        accept_limiter_charge(&limiter, now, PACE_LOOK_NS + batch * PACE_ACCEPT_NS);
+        accept_limiter_charge(&limiter, now, RATE_LOOK_NS + batch * RATE_ACCEPT_NS);
         looks++;
         accepted += batch;
     }
-    int64_t most = 10 * SECOND_NS + PACE_SAVED_NS + PACE_LOOK_NS + 16 * PACE_ACCEPT_NS; /* the last one may be charged in advance */
-    assert_true(looks * PACE_LOOK_NS + accepted * PACE_ACCEPT_NS <= most);
+    int64_t most = 10 * SECOND_NS + RATE_SAVED_NS + RATE_LOOK_NS + 16 * RATE_ACCEPT_NS; /* the last one may be charged in advance */
+    assert_true(looks * RATE_LOOK_NS + accepted * RATE_ACCEPT_NS <= most);
     assert_true(accepted > 1000); /* so often that an honest peer among them gets its turn */
 }
 
@@ -49,10 +49,10 @@ static void honest_ones_are_never_made_to_wait(void **state)
     (void)state;
 
     for (int i = 0; i < 1000; i++) {
-        accept_limiter_charge(&limiter, now, PACE_LOOK_NS + PACE_ACCEPT_NS + PACE_ANSWER_NS);
+        accept_limiter_charge(&limiter, now, RATE_LOOK_NS + RATE_ACCEPT_NS + RATE_ANSWER_NS);
         assert_int_equal(accept_limiter_rest(&limiter, now), 0);
-        accept_limiter_charge(&limiter, now, PACE_LOOK_NS);
-        accept_limiter_give_back(&limiter, 2 * PACE_LOOK_NS + PACE_ACCEPT_NS + PACE_ANSWER_NS);
+        accept_limiter_charge(&limiter, now, RATE_LOOK_NS);
+        accept_limiter_give_back(&limiter, 2 * RATE_LOOK_NS + RATE_ACCEPT_NS + RATE_ANSWER_NS);
         assert_int_equal(accept_limiter_rest(&limiter, now), 0);
     }
 }
@@ -65,9 +65,9 @@ static void what_is_saved_has_a_bound(void **state)
 
     accept_limiter_give_back(&limiter, 1000 * SECOND_NS);
     for (; !accept_limiter_rest(&limiter, now); done++)
-        accept_limiter_charge(&limiter, now, PACE_LOOK_NS);
-    assert_int_equal(done, PACE_SAVED_NS / PACE_LOOK_NS + 1);
-    assert_int_equal(accept_limiter_rest(&limiter, now + PACE_LOOK_NS), 0);
+        accept_limiter_charge(&limiter, now, RATE_LOOK_NS);
+    assert_int_equal(done, RATE_SAVED_NS / RATE_LOOK_NS + 1);
+    assert_int_equal(accept_limiter_rest(&limiter, now + RATE_LOOK_NS), 0);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ replays */

@@ -9,10 +9,10 @@
 
 #include <stdint.h>
 
-#define PACE_LOOK_NS INT64_C(8000000)
-#define PACE_ACCEPT_NS INT64_C(1000000)
-#define PACE_ANSWER_NS INT64_C(12000000)
-#define PACE_SAVED_NS INT64_C(1000000000)
+#define RATE_LOOK_NS INT64_C(8000000)
+#define RATE_ACCEPT_NS INT64_C(1000000)
+#define RATE_ANSWER_NS INT64_C(12000000)
+#define RATE_SAVED_NS INT64_C(1000000000)
 
 struct accept_limiter {
     int64_t charged_until;
@@ -20,8 +20,8 @@ struct accept_limiter {
 
 static inline void accept_limiter_charge(struct accept_limiter *p, int64_t now, int64_t ns)
 {
-    if (p->charged_until < now - PACE_SAVED_NS)
-        p->charged_until = now - PACE_SAVED_NS;
+    if (p->charged_until < now - RATE_SAVED_NS)
+        p->charged_until = now - RATE_SAVED_NS;
     p->charged_until += ns;
 }
 

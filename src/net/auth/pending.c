@@ -21,7 +21,7 @@ void pending_drop_eldest(struct pending_peers *s)
 
 void pending_add(struct pending_peers *s, int fd, int64_t now)
 {
-    if (s->count == STRANGERS_MAX)
+    if (s->count == UNAUTHENTICATED_MAX)
         pending_drop_eldest(s);
     s->one[s->count++] = (struct pending_peer){.fd = fd, .until = now + PENDING_NS};
 }

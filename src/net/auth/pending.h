@@ -8,7 +8,7 @@
 
 #include "net/auth/handshake.h"
 
-enum { STRANGERS_MAX = 64, PENDING_WHY = 240, HELLOS_KEPT = 1024 };
+enum { UNAUTHENTICATED_MAX = 64, PENDING_WHY = 240, HELLOS_KEPT = 1024 };
 #define PENDING_NS INT64_C(2000000000)
 
 struct pending_peer {
@@ -20,7 +20,7 @@ struct pending_peer {
 };
 /* In order of arrival. If the table is full, a new peer replaces the oldest. */
 struct pending_peers {
-    struct pending_peer one[STRANGERS_MAX];
+    struct pending_peer one[UNAUTHENTICATED_MAX];
     uint32_t count;
 };
 

@@ -243,7 +243,7 @@ static void turn_away_the_rest(struct boot_star *b, struct pending_peers *s)
 
     for (int i = 0; i < BOOT_LISTENERS; i++) {
         struct pollfd more = {.fd = listeners[i], .events = POLLIN};
-        for (int k = 0; k < STRANGERS_MAX && poll(&more, 1, 0) > 0 && let_in(b, s, listeners[i]) == COMM_OK; k++)
+        for (int k = 0; k < UNAUTHENTICATED_MAX && poll(&more, 1, 0) > 0 && let_in(b, s, listeners[i]) == COMM_OK; k++)
             ;
     }
     for (uint32_t i = s->count; i-- > 0; pending_forget(s, i)) {

@@ -136,7 +136,7 @@ enum comm_result star_expect(const struct boot_star *b, uint32_t kind, uint64_t 
 static size_t memory_bytes(int32_t ranks)
 {
     return sizeof(struct boot_star) + (size_t)ranks * sizeof(int) +
-           ((size_t)ranks + BOOT_LISTENERS + BOOT_STRANGERS_MAX) * sizeof(struct pollfd);
+           ((size_t)ranks + BOOT_LISTENERS + BOOT_UNAUTHENTICATED_MAX) * sizeof(struct pollfd);
 }
 
 static size_t keys_bytes(int32_t ranks)
@@ -186,7 +186,7 @@ struct boot_star *star_make(const struct boot_config *config, const struct boot_
     b->keys = keys;
     b->seal = keys->seal;
     b->wait = (struct pollfd *)(void *)(b + 1);
-    b->peer = (int *)(void *)(b->wait + config->ranks + BOOT_LISTENERS + BOOT_STRANGERS_MAX);
+    b->peer = (int *)(void *)(b->wait + config->ranks + BOOT_LISTENERS + BOOT_UNAUTHENTICATED_MAX);
     for (int32_t i = 0; i < config->ranks; i++)
         b->peer[i] = -1;
     for (const char *at = config->job; *at; at++)

@@ -12,7 +12,7 @@
 
 enum {
     BOOT_VERSION = 1,
-    BOOT_STRANGERS_MAX = 64, /* accepted and not yet authenticated; the same number as in auth/pending.h */
+    BOOT_UNAUTHENTICATED_MAX = 64, /* accepted and not yet authenticated; the same number as in auth/pending.h */
     BOOT_LISTENERS = 2,
     BOOT_RETRY_MS = 2,
 };

@@ -44,7 +44,7 @@ static enum comm_result bind_at(struct boot_star *b, const struct addrinfo *at)
         0) /* connections of an earlier job in TIME_WAIT may still hold the port */
         return star_fail_errno(b, "SO_REUSEADDR");
     if (bind(b->listener, at->ai_addr, at->ai_addrlen) < 0 ||
-        (!place_is_of_user(b, at->ai_addr) && listen(b->listener, b->config.ranks + BOOT_STRANGERS_MAX) < 0)) {
+        (!place_is_of_user(b, at->ai_addr) && listen(b->listener, b->config.ranks + BOOT_UNAUTHENTICATED_MAX) < 0)) {
         if (errno == EADDRINUSE)
             return boot_fail(&b->config, COMM_ERR_CONFIG,
                              "port %s of %s is taken: another job or program listens there; give COMM_ADDRESS another", p->port, p->host);

@@ -47,7 +47,7 @@ enum comm_result star_listen_at(struct boot_star *b, const struct star_name *nam
         return star_fail_errno(b, "socket");
     if (bind(fd, (const struct sockaddr *)&name->address, name->length) < 0)
         result = errno == EADDRINUSE ? name_taken(b, name, what) : star_fail_errno(b, "bind");
-    else if (listen(fd, b->config.ranks + BOOT_STRANGERS_MAX) < 0)
+    else if (listen(fd, b->config.ranks + BOOT_UNAUTHENTICATED_MAX) < 0)
         result = star_fail_errno(b, "listen");
     if (result == COMM_OK)
         b->by_name = fd;

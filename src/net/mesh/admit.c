@@ -64,7 +64,7 @@ static enum pending_heard hear_proof(struct mesh *m, struct pending_peer *s, str
     }
     heard = pending_hello(&acceptor, s, last, why);
     if (s->answered)
-        accept_limiter_charge(&m->accept_limiter, m->now, PACE_ANSWER_NS);
+        accept_limiter_charge(&m->accept_limiter, m->now, RATE_ANSWER_NS);
     return heard == PENDING_DONE ? PENDING_LATER : heard == PENDING_PLAIN ? PENDING_OUT : heard;
 }
 
@@ -112,7 +112,7 @@ static bool let_in(struct mesh *m, const struct greeting *g, struct pending_peer
     if (m->steady)
         base_unlock(&m->w->lock, m->w->env);
     if (in)
-        accept_limiter_give_back(&m->accept_limiter, PACE_ACCEPT_NS + (s->answered ? PACE_ANSWER_NS : 0) + 2 * PACE_LOOK_NS);
+        accept_limiter_give_back(&m->accept_limiter, RATE_ACCEPT_NS + (s->answered ? RATE_ANSWER_NS : 0) + 2 * RATE_LOOK_NS);
     return in;
 }
 
@@ -166,7 +166,7 @@ void mesh_watch_outside(struct mesh *m, int fd)
 }
 
 /* Accepts at most `most` connections. Returns how many came. */
-uint32_t mesh_receive_strangers(struct mesh *m, uint32_t most, enum comm_result *result)
+uint32_t mesh_accept_pending(struct mesh *m, uint32_t most, enum comm_result *result)
 {
     uint32_t came = 0;
 
@@ -177,7 +177,7 @@ uint32_t mesh_receive_strangers(struct mesh *m, uint32_t most, enum comm_result 
         if (fd < 0)
             break;
         pending_add(&m->pending_peers, fd, m->now);
-        accept_limiter_charge(&m->accept_limiter, m->now, PACE_ACCEPT_NS);
+        accept_limiter_charge(&m->accept_limiter, m->now, RATE_ACCEPT_NS);
         came++;
     }
     return came;
@@ -199,7 +199,7 @@ static void hear_newest(struct mesh *m, uint32_t many)
 static uint32_t hear_newcomers(struct mesh *m)
 {
     enum comm_result ignored = COMM_OK;
-    uint32_t came = mesh_receive_strangers(m, ACCEPTS_A_TURN, &ignored);
+    uint32_t came = mesh_accept_pending(m, ACCEPTS_A_TURN, &ignored);
     uint32_t here = came < m->pending_peers.count
                         ? came
                         : m->pending_peers.count; /* without descriptors, a new peer may have pushed out another new one */
@@ -213,16 +213,16 @@ static uint32_t hear_newcomers(struct mesh *m)
 
 int64_t mesh_hear(struct mesh *m)
 {
-    struct epoll_event seen[STRANGERS_MAX + 1];
+    struct epoll_event seen[UNAUTHENTICATED_MAX + 1];
     uint32_t came = 0;
 
     do {
         m->now = m->w->env->now(m->w->env);
-        int told = epoll_wait(m->outside, seen, STRANGERS_MAX + 1, 0);
+        int told = epoll_wait(m->outside, seen, UNAUTHENTICATED_MAX + 1, 0);
         hear_newest(m, m->pending_peers.count);
         came = hear_newcomers(m);
         if (told > 0 || came)
-            accept_limiter_charge(&m->accept_limiter, m->now, PACE_LOOK_NS);
+            accept_limiter_charge(&m->accept_limiter, m->now, RATE_LOOK_NS);
     } while (came == ACCEPTS_A_TURN && !accept_limiter_rest(&m->accept_limiter, m->now));
     if (came == ACCEPTS_A_TURN) /* there may be more */
         mesh_watch_outside(m, m->listener);

@@ -139,7 +139,7 @@ enum comm_result mesh_turn(struct mesh *m, int wait_ms)
     for (uint32_t i = pending_peers; i-- > 0;)
         mesh_hear_one(m, i, m->wait[1 + i].revents);
     if (m->wait[0].revents && result == COMM_OK)
-        mesh_receive_strangers(m, 1, &result);
+        mesh_accept_pending(m, 1, &result);
     return result;
 }
 
@@ -207,7 +207,7 @@ static void prepare(struct mesh *m)
     if (!mesh_read_address(address, &m->mine.address))
         error = EAFNOSUPPORT;
     if (!error)
-        error = mesh_listen_on(&m->mine.address, m->w->ranks * TCP_SOCKETS + STRANGERS_MAX, &m->listener);
+        error = mesh_listen_on(&m->mine.address, m->w->ranks * TCP_SOCKETS + UNAUTHENTICATED_MAX, &m->listener);
     if (!error)
         mesh_await_words(m->listener, (int)(PENDING_NS / 1000000000));
     env->own(env, m->listener, true);
@@ -364,7 +364,7 @@ static enum comm_result fail_to_watch(const struct wire_config *config)
 enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
 {
     size_t ranks = (size_t)config->ranks, dials = w->graph ? TCP_DIALS : ranks * TCP_SOCKETS;
-    size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (dials + STRANGERS_MAX + 1) * sizeof(struct pollfd) +
+    size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (dials + UNAUTHENTICATED_MAX + 1) * sizeof(struct pollfd) +
                    dials * sizeof(struct dialing) + ranks;
     struct mesh *m = secret_take(bytes); /* the handshakes contain keys */
 
@@ -381,7 +381,7 @@ enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
     m->dials_room = (uint32_t)dials;
     m->dials = (struct dialing *)(void *)(m->cards + ranks);
     m->wait = (struct pollfd *)(void *)(m->dials + dials);
-    m->how = (unsigned char *)(m->wait + dials + STRANGERS_MAX + 1);
+    m->how = (unsigned char *)(m->wait + dials + UNAUTHENTICATED_MAX + 1);
     enum comm_result result = meet(m);
     if (result != COMM_OK || !w->graph)
         mesh_close(m);

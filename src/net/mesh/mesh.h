@@ -120,7 +120,7 @@ void tcp_watch_for(struct tcp_wire *w, int fd);             /* the descriptor wa
  * acceptor must rest. */
 int64_t mesh_hear(struct mesh *m);
 void mesh_watch_outside(struct mesh *m, int fd);
-uint32_t mesh_receive_strangers(struct mesh *m, uint32_t most, enum comm_result *result);
+uint32_t mesh_accept_pending(struct mesh *m, uint32_t most, enum comm_result *result);
 void mesh_hear_one(struct mesh *m, uint32_t at, short seen); /* handles pending peer `at`; seen: the events of poll */
 
 #endif
