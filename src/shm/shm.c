@@ -25,8 +25,8 @@
 extern const struct wire_class wire_shm;
 #define PEER_TIMEOUT_NS INT64_C(30000000000)
 
-/* The beginning of a segment. sleeping: set by its owner, cleared by whoever rings. sleepers: rank 0's word counts the sleepers of all
- * ranks. */
+/* The beginning of a segment. sleeping: set by its owner, cleared by the rank that rings. sleepers: rank 0's word counts the sleepers of
+ * all ranks. */
 struct shm_head {
     _Alignas(64) _Atomic uint32_t sleeping;
     _Alignas(64) _Atomic uint32_t sleepers;

@@ -1,8 +1,8 @@
 /*
  * Which traces of the job's secret are in a rank's memory: while it waits for the others, in an open world, and after the world was closed.
  * The secret as it was in its file must be nowhere. The key made from it may be only in pages that core dumps exclude and forked children
- * see empty, and only while somebody may still have to prove it. The rank reads its own memory (/proc/self/mem) and the kernel's flags of
- * each mapping (VmFlags in /proc/self/smaps, proc(5)).
+ * see empty, and only while a connection may still have to prove it. The rank reads its own memory (/proc/self/mem) and the kernel's flags
+ * of each mapping (VmFlags in /proc/self/smaps, proc(5)).
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"

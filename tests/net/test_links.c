@@ -183,8 +183,8 @@ RIG_TEST(links_whose_neighbours_have_left)
 /* ------------------------------------------------------------------------------------------------------------ goodbye comes first */
 /*
  * In a base graph of six ranks, two opposite ranks have no link until a common neighbour closes; then a link between them repairs the
- * graph. The other neighbours are stopped, so nobody forwards anything. The far end of the new link is closing when it is dialed: its first
- * word there is goodbye, and its end is not a death.
+ * graph. The other neighbours are stopped, so no rank forwards anything. The far end of the new link is closing when it is dialed: its
+ * first word there is goodbye, and its end is not a death.
  */
 enum { CIRCLE = 6, NEAR = 0, BETWEEN = 2, OPPOSITE = 3 };
 static _Atomic bool lingers; /* this rank's sent data seems to be unacknowledged; its close waits a second for that, and no more */

@@ -272,7 +272,7 @@ static void messages_alone(void **state)
         moment += PAUSE_NS;
         assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
     }
-    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_AGAIN); /* until somebody takes them */
+    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_AGAIN); /* until the receiver takes them */
 }
 
 static void retire(struct rig *r, uint32_t seq)

@@ -324,7 +324,7 @@ static void harmed(enum middle_fault fault, int rank, int connection, int direct
         if (proc.page[r].result != COMM_ERR_PEER && proc.page[r].result != COMM_ERR_CLOSED)
             rig_die(__FILE__, __LINE__, "rank %d: result %d, %lld good: %s", r, proc.page[r].result, (long long)proc.page[r].number[GOOD],
                     proc.page[r].text);
-    CHECK(proc.page[0].result == COMM_ERR_PEER || proc.page[1].result == COMM_ERR_PEER); /* and not a goodbye, since nobody said one */
+    CHECK(proc.page[0].result == COMM_ERR_PEER || proc.page[1].result == COMM_ERR_PEER); /* and not a goodbye, since no rank said one */
     CHECK(logged("the connection is given up") > 0 || fault == MIDDLE_CUT);              /* the log has the reason */
 }
 

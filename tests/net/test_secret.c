@@ -1,5 +1,5 @@
-/* Ranks that meet with a job secret, and everybody that must be refused: without a secret, with another one, with a replay, with half a
- * handshake, or silent. Each is refused with AUTH and a reason, within the time limit, and keeps nobody else out. */
+/* Ranks that meet with a job secret, and peers that must be refused: without a secret, with another one, with a replay, with half a
+ * handshake, or silent. Each is refused with AUTH and a reason, within the time limit, and does not keep the others out. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

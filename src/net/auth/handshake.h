@@ -4,7 +4,7 @@
  *
  * HELLO names the sender and the receiver in plain, followed by the first Noise message, which has these names as its prologue. ANSWER is
  * the second Noise message, or a refusal. Then the initiator sends its first sealed message (seal_write). Only that message proves the
- * initiator's secret: an attacker who replays a recorded HELLO gets an ANSWER that it cannot use.
+ * initiator's secret: an attacker that replays a recorded HELLO gets an ANSWER that it cannot use.
  *
  * Pure except for the randomness of `env`. The sockets belong to boot/star.c and mesh/.
  */

@@ -1,8 +1,8 @@
 /*
  * noise: the handshake Noise_NNpsk0_25519_ChaChaPoly_SHA256 of the Noise Protocol Framework, revision 34 (noiseprotocol.org). Two parties
- * prove to each other that they hold the same 32 bytes, and derive keys. Whoever steals those bytes later cannot compute the keys (forward
- * secrecy). Pure: bytes in, bytes out. The caller provides sockets and randomness. An error ends the handshake: its state is wiped, and
- * every later step fails.
+ * prove to each other that they hold the same 32 bytes, and derive keys. An attacker that steals those bytes later cannot compute the keys
+ * (forward secrecy). Pure: bytes in, bytes out. The caller provides sockets and randomness. An error ends the handshake: its state is
+ * wiped, and every later step fails.
  *
  *   -> psk, e      noise_write by the initiator, noise_read by the responder
  *   <- e, ee       noise_write by the responder, noise_read by the initiator; then both call noise_split

@@ -39,7 +39,7 @@ void tcp_burst_goes_on(struct tcp_wire *w)
 
 /*
  * A packet costs as much as a hundred frames in it. So if a caller sends several times in a row without looking into the library, the first
- * sends leave at once and the rest together: when somebody looks, when somebody goes to sleep, or when the timer wakes the monitor,
+ * sends leave at once and the rest together: when a thread polls, when a thread goes to sleep, or when the timer wakes the monitor,
  * whichever is first.
  *
  * Two sends are not yet a row. A caller that waits for each operation also makes two sends if a peer was ahead, and the timer costs more

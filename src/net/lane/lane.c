@@ -1,4 +1,4 @@
-/* The life of a connection: its start, who waits for data on it, and its end. */
+/* The life of a connection: its start, the waits for data on it, and its end. */
 #include "net/lane/lane.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ static void await_on(struct tcp_wire *w, struct tcp_lane *lane, bool on)
     }
 }
 
-/* Whoever waits for bulk data also waits on the small lane, whose acknowledgements permit this rank's own sends. */
+/* A thread that waits for bulk data also waits on the small lane: the acknowledgements there permit this rank's own sends. */
 void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t which, bool on)
 {
     for (uint32_t lane = 0; lane <= which; lane++)
@@ -74,7 +74,7 @@ void tcp_lane_down(struct tcp_lane *lane)
     w->poller->class->remove(w->poller, lane->socket);
     lane->sending = false;
     shutdown(lane->fd, SHUT_RDWR);
-    tcp_drop_out(lane); /* nobody reads it; the monitor reports the cause */
+    tcp_drop_out(lane); /* no thread reads it; the monitor reports the cause */
     w->env->bell_ring(w->env, w->watch);
 }
 

@@ -131,7 +131,7 @@ void tcp_forget_receives(struct tcp_channel *c);
 
 /* pump.c */
 uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots); /* returns how many transfers ended */
-void tcp_pump_few(struct tcp_wire *w);                                     /* while nobody waits for a frame of a particular peer */
+void tcp_pump_few(struct tcp_wire *w);                                     /* while no thread waits for a frame of a particular peer */
 void tcp_hear(struct tcp_channel *c, uint32_t peer);                       /* reads what a peer has sent, in case it is a credit */
 
 /* view.c: exposures and views */

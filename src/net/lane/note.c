@@ -75,7 +75,7 @@ const char *tcp_note_took(struct tcp_channel *c, uint32_t peer, const struct fra
     memcpy(n->data, payload, f->bytes);
     c->notes_fresh += !(m->fresh >> sort & 1);
     m->fresh |= (uint8_t)(1u << sort);
-    c->wire->env->bell_ring(c->wire->env, c->wire->watch); /* the note may be for a communicator on which nobody waits */
+    c->wire->env->bell_ring(c->wire->env, c->wire->watch); /* the note may be for a communicator on which no thread waits */
     return NULL;
 }
 

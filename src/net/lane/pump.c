@@ -22,7 +22,7 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
     w->pumped = 0;
     tcp_unhold(w);
     for (int round = 0; round < TCP_ROUNDS && w->pumped < TCP_PUMP_BYTES; round++) {
-        if (hot == w->hot) /* whoever got its frame in an earlier round no longer waits */
+        if (hot == w->hot) /* a waiter that got its frame in an earlier round no longer waits */
             hots = w->hots;
         uint32_t n = w->poller->class->reap(w->poller, events, 32, hot, hots);
         for (uint32_t i = 0; i < n; i++) {

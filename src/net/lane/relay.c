@@ -2,8 +2,8 @@
  * Words to all ranks if not all are connected: notes, published calls, ends of ranks. The sender numbers each one and sends it to its
  * neighbours in the base graph. Each rank takes those that it has not seen, and forwards them to all its neighbours except the one from
  * which they came. So every rank gets them while the graph of living ranks is connected, on the fastest path. Words of one rank arrive in
- * order, because whoever forwards the second has forwarded the first before, over the same connections. Only a new connection may break the
- * order; then the number shows which note is older.
+ * order, because a rank that forwards the second has forwarded the first before, over the same connections. Only a new connection may break
+ * the order; then the number shows which note is older.
  *
  *   0 identity of the communicator   8 rank of the world   12 number   16 that rank's name of the channel   20 kind   24 rank of the team
  *

@@ -213,7 +213,7 @@ static void piece_sent(struct tcp_channel *c, struct tcp_hold *hold)
     tcp_hold_drop(c, hold);
 }
 
-/* The block will not be sent, or nobody will read it. There is no event. */
+/* The block will not be sent, or no rank will read it. There is no event. */
 void tcp_piece_lost(struct tcp_block *b)
 {
     if (b->hold && !--b->hold->pieces)

@@ -4,8 +4,8 @@
  * either where a posted view wants them, or in a block for which the sender had a credit of that communicator. docs/internals/network.md
  * has the protocol and its reasons.
  *
- * One lock protects the whole wire, because whoever reads a socket may find frames of any channel. It is taken inside a communicator's
- * lock. Only the poller and memory functions are called while it is held.
+ * One lock protects the whole wire, because a thread that reads a socket may find frames of any channel. It is taken inside a
+ * communicator's lock. Only the poller and memory functions are called while it is held.
  */
 #ifndef NET_LANE_STATE_H
 #define NET_LANE_STATE_H
@@ -321,8 +321,8 @@ struct tcp_wire {
     bool dry;    /* the last pump left nothing to read */
     struct tcp_lane *dirty;
     uint32_t few[TCP_FEW_BATCH], few_number[TCP_FEW_BATCH],
-        fews;            /* all small lanes, if they are few: tried while nobody waits for a particular frame */
-    uint32_t *hot, hots; /* sockets on which somebody waits for a frame */
+        fews;            /* all small lanes, if they are few: read while no thread waits for a particular frame */
+    uint32_t *hot, hots; /* sockets on which a thread waits for a frame */
     size_t pumped;       /* bytes received in the current pump */
     uint32_t arrivals;   /* number of exposures that have arrived, except pieces of long ones */
     struct tcp_channel **channel;

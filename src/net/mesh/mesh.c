@@ -143,7 +143,7 @@ enum comm_result mesh_turn(struct mesh *m, int wait_ms)
     return result;
 }
 
-/* Ranks that are gone are not waited for. Whoever notices goes on to the exchange, which reports it to all ranks. */
+/* Ranks that are gone are not waited for. A rank that notices it goes on to the exchange, which reports it to all ranks. */
 static bool somebody_is_gone(struct mesh *m, int64_t now)
 {
     struct wire_boot *boot = m->config->boot;
@@ -257,8 +257,8 @@ static const char *seal_text(const struct card *card, bool far)
                                        : "auto, which is no here,";
 }
 
-/* Every rank computes the same from the exchanged cards. If there is a secret, nobody in between could change them, and the handshake of
- * each connection proves that both ends agree. */
+/* Every rank computes the same from the exchanged cards. If there is a secret, no attacker in between could change them, and the handshake
+ * of each connection proves that both ends agree. */
 static enum comm_result agree_on_seal(struct mesh *m)
 {
     struct tcp_wire *w = m->w;

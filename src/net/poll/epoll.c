@@ -6,10 +6,10 @@
  * The io_uring poller makes these attempts in batches (batch.h): sends are collected until submit, and each look tries one batch. With
  * fewer sockets than a batch is worth, both kinds do the same.
  *
- * A watched socket costs its sender a tenth of a small exchange: each segment that arrives notifies the epoll, and the epoll notifies
- * whoever watches the poller's descriptor. So a socket is no longer watched after many attempts in a row have found bytes. From then on
- * every look tries it. It is watched again if the attempts find nothing too often, if its send must wait for room, or if a thread is about
- * to sleep on the descriptor.
+ * A watched socket costs its sender a tenth of a small exchange: each segment that arrives notifies the epoll, and the epoll notifies every
+ * thread that waits for the poller's descriptor. So a socket is no longer watched after many attempts in a row have found bytes. From then
+ * on every look tries it. It is watched again if the attempts find nothing too often, if its send must wait for room, or if a thread is
+ * about to sleep on the descriptor.
  */
 #define _GNU_SOURCE
 #include "net/poll/batch.h"

@@ -39,7 +39,7 @@ static struct {
     _Alignas(64) _Atomic uint64_t next; /* number of lines that got a slot */
     _Atomic uint32_t dropped;           /* number of dropped lines that were not reported yet */
     _Alignas(64) _Atomic uint64_t told; /* number of lines that were written */
-    _Atomic uint64_t stuck;             /* 1 + told, if somebody waited for the next line in vain */
+    _Atomic uint64_t stuck;             /* 1 + told, if a thread waited for the next line in vain */
     _Atomic uint32_t beat;              /* changes with told; drainers sleep on it ... */
     _Atomic uint32_t awaited;           /* ... and this is their number */
     _Atomic uint32_t asleep;            /* the thread sleeps on this word */
@@ -82,13 +82,13 @@ static int write_rest(const char *line, size_t *at, int flags)
     return wrote ? 0 : EIO;
 }
 
-/* May block, so only the thread calls it. Gives up if nobody can ever read the line (no such descriptor, no reader). */
+/* May block, so only the thread calls it. Gives up if no process can ever read the line (no such descriptor, no reader). */
 static void write_standard_error(const char *line)
 {
     for (size_t at = 0, end = strlen(line) + 1; at < end;) {
         int error = write_rest(line, &at, 0);
         if (error == EAGAIN)
-            (void)poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1); /* somebody made it nonblocking */
+            (void)poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1); /* it was made nonblocking */
         else if (error && error != EINTR)
             return;
     }

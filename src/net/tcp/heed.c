@@ -1,6 +1,6 @@
 /*
  * Wakes the monitor when something arrives, for peers that request something from a rank outside the library. While the monitor heeds, it
- * also sleeps on the poller's descriptor, until that has woken it once. A thread that reads data for somebody else from the sockets wakes
+ * also sleeps on the poller's descriptor, until that has woken it once. A thread that reads another thread's data from the sockets wakes
  * it too. The monitor heeds only while it rests, so that a peer which sends all the time wakes it only a few hundred times a second.
  */
 #include "net/tcp/tcp.h"

@@ -208,7 +208,8 @@ static enum comm_result start_links(struct tcp_wire *w, const struct wire_config
 }
 
 /*
- * The ranks agree on the outcome when they meet (mesh.c). Data between ranks of one process is never sealed, since nobody else can see it.
+ * The ranks agree on the outcome when they meet (mesh.c). Data between ranks of one process is never sealed, since no other process can see
+ * it.
  */
 enum { CIPHER_AUTO, CIPHER_AES, CIPHER_CHACHA };
 static enum comm_result read_choices(struct tcp_wire *w, const struct wire_config *config)
