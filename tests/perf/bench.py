@@ -341,7 +341,7 @@ def where():
 # ------------------------------------------------------------------------------------------------------------ the page
 PAGE = """# Performance
 
-`./dev bench --page` measures everything on this page and writes it, here on:
+`./dev bench --page` measures everything on this page and writes the page. This one was measured on:
 {where}.
 
 Each figure is the median of {rounds} interleaved rounds of one run; a ratio is the median of the ratios of neighbouring rounds.
@@ -349,7 +349,7 @@ Type f32, operator sum; each rank is bound to a CPU if there are enough. Below 1
 contributes (for `scatter`: the root). Compared with: {peers}.
 
 Every commstream call is a request and a wait. MPI has two implementations of each collective: a blocking one, and a
-nonblocking one that is mostly slower. The matrices compare with the *fastest* of all of them. [scale.md](scale.md)
+nonblocking one that is usually slower. The matrices compare with the *fastest* of all these calls. [scale.md](scale.md)
 predicts other machines; [network.md](network.md) has TCP.
 
 ## An allreduce of two ranks, in microseconds
@@ -364,10 +364,11 @@ The floor is a hand-written loop over shared memory for this one operation (`tes
 
 ## Consistency
 
-A call should not be slower than other calls that together do the same (Traeff, Gropp, Thakur, IEEE TPDS 2010). Here:
-not by more than a tenth, for {guidelines} such rules and every measured length. `+` means one after the other; `*ranks`
-and `/ranks` mean that many times the bytes, or one part. Both sides alternate in one process, a millisecond each; a
-figure is the median of the ratios of neighbours.
+A call should not be slower than other calls that together do the same (Traeff, Gropp, Thakur, IEEE TPDS 2010). The
+table has {guidelines} such rules. A call misses its rule at a length if it is more than a tenth slower. `+` means one call after
+the other; `*ranks` means that the bytes are multiplied by the number of ranks, and `/ranks` that they are divided by
+it. Both sides alternate in one process, a millisecond each. A figure is the median of the ratios of neighbouring
+measurements.
 
 {consistency}
 """
