@@ -1,4 +1,4 @@
-/* The smallest program: open the world, add up one number of every rank, close.  comm-run -n 4 ex_hello */
+/* The smallest program: opens the world, adds up one number of every rank, closes.  comm-run -n 4 ex_hello */
 #include "must.h"
 
 int main(void)
@@ -7,7 +7,7 @@ int main(void)
     struct comm_request request;
     must(comm_open(NULL, &world), "open");
 
-    /* The call returns at once; the request is a value that can be copied and waited for any number of times. */
+    /* The call returns at once. The request is a value that can be copied and waited for any number of times. */
     int64_t mine = comm_rank(world) + 1, sum = 0;
     must(comm_allreduce(world, &mine, &sum, 1, COMM_I64, COMM_SUM, &request), "allreduce");
     must(comm_wait(request, COMM_FOREVER), "wait");

@@ -1,4 +1,4 @@
-/* Several reductions under way while the program computes: issue, compute in pieces with a turn for the library between them, wait once. */
+/* Several reductions run while the program computes: issue them, compute in pieces with a call of comm_progress between them, wait once. */
 #include "must.h"
 
 enum { OPERATIONS = 8, ELEMENTS = 10000, PIECES = 100, PIECE = 20000 };
@@ -28,7 +28,7 @@ int main(void)
     double pi = 0;
     for (int piece = 0; piece < PIECES; piece++) {
         pi += compute(piece);
-        enum comm_result turn = comm_progress(world); /* pending: there is more to do; idle is fine too */
+        enum comm_result turn = comm_progress(world); /* COMM_PENDING: there is more to do; COMM_OK: idle */
         must(turn == COMM_PENDING ? COMM_OK : turn, "progress");
     }
 

@@ -1,4 +1,5 @@
-/* A gate set by hand: communication is queued before its data exist. The queue waits at the gate; the host does not. */
+/* An event that the program sets itself: communication is queued before its data exist. The queue waits for the event; the program does
+ * not. */
 #include "must.h"
 
 int main(void)
@@ -11,14 +12,14 @@ int main(void)
     must(comm_event_create(world, &filled), "event");
     must(comm_event_create(world, &done), "event");
 
-    must(comm_event_reset(filled), "reset");                  /* a point that only comm_event_set reaches        */
-    must(comm_queue_wait_event(world, filled), "queue wait"); /* what is issued from here on starts behind it    */
+    must(comm_event_reset(filled), "reset");                  /* a point that only comm_event_set reaches */
+    must(comm_queue_wait_event(world, filled), "queue wait"); /* what is issued from here on waits for it */
     must(comm_allreduce(world, &value, &all, 1, COMM_I32, COMM_MIN, &request), "allreduce");
-    must(comm_event_record(done, world), "record"); /* a point behind everything issued so far         */
+    must(comm_event_record(done, world), "record"); /* a point after everything issued so far */
 
     expect(comm_test(request) == COMM_PENDING, "nothing passes a closed gate");
     expect(comm_event_query(done) == COMM_PENDING, "nor does what stands behind it");
-    value = 10 + comm_rank(world); /* the buffer is filled late, but before the gate opens */
+    value = 10 + comm_rank(world); /* the buffer is filled late, but before the event is set */
     must(comm_event_set(filled), "set");
 
     must(comm_event_sync(done, COMM_FOREVER), "sync");

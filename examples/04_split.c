@@ -1,4 +1,4 @@
-/* Groups of ranks and streams of work: a communicator for the even and one for the odd ranks, and a second stream over all of them. */
+/* Groups of ranks and streams of work: one communicator for the even ranks, one for the odd ranks, and a second stream over all of them. */
 #include "must.h"
 
 int main(void)
@@ -8,11 +8,11 @@ int main(void)
     must(comm_open(NULL, &world), "open");
     int32_t rank = comm_rank(world), ranks = comm_size(world);
 
-    must(comm_split(world, rank % 2, rank, &half, NULL), "split"); /* no request is wanted: comm_sync waits for both */
+    must(comm_split(world, rank % 2, rank, &half, NULL), "split"); /* without requests: comm_sync waits for both */
     must(comm_dup(world, NULL, &stream, NULL), "dup");
     must(comm_sync(world, COMM_FOREVER), "sync");
 
-    /* Two communicators are two queues: neither of these waits for the other. */
+    /* Two communicators have two queues: neither call waits for the other. */
     int32_t of_half = 0, of_all = 0;
     must(comm_allreduce(half, &rank, &of_half, 1, COMM_I32, COMM_SUM, &requests[0]), "allreduce in the half");
     must(comm_allreduce(stream, &rank, &of_all, 1, COMM_I32, COMM_SUM, &requests[1]), "allreduce of all");

@@ -1,4 +1,4 @@
-/* Work that repeats is recorded once and started many times: no argument is checked again and nothing is allocated. */
+/* Repeated work is recorded once and started many times. A start checks no arguments and allocates nothing. */
 #include "must.h"
 
 enum { STARTS = 1000 };
@@ -11,7 +11,7 @@ int main(void)
     int64_t step = 0, counter = 0, total = 0;
     must(comm_open(NULL, &world), "open");
 
-    /* The recorder takes the usual calls and runs nothing; the buffers stay the same ones at every start. */
+    /* The recorder takes the usual calls and runs nothing. Each start uses the same buffers. */
     must(comm_plan_begin(world, &recorder), "begin");
     must(comm_broadcast(recorder, &step, 1, COMM_I64, 0, NULL), "record a broadcast");
     must(comm_allreduce(recorder, &counter, &total, 1, COMM_I64, COMM_SUM, NULL), "record an allreduce");

@@ -1,5 +1,5 @@
-/* Inside somebody else's event loop: one descriptor beside the program's own, callbacks that run only in comm_progress, no thread, no
- * polling. */
+/* commstream inside another event loop: one descriptor next to the program's own, callbacks that run only in comm_progress, no progress
+ * thread, and no polling. */
 #define _GNU_SOURCE
 #include "must.h"
 
@@ -14,7 +14,7 @@ static struct chain {
     int rounds, ticks;
 } chain;
 
-/* One reduction leads to the next. */
+/* The end of one reduction starts the next. */
 static void next_round(struct comm_request request, enum comm_result result, void *arg)
 {
     struct chain *c = arg;
@@ -34,7 +34,7 @@ static int finished(void)
     return chain.rounds == ROUNDS && chain.ticks > 0;
 }
 
-/* Before sleeping: progress until idle, arm, and look again at what one waits for. True: asleep is safe. */
+/* Before the loop sleeps: progress until idle, arm, and check again what it waits for. True: it may sleep. */
 static int may_sleep(void)
 {
     enum comm_result result;
@@ -63,7 +63,7 @@ int main(void)
         if (may_sleep())
             expect(epoll_wait(loop, &event, 1, 10000) != 0, "an armed descriptor wakes the loop");
         if (read(timer, &ticks, sizeof ticks) == (ssize_t)sizeof ticks)
-            chain.ticks += (int)ticks; /* the program's own events have their turn as well */
+            chain.ticks += (int)ticks; /* the program's own events are handled too */
     }
     if (comm_rank(chain.world) == 0)
         printf("epoll: rounds=%d sum=%d\n", chain.rounds, (int)chain.sum);

@@ -1,5 +1,5 @@
-/* Inside libuv's loop: a poll handle on the library's descriptor, and a prepare handle that makes the loop's sleep safe. No thread but the
- * library's monitor, and nobody asks in circles. */
+/* commstream inside libuv's loop: a poll handle on the library's descriptor, and a prepare handle that makes it safe for the loop to sleep.
+ * The only thread is the library's monitor, and nothing polls. */
 #define _GNU_SOURCE
 #include "must.h"
 
@@ -10,13 +10,13 @@ static struct chain {
     struct comm_communicator *world;
     uv_poll_t library;
     uv_prepare_t before_sleep;
-    uv_idle_t more; /* started: the loop comes round again without sleeping */
+    uv_idle_t more; /* while it is started, the loop does not sleep */
     uv_timer_t timer;
     int64_t value, sum;
     int rounds, ticks;
 } chain;
 
-/* One reduction leads to the next. */
+/* The end of one reduction starts the next. */
 static void next_round(struct comm_request request, enum comm_result result, void *arg)
 {
     struct chain *c = arg;
@@ -39,15 +39,15 @@ static void do_nothing(uv_idle_t *handle)
 static void woken(uv_poll_t *handle, int status, int events)
 {
     (void)handle;
-    expect(status == 0 && events == UV_READABLE, "the descriptor is readable"); /* comm_progress comes before the next sleep */
+    expect(status == 0 && events == UV_READABLE, "the descriptor is readable"); /* comm_progress is called before the next sleep */
 }
 
 static void ticked(uv_timer_t *handle)
 {
-    ((struct chain *)handle->data)->ticks++; /* the program's own events have their turn as well */
+    ((struct chain *)handle->data)->ticks++; /* the program's own events are handled too */
 }
 
-/* libuv calls this right before it sleeps: progress until idle, arm, and sleep only if arm said so. */
+/* libuv calls this right before it sleeps: progress until idle, arm, and sleep only if arm permits it. */
 static void make_sleep_safe(uv_prepare_t *handle)
 {
     struct chain *c = handle->data;
@@ -91,7 +91,7 @@ int main(void)
     uv_run(&loop, UV_RUN_DEFAULT);
     if (comm_rank(chain.world) == 0)
         printf("libuv: rounds=%d sum=%d\n", chain.rounds, (int)chain.sum);
-    uv_walk(&loop, close_handle, NULL); /* before the descriptor is gone */
+    uv_walk(&loop, close_handle, NULL); /* before the descriptor is closed */
     uv_run(&loop, UV_RUN_DEFAULT);
     expect(uv_loop_close(&loop) == 0, "nothing is left in the loop");
     must(comm_close(chain.world, COMM_DEFAULT_TIMEOUT), "close");

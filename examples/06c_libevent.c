@@ -1,5 +1,5 @@
-/* Inside libevent's loop: one event on the library's descriptor. libevent 2.1 calls nobody right before it sleeps, so the event makes the
- * next sleep safe when it runs, and whoever issues something elsewhere makes it run. */
+/* commstream inside libevent's loop: one event on the library's descriptor. libevent 2.1 has no hook that runs right before it sleeps. So
+ * the event makes the next sleep safe when it runs, and code that issues operations elsewhere activates the event. */
 #define _GNU_SOURCE
 #include "must.h"
 
@@ -14,7 +14,7 @@ static struct chain {
     int rounds, ticks;
 } chain;
 
-/* One reduction leads to the next. */
+/* The end of one reduction starts the next. */
 static void next_round(struct comm_request request, enum comm_result result, void *arg)
 {
     struct chain *c = arg;
@@ -29,7 +29,7 @@ static void next_round(struct comm_request request, enum comm_result result, voi
     must(comm_notify(request, next_round, c), "notify");
 }
 
-/* Progress until idle, arm; what arm still finds is taken in another turn of the loop, so that others have theirs. */
+/* Progress until idle, then arm. If arm finds more work, it is done in the next turn of the loop, so that other events are handled too. */
 static void move(evutil_socket_t fd, short what, void *arg)
 {
     struct chain *c = arg;
@@ -48,7 +48,7 @@ static void move(evutil_socket_t fd, short what, void *arg)
         event_base_loopbreak(c->loop);
 }
 
-/* The program's own events: this one begins the chain at its first tick, far from the library's. */
+/* The program's own event. Its first tick starts the chain. */
 static void tick(evutil_socket_t fd, short what, void *arg)
 {
     struct chain *c = arg;
@@ -56,7 +56,7 @@ static void tick(evutil_socket_t fd, short what, void *arg)
     (void)what;
     if (c->ticks++ == 0)
         next_round(COMM_REQUEST_NONE, COMM_OK, c);
-    event_active(c->library, EV_READ, 0); /* something was issued: progress, and arm anew */
+    event_active(c->library, EV_READ, 0); /* something was issued: make progress and arm again */
 }
 
 int main(void)

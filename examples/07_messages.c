@@ -1,4 +1,5 @@
-/* Messages: each completes on its own, matched in order per peer and tag. A ring of neighbours, then one rank that takes from anybody. */
+/* Messages: each completes on its own. They match in order per peer and tag. First a ring of neighbours, then one rank that receives from
+ * any rank. */
 #include "must.h"
 
 enum { TAG_RING = 1, TAG_REPORT = 2, ELEMENTS = 5000 };
@@ -13,7 +14,7 @@ int main(void)
     int32_t rank = comm_rank(world), ranks = comm_size(world);
     int32_t left = (rank + ranks - 1) % ranks, right = (rank + 1) % ranks;
 
-    /* Receive first, then send: no order of calls can deadlock, since neither waits. */
+    /* Receive first, then send. Neither call waits, so no order of calls can deadlock. */
     for (int32_t i = 0; i < ELEMENTS; i++)
         mine[i] = rank * ELEMENTS + i;
     must(comm_recv(world, theirs, ELEMENTS, COMM_I32, left, TAG_RING, &status, &requests[0]), "recv");

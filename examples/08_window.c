@@ -1,5 +1,5 @@
-/* A window: memory of all ranks that each reads and updates without the owner taking part. One histogram on rank 0 that everybody counts
- * into, and a table that one rank fills once for all on its host. */
+/* A window: memory of all ranks that each can read and update without its owner taking part. Here it is one histogram on rank 0 in which
+ * all ranks count, and a table that one rank fills once for all ranks of its host. */
 #include "must.h"
 
 enum { BINS = 16, SAMPLES = 10000, TABLE = 1000 };
@@ -13,7 +13,7 @@ int main(void)
     must(comm_open(NULL, &world), "open");
     int32_t rank = comm_rank(world), ranks = comm_size(world);
 
-    /* Rank 0 has the memory, the others bring none. */
+    /* Rank 0 provides the memory, the others none. */
     must(comm_window_create(world, rank == 0 ? BINS * sizeof(int64_t) : 0, NULL, &counts, &request), "window_create");
     must(comm_wait(request, COMM_FOREVER), "window_create");
     const int64_t one = 1;
@@ -22,7 +22,7 @@ int main(void)
         random = random * 1664525u + 1013904223u;
         must(comm_accumulate(counts, &one, 1, COMM_I64, COMM_SUM, 0, (random >> 28) * sizeof(int64_t), NULL), "accumulate");
     }
-    must(comm_window_fence(counts, &request), "fence"); /* all that was done before is visible after */
+    must(comm_window_fence(counts, &request), "fence"); /* all updates before it are visible after it */
     must(comm_wait(request, COMM_FOREVER), "fence");
     must(comm_window_pointer(counts, 0, &at, NULL), "window_pointer");
     int64_t total = 0;
@@ -30,7 +30,7 @@ int main(void)
         total += ((const int64_t *)at)[i];
     expect(total == (int64_t)ranks * SAMPLES, "every sample counted once");
 
-    /* One copy per host, its pages spread over the memory nodes; filled by one rank, read by all. */
+    /* One copy per host, with its pages spread over the memory nodes. One rank fills it, all read it. */
     must(comm_window_create(
              world, rank == 0 ? TABLE * sizeof(double) : 0,
              &(struct comm_window_options){.size = sizeof(struct comm_window_options), .placement = COMM_PLACEMENT_INTERLEAVE}, &table,

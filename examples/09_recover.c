@@ -1,4 +1,4 @@
-/* A rank is lost in the midst of training, and the others go on: every step is agreed on, and who died is left out. */
+/* A rank is lost during training, and the others continue. The ranks agree on every step, and exclude the dead rank. */
 #define _GNU_SOURCE
 #include "must.h"
 
@@ -6,7 +6,7 @@
 
 enum { STEPS = 60, LOST_AT = 20, WEIGHTS = 4, SAMPLES = 12 };
 
-/* What this rank's samples say about the weights; they lie on y = 1 x0 + 2 x1 + 3 x2 + 4 x3. */
+/* The gradient of this rank's samples, which lie on y = 1 x0 + 2 x1 + 3 x2 + 4 x3. */
 static void gradient_of(const double *weight, int first_rank, double *gradient)
 {
     for (int w = 0; w < WEIGHTS; w++)
@@ -22,7 +22,7 @@ static void gradient_of(const double *weight, int first_rank, double *gradient)
     }
 }
 
-/* The sum over all, or an error when somebody is not there any more. */
+/* The sum over all ranks, or an error if a rank is gone. */
 static enum comm_result add_up(struct comm_communicator *c, const double *mine, double *sum)
 {
     struct comm_request request;
@@ -30,13 +30,13 @@ static enum comm_result add_up(struct comm_communicator *c, const double *mine, 
     return result == COMM_OK ? comm_wait(request, COMM_FOREVER) : result;
 }
 
-/* Whether the step went well everywhere. A rank that has the sum may be the only one. */
+/* Whether the step succeeded on all ranks. A rank with the sum may be the only one that has it. */
 static int went_well(struct comm_communicator *c, enum comm_result result)
 {
     uint64_t well = result == COMM_OK;
     struct comm_request request;
     if (!well)
-        must(comm_revoke(c), "revoke"); /* whoever still waits comes out */
+        must(comm_revoke(c), "revoke"); /* releases ranks that still wait */
     must(comm_agree(c, &well, &request), "agree");
     must(comm_wait(request, COMM_FOREVER), "agree");
     return well != 0;
@@ -60,10 +60,10 @@ int main(void)
     int rank = comm_rank(c), ranks = comm_size(c), step = 0;
     while (step < STEPS) {
         if (ranks > 1 && rank == 1 && step == LOST_AT)
-            _exit(0); /* without a word, as a process that crashes */
+            _exit(0); /* without closing, like a process that crashes */
         gradient_of(weight, rank, mine);
         if (!went_well(c, add_up(c, mine, sum))) {
-            c = without_the_dead(c); /* nobody has taken this step: it is made again */
+            c = without_the_dead(c); /* no rank has applied this step, so it is repeated */
             continue;
         }
         for (int w = 0; w < WEIGHTS; w++)

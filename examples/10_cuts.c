@@ -1,7 +1,9 @@
-/* Stochastic dual dynamic programming of one reservoir: in each stage of the backward pass every rank makes the cuts of its own trial
- * points and gives them to all while it makes the next ones. Receivers find each cut's place by its trial, so the pool of cuts, and with it
- * the result, has the same bits on any number of ranks. (Pereira and Pinto, "Multi-stage stochastic optimization applied to energy
- * planning", 1991.) */
+/*
+ * Stochastic dual dynamic programming of one reservoir. In each stage of the backward pass every rank computes the cuts of its own trial
+ * points, and sends them to all ranks while it computes the next ones. The index of a trial determines the place of its cut, so the pool of
+ * cuts, and with it the result, has the same bits on any number of ranks. (Pereira and Pinto, "Multi-stage stochastic optimization applied
+ * to energy planning", 1991.)
+ */
 #include "must.h"
 
 #include <math.h>
@@ -20,15 +22,15 @@ enum {
 static const double DEMAND = 40, TURBINES = 60, CAPACITY = 100, THERMAL_COST = 25, FIRST_VOLUME = 30;
 static const double INFLOW[OPENINGS] = {2, 14, 27, 41, 66};
 
-/* The cost to come is at least value + slope * volume. */
+/* The future cost is at least value + slope * volume. */
 struct cut {
     double value, slope;
 };
-static struct cut pool[STAGES + 1][CUTS]; /* nothing comes after the last stage */
+static struct cut pool[STAGES + 1][CUTS]; /* nothing follows the last stage */
 static double volume[STAGES + 1][TRIALS];
 
 /* ------------------------------------------------------------------------------------------------------------ one stage */
-/* The one that binds in an empty reservoir. */
+/* The cut that binds when the reservoir is empty. */
 static struct cut steepest(const struct cut *cuts, int count)
 {
     struct cut best = {0, 0};
@@ -38,7 +40,7 @@ static struct cut steepest(const struct cut *cuts, int count)
     return best;
 }
 
-/* Up to which volume one binds, and which does then. */
+/* Up to which volume a cut binds, and which cut binds after it. */
 static double corner(const struct cut *cuts, int count, struct cut binds, struct cut *next)
 {
     double end = CAPACITY;
@@ -55,10 +57,11 @@ static double corner(const struct cut *cuts, int count, struct cut binds, struct
 }
 
 struct decision {
-    double cost, stays, value, slope; /* of this stage; in the reservoir; with all that comes; its change with the water there is */
+    double cost, stays, value, slope; /* of this stage; volume that stays in the reservoir; cost including the future; its derivative with
+                                         respect to the available water */
 };
 
-/* Water is given where a unit of it saves most: to the turbines while it replaces thermal plants, or to the stages to come. */
+/* Water is used where a unit of it saves most: in the turbines while they replace thermal plants, or in later stages. */
 static struct decision decide(const struct cut *cuts, int count, double water)
 {
     double released = 0, stays = 0, left = water, most = DEMAND < TURBINES ? DEMAND : TURBINES, slope = 0;
@@ -99,7 +102,7 @@ static int first_trial(int32_t r)
     return (int)((int64_t)TRIALS * r / ranks);
 }
 
-/* Which inflow comes in this trial and stage: by their numbers, whoever asks. */
+/* The inflow of a trial and stage. It depends only on their numbers, not on the rank. */
 static double inflow(int iteration, int trial, int stage)
 {
     uint64_t x = (uint64_t)((iteration * TRIALS + trial) * STAGES + stage + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -107,7 +110,7 @@ static double inflow(int iteration, int trial, int stage)
     return INFLOW[(x >> 40) % OPENINGS];
 }
 
-/* The cost of a trial; it leaves behind which volumes it came by. */
+/* Returns the cost of a trial, and stores its volumes. */
 static double forward(int iteration, int trial, int cuts)
 {
     double cost = 0, v = FIRST_VOLUME;
@@ -120,7 +123,7 @@ static double forward(int iteration, int trial, int cuts)
     return cost;
 }
 
-/* Chunk i of every rank's cuts to all, each to its place; ranks with fewer trials give none in the last ones. */
+/* Sends chunk i of every rank's cuts to all ranks, each cut to its place. Ranks with fewer trials send nothing in the last chunks. */
 static void give(struct comm_communicator *world, struct cut *cuts, int chunk, struct comm_request *request)
 {
     size_t counts[RANKS_MAX], displs[RANKS_MAX];
@@ -132,7 +135,7 @@ static void give(struct comm_communicator *world, struct cut *cuts, int chunk, s
     must(comm_allgather_v(world, COMM_IN_PLACE, cuts, counts, displs, COMM_F64, request), "allgather_v");
 }
 
-/* A stage needs all cuts of the next one; those of this one travel while it makes more of them. */
+/* A stage needs all cuts of the next stage. Its own cuts are sent while it computes more of them. */
 static void backward(struct comm_communicator *world, int iteration)
 {
     int mine = first_trial(rank + 1) - first_trial(rank), longest = (TRIALS + ranks - 1) / ranks;
@@ -151,7 +154,7 @@ static void backward(struct comm_communicator *world, int iteration)
     }
 }
 
-/* What the policy costs in trials of its own, every rank's in their order: the mean, and how far off that may be. */
+/* The cost of the policy in separate trials, summed in the order of the trials: the mean, and its standard error. */
 static double simulate(struct comm_communicator *world, double *error)
 {
     static double cost[ROUNDS][TRIALS];

@@ -24,7 +24,7 @@ void random_shuffle(uint64_t seed, size_t *numbers, size_t count)
     }
 }
 
-/* One line of the file: the class, then the pixels as digits of base 17. */
+/* Parses one line of the file: the class, then the pixels as digits of base 17. */
 static bool digits_parse(const char *line, float image[DIGITS_PIXELS], uint8_t *label)
 {
     static const char base17[] = "0123456789abcdefg";

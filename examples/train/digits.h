@@ -1,4 +1,5 @@
-/* The handwritten digits (NOTICE says whose), shuffled once by a fixed order: the last fifth is for testing and never trained on. */
+/* The handwritten digits (NOTICE has their source), shuffled once in a fixed order. The last fifth is for testing and never used in
+ * training. */
 #ifndef TRAIN_DIGITS_H
 #define TRAIN_DIGITS_H
 
@@ -15,9 +16,9 @@ struct digits {
 };
 
 uint64_t random_next(uint64_t *state);                             /* splitmix64 (S. Vigna, public domain) */
-void random_shuffle(uint64_t seed, size_t *numbers, size_t count); /* fills numbers with 0 .. count - 1 in an order of the seed's */
+void random_shuffle(uint64_t seed, size_t *numbers, size_t count); /* fills numbers with 0 .. count - 1 in an order that depends on seed */
 
-bool digits_load(struct digits *digits, const char *path); /* false: said why */
+bool digits_load(struct digits *digits, const char *path); /* false: a message was printed */
 void digits_free(struct digits *digits);
 
 #endif

@@ -5,7 +5,7 @@
 #ifdef COMM_HAVE_BLAS
 #    include <cblas.h>
 
-/* There in OpenBLAS alone; absent in others, which start no threads unless asked. */
+/* Only OpenBLAS has this function. Other libraries start no threads by default. */
 extern void train_blas_threads(int threads) __asm__("openblas_set_num_threads") __attribute__((weak));
 
 void matrix_begin(void)
@@ -37,7 +37,9 @@ const char *matrix_library(void)
     return "a plain loop";
 }
 
-/* Adds the part of the product that one tile of b makes. The tile lies row by row, so that the innermost loop runs along memory. */
+/*
+ * Adds the contribution of one tile of b to the product. The tile is stored row by row, so the innermost loop accesses consecutive memory.
+ */
 static void matrix_add_tile(const struct matrix_product *p, float tile[TILE][TILE], size_t inner, size_t inners, size_t column,
                             size_t columns)
 {

@@ -15,7 +15,7 @@ static float *network_room(size_t count)
     return room;
 }
 
-/* He's uniform start: keeps the spread of values through rectified layers. */
+/* He's uniform initialization: keeps the variance of values through rectified layers. */
 static void network_start(struct network *net, uint64_t seed)
 {
     for (size_t l = 0; l < NETWORK_LAYERS; l++) {
@@ -86,7 +86,7 @@ static void network_layer(struct network *net, size_t l)
     }
 }
 
-/* Turns one row of outputs into its error, softmax minus truth; returns the loss. */
+/* Replaces one row of outputs by its error, softmax minus truth. Returns the loss. */
 static double network_softmax(float *row, uint8_t label, size_t *right)
 {
     size_t best = 0;
@@ -117,7 +117,7 @@ double network_forward(struct network *net, const struct digits *digits, const s
     return loss;
 }
 
-/* The error of the layer below: back through the weights, and nothing where the rectifier had cut. */
+/* The error of the layer below: multiplied back through the weights, and zero where the rectifier was inactive. */
 static void network_pass_down(struct network *net, size_t l, const float *error, float *below)
 {
     size_t width = net->widths[l];

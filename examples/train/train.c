@@ -1,8 +1,8 @@
 /*
- * Data-parallel training: every rank holds the whole network, works on its share of each batch, and the ranks average their gradients. The
- * same training runs four times from one seed, epoch by epoch in turn so that all meet the same machine: without reducing at all (the price
- * of computing), reducing when the backward pass is over, and reducing while it still computes, moved by the callers or by a progress
- * thread. The last three must end with the same bits on every rank.
+ * Data-parallel training: every rank holds the whole network and processes its share of each batch, and the ranks average their gradients.
+ * The same training runs four times from one seed. The runs alternate by epoch, so that all have the same conditions. They are: without
+ * reduction (the cost of computing), reduction after the backward pass, and reduction during the backward pass, with progress by the
+ * callers or by a progress thread. The last three must end with the same bits on every rank.
  *
  *     comm-run -n 4 train [--epochs N] [--data FILE]
  */
@@ -44,7 +44,7 @@ struct demo {
     const char *data;
     int epochs, rank, ranks;
     bool bar;
-    struct comm_communicator *world, *threaded; /* the same ranks twice: callers move the one, a thread the other */
+    struct comm_communicator *world, *threaded; /* the same ranks twice: callers make progress in one, a thread in the other */
     struct digits digits;
     struct run runs[RUNS];
 };
@@ -74,7 +74,7 @@ static void barrier(struct comm_communicator *c)
     must(c, comm_wait(request, COMM_FOREVER), "barrier");
 }
 
-/* How the second world meets: through the first one. */
+/* The second world's ranks meet through the first world. */
 static int exchange(void *arg, const void *in, size_t bytes, void *out)
 {
     struct comm_request request = COMM_REQUEST_NONE;
@@ -104,7 +104,7 @@ static void open_worlds(struct demo *demo)
     must(NULL, result, "open");
 }
 
-/* Small buckets, so that the last layers' gradients are on their way while the first layers' are computed. */
+/* Small buckets, so that the gradients of the last layers are reduced while those of the first layers are computed. */
 static void create_runs(struct demo *demo)
 {
     struct comm_bucket_options options = {.size = sizeof options, .bytes = 32 << 10, .first_bytes = 32 << 10};
@@ -114,7 +114,7 @@ static void create_runs(struct demo *demo)
         size_t rows = (size_t)((BATCH + demo->ranks - 1) / demo->ranks);
         run->mode = (enum mode)i;
         run->comm = run->mode == THREADED ? demo->threaded : demo->world;
-        /* One more row than the largest share, and room for testing in pieces of the same size. */
+        /* One more row than the largest share, and room for tests in batches of that size. */
         if (!network_create(&run->net, HIDDEN, rows + 1, 7)) {
             fprintf(stderr, "out of memory\n");
             exit(1);
@@ -127,7 +127,7 @@ static void create_runs(struct demo *demo)
     }
 }
 
-/* Called by the backward pass as each gradient stands. Between products the callers lend their CPU to the transfers for a moment. */
+/* The backward pass calls this for each complete gradient. Between products, callers briefly make progress. */
 static void gradient_stands(void *arg, size_t tensor)
 {
     struct run *run = arg;
@@ -145,7 +145,7 @@ static void train_step(struct demo *demo, struct run *run, const size_t *numbers
 {
     size_t right = 0;
     run->loss += network_forward(&run->net, &demo->digits, numbers, rows, &right);
-    /* COMM_AVG divides by ranks; what is wanted is the mean over the batch. */
+    /* COMM_AVG divides by the number of ranks, but we want the mean over the batch. */
     network_backward(&run->net, (float)demo->ranks / (float)BATCH, gradient_stands, run);
     for (size_t t = NETWORK_TENSORS; run->mode == BLOCKING && t-- > 0;)
         must(run->comm, comm_buckets_ready(run->buckets, t), "ready");
@@ -154,8 +154,11 @@ static void train_step(struct demo *demo, struct run *run, const size_t *numbers
     network_update(&run->net, rate, 0.9f);
 }
 
-/* All ranks shuffle alike; rank r takes images r, r + ranks, ... of each batch. The step time is that of the whole epoch between barriers:
- * where ranks share CPUs, single steps are either not interrupted or interrupted for long, and their median would be neither. */
+/*
+ * All ranks shuffle in the same way. Rank r takes images r, r + ranks, ... of each batch. The step time is the mean over an epoch between
+ * barriers: when ranks share CPUs, single steps are either not interrupted or interrupted for long, so their median would represent
+ * neither.
+ */
 static void train_epoch(struct demo *demo, struct run *run, int epoch)
 {
     size_t order[BATCH * 16], share[BATCH], images = 0;
@@ -214,7 +217,7 @@ static void train(struct demo *demo)
     }
 }
 
-/* Blocking and overlapped, here and on every other rank: one hash. */
+/* Whether blocking and overlapped runs, on this and every other rank, have the same hash. */
 static bool all_identical(struct demo *demo)
 {
     uint64_t mine[RUNS], *all = calloc((size_t)demo->ranks, sizeof mine);
@@ -246,7 +249,8 @@ static double median(struct run *run, int epochs)
     return run->step_us[epochs / 2];
 }
 
-/* How much of what reducing costs is hidden behind computing, by the better of the two ways; 0 where it costs less than can be measured. */
+/* The share of the reduction's cost that is hidden behind computation, by the better of the two ways; 0 if the cost is too small to
+ * measure. */
 static int hidden_percent(const double us[RUNS])
 {
     double best = us[OVERLAPPED] < us[THREADED] ? us[OVERLAPPED] : us[THREADED];

@@ -1,3 +1,4 @@
+/* How a process provides the descriptor by which peers notice its end: a pidfd, or a socket pair. */
 #define _GNU_SOURCE
 #include "shm/death.h"
 
@@ -11,7 +12,7 @@ int shm_death_make(struct shm_mine *mine, bool socket)
     *mine = (struct shm_mine){-1, -1};
 #ifdef SYS_pidfd_open
     if (!socket)
-        mine->given = (int)syscall(SYS_pidfd_open, getpid(), 0); /* close-on-exec by itself */
+        mine->given = (int)syscall(SYS_pidfd_open, getpid(), 0); /* a pidfd is close-on-exec */
 #endif
     if (mine->given >= 0)
         return 0;

@@ -1,6 +1,7 @@
 /*
- * death: how the end of another process of this host becomes a readable descriptor. A pidfd where the kernel has them; otherwise one end of
- * a socket pair whose other end only that process holds (a child that it forks holds it too: that is why it comes second).
+ * death: turns the end of another process of this host into a readable descriptor. It is a pidfd if the kernel has them. Otherwise it is
+ * one end of a socket pair, whose other end only that process holds. The socket pair is second choice because a forked child holds that end
+ * too.
  */
 #ifndef SHM_DEATH_H
 #define SHM_DEATH_H
@@ -8,12 +9,12 @@
 #include <stdbool.h>
 
 struct shm_mine {
-    int given; /* what peers watch */
-    int kept;  /* what must stay open as long as this process lives; -1: nothing */
+    int given; /* the descriptor that peers watch */
+    int kept;  /* must stay open while this process lives; -1: none */
 };
-/* 0 or an errno. socket: do not try pidfd. */
+/* Returns 0 or an errno. socket: do not try pidfd. */
 int shm_death_make(struct shm_mine *mine, bool socket);
-/* given alone: it was passed on. */
+/* Closes `given` alone, after it was passed on. */
 void shm_death_given(struct shm_mine *mine);
 void shm_death_close(struct shm_mine *mine);
 

@@ -1,3 +1,4 @@
+/* Fills and compares the hellos of all ranks. */
 #define _GNU_SOURCE
 #include "shm/hello.h"
 

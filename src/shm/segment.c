@@ -1,3 +1,4 @@
+/* Creates, maps, commits and lends the memory of segments. */
 #define _GNU_SOURCE
 #include "shm/segment.h"
 
@@ -12,12 +13,12 @@
 #include <unistd.h>
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
-enum { SKEWS = 256, SKEW_PAGES = 157 /* odd: as many different ones as there are */ };
+enum { SKEWS = 256, SKEW_PAGES = 157 /* odd, so that all SKEWS values occur */ };
 
 /*
- * Segments lie one beside the other and are as long as a high power of two, so what has one offset in several would differ in high bits of
- * its address alone. First-level caches that guess their way by a hash of the lower bits (AMD's, since Zen) hold only one of such lines at
- * a time: storing to both in turn took eight times as long. So each has some pages of nothing behind it, another number for each.
+ * Segments are mapped side by side, and their length is a high power of two. So equal offsets in several segments would differ only in high
+ * bits of the address. First-level caches that predict the way from a hash of the lower bits (AMD's since Zen) hold only one of such lines
+ * at a time; stores to both in turn took eight times as long. Therefore each segment is followed by a different number of unused pages.
  */
 static int map(struct shm_segment *s, uint32_t number, const char **what)
 {
@@ -36,7 +37,7 @@ static int map(struct shm_segment *s, uint32_t number, const char **what)
     if (skew)
         munmap(at + s->bytes, skew);
     s->at = at;
-    /* A forked child has no business here, and could not tell its parent's words from its own. */
+    /* A forked child must not use the segment, and could not distinguish its parent's words from its own. */
     if (madvise(at, s->bytes, MADV_DONTFORK) < 0) {
         *what = "keeping a shared segment from children";
         return errno;
@@ -57,7 +58,7 @@ static int commit(struct shm_segment *s, size_t end)
             continue;
         if (goal == end)
             return errno;
-        goal = end; /* not even a step, but perhaps what is needed */
+        goal = end; /* there is not enough memory for a whole step, but perhaps for what is needed */
     }
     s->committed = goal;
     return 0;
@@ -129,8 +130,8 @@ int shm_segment_take(struct shm_segment *s, size_t bytes, size_t align, size_t *
     return 0;
 }
 
-/* Its pages over all memory nodes that this process may use, from the first commit on. Where the kernel or a sandbox refuses, they lie as
- * they come: placement is speed alone. */
+/* Interleaves the pages over all memory nodes that this process may use. If the kernel or a sandbox refuses, the default placement remains:
+ * only speed depends on it. */
 static void spread(char *at, size_t bytes)
 {
     unsigned long nodes[1024 / (8 * sizeof(unsigned long))] = {0};
@@ -148,13 +149,13 @@ int shm_segment_lend(struct shm_segment *s, size_t offset, size_t bytes, bool in
         int error = errno;
         if (error == EINTR)
             continue;
-        shm_segment_put_back(s, offset, bytes); /* it may have got a part */
+        shm_segment_put_back(s, offset, bytes); /* a part may have been allocated */
         return error;
     }
     return 0;
 }
 
-/* Where it lies is never without pages: other threads may be reading there. */
+/* The address range always has pages, since other threads may be reading there. */
 bool shm_segment_replace(char *at, size_t bytes)
 {
     char *fresh = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);

@@ -1,9 +1,9 @@
 /*
- * shm: the wire between the processes of one host. The protocol is wire/lines; here are the segments under it, the bells that wake
- * sleepers, and the descriptors that tell a death. It must not know operations, programs or communicators.
+ * shm: the wire between the processes of one host. channel/shmchan has the protocol; this file has the segments under it, the bells that
+ * wake sleepers, and the descriptors that report a death. It must not know operations, programs or communicators.
  *
- * poll costs a system call: it is for the monitor, never for every pass. It is also the heartbeat: a rank whose monitor does not poll any
- * more stands still as a whole, since no application code runs in that thread; late and stopped are told apart by it.
+ * poll makes a system call, so only the monitor calls it, not every pass. It is also the heartbeat. No application code runs in the monitor
+ * thread, so if a rank's monitor stops polling, the whole process is stopped. This distinguishes a late rank from a stopped one.
  */
 #define _GNU_SOURCE
 #include "channel/shmchan.h"
@@ -25,22 +25,23 @@
 extern const struct wire_class wire_shm;
 #define PEER_TIMEOUT_NS INT64_C(30000000000)
 
-/* What a segment begins with. sleeping: set by its owner, taken away by whoever rings. sleepers: rank 0's counts for all. */
+/* The beginning of a segment. sleeping: set by its owner, cleared by the rank that rings. sleepers: rank 0's word counts the sleepers of
+ * all ranks. */
 struct shm_head {
     _Alignas(64) _Atomic uint32_t sleeping;
     _Alignas(64) _Atomic uint32_t sleepers;
-    _Alignas(64) _Atomic uint32_t closed; /* its owner left in good order: its end is no death */
-    _Alignas(64) _Atomic uint32_t beat;   /* counted up by its owner's monitor, and by nothing else */
-    _Alignas(64) _Atomic uint32_t asks;   /* enum in wire.h: peers want something done here */
+    _Alignas(64) _Atomic uint32_t closed; /* the owner closed in order, so its end is not a death */
+    _Alignas(64) _Atomic uint32_t beat;   /* only the owner's monitor increments it */
+    _Alignas(64) _Atomic uint32_t asks;   /* enum in wire.h: requests of peers to this rank */
 };
 
 struct shm_peer {
     struct shm_segment segment;
-    int bell, death; /* death -1: told down, or this rank itself */
-    int ask;         /* wakes its monitor */
+    int bell, death; /* death -1: reported down, or this rank itself */
+    int ask;         /* wakes the peer's monitor */
     uint32_t pid;
-    uint32_t beat;     /* as last seen */
-    int64_t silent_ns; /* how long it stood still while this rank was looking */
+    uint32_t beat;     /* the value last seen */
+    int64_t silent_ns; /* time without a change while this rank was looking */
     bool warned;
 };
 
@@ -49,8 +50,8 @@ struct shm_wire {
     int32_t rank, ranks;
     int epoll;
     bool armed;
-    int64_t polled_ns;                    /* when last; 0: never */
-    int64_t timeout_ns, warn_ns, tick_ns; /* of a silent peer; the longest step between two polls that counts as looking */
+    int64_t polled_ns;                    /* time of the last poll; 0: never */
+    int64_t timeout_ns, warn_ns, tick_ns; /* limits for a silent peer; tick_ns: the most time between two polls that counts as looking */
     struct shm_mine mine;
     struct shm_peer *peer;
     uintptr_t *base;
@@ -69,7 +70,7 @@ static struct shm_head *head_of(const struct shm_peer *peer)
     return (struct shm_head *)(void *)peer->segment.at;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what lines asks for */
+/* ------------------------------------------------------------------------------------------------------------ services for shmchan */
 static bool shm_take(struct shmchan_host *host, size_t bytes, struct shmchan_block *block)
 {
     struct shm_wire *w = (struct shm_wire *)host;
@@ -86,11 +87,12 @@ static bool shm_take(struct shmchan_host *host, size_t bytes, struct shmchan_blo
 
 static void shm_give(struct shmchan_host *host, const struct shmchan_block *block)
 {
-    (void)host; /* goes with its segment */
+    (void)host; /* the memory is freed with its segment */
     (void)block;
 }
 
-/* From the segment's end downwards, in the first gap that is wide enough: what the wire itself takes grows from its beginning. */
+/* Allocates from the segment's end downwards, in the first gap that is large enough, because the wire's own memory grows from the
+ * beginning. */
 static bool shm_lend(struct shmchan_host *host, size_t bytes, enum wire_placement placement, struct shmchan_block *block)
 {
     struct shm_wire *w = (struct shm_wire *)host;
@@ -157,7 +159,7 @@ static void clear_ask(const struct shm_wire *w)
     (void)env->bell_clear(env, &(struct env_bell){.ring_fd = w->peer[w->rank].ask, .wait_fd = -1});
 }
 
-/* Who took RESTS may ring only after we have woken for another reason: then it wakes us once more for nothing. */
+/* A peer that has cleared RESTS may ring only after this rank woke for another reason; that ring then wakes it once in vain. */
 static bool shm_heed(struct wire *wire, bool on)
 {
     if (!on)
@@ -215,14 +217,14 @@ static struct shm_wire *create(const struct wire_config *config)
     return w;
 }
 
-/* A peer's end, or of this rank itself what its peers wake its monitor by. */
+/* Watches a peer's death; for this rank itself, the descriptor by which peers wake its monitor. */
 static int watch(struct shm_wire *w, int32_t rank)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data = {.u32 = (uint32_t)rank}};
     return epoll_ctl(w->epoll, EPOLL_CTL_ADD, rank == w->rank ? w->peer[rank].ask : w->peer[rank].death, &event) < 0 ? errno : 0;
 }
 
-/* What this rank brings. A failure is told to the others instead of leaving them to wait. */
+/* Prepares this rank's hello and descriptors. A failure is sent to the others, so that they do not wait. */
 static void prepare(struct shm_wire *w, const struct wire_config *config, struct shm_hello *hello)
 {
     const struct comm_env *env = config->env;
@@ -317,7 +319,7 @@ static enum comm_result meet(struct shm_wire *w, const struct wire_config *confi
     shm_death_given(&w->mine);
     if (result == COMM_OK) {
         attach(w, fd, &hello);
-        result = all_said(w, config, &hello); /* also: nobody goes on before everybody is mapped */
+        result = all_said(w, config, &hello); /* also a barrier: no rank continues before all have mapped all segments */
     }
     config->env->give(config->env, fd, bytes);
     int error = result == COMM_OK ? config->env->bell_watch(config->env, config->watch, w->epoll) : 0;
@@ -328,7 +330,7 @@ static enum comm_result meet(struct shm_wire *w, const struct wire_config *confi
     return result;
 }
 
-/* Its owner's end is no death: also at exit(), where a communicator was left open. */
+/* Marks this rank's end as orderly: at close, and at exit() with communicators still open. */
 static void say_closed(struct shm_wire *w)
 {
     atomic_store_explicit(&head_of(&w->peer[w->rank])->closed, 1, memory_order_release);
@@ -387,11 +389,11 @@ static void tell_down(struct shm_wire *w, int32_t rank, struct wire_event *event
     *event = (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = closed ? COMM_ERR_CLOSED : COMM_ERR_PEER, .peer = rank};
 }
 
-/* For %lld.%lld. */
+/* For "%lld.%lld". */
 #define SECONDS(ns) (long long)((ns) / 1000000000), (long long)((ns) / 100000000 % 10)
 
-/* True when it has been silent for too long. One that closed has nothing to say any more. One that never beat stands between the wire's
- * opening and its monitor's first look, where nothing but the library runs: its silence counts as any other. */
+/* Whether a peer has been silent for too long. A peer that has closed sends no more heartbeats. A peer that never beat is between the
+ * wire's opening and its monitor's first poll. Only library code runs there, so its silence counts like any other. */
 static bool listen_to(struct shm_wire *w, int32_t rank, int64_t looked)
 {
     struct shm_peer *p = &w->peer[rank];
@@ -415,7 +417,7 @@ static bool listen_to(struct shm_wire *w, int32_t rank, int64_t looked)
     return p->silent_ns >= w->timeout_ns;
 }
 
-/* Time in which this rank did not look itself, because it or the whole machine stood still, is held against nobody. */
+/* Time in which this rank did not look itself, because it or the whole machine was stopped, does not count as silence of others. */
 static uint32_t heartbeats(struct shm_wire *w, struct wire_event *events, uint32_t max)
 {
     int64_t now = w->host.env->now(w->host.env), looked = w->polled_ns ? now - w->polled_ns : 0;
@@ -452,7 +454,7 @@ static void shm_arm(struct wire *wire, bool on, int64_t *deadline)
 {
     struct shm_wire *w = wire_of(wire);
     _Atomic uint32_t *sleeping = &head_of(&w->peer[w->rank])->sleeping;
-    (void)deadline; /* all that happens here rings */
+    (void)deadline; /* all events of this wire ring the bell */
     if (on != w->armed)
         atomic_fetch_add_explicit(w->host.sleepers, on ? 1 : UINT32_MAX, memory_order_acq_rel);
     w->armed = on;

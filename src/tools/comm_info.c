@@ -1,5 +1,5 @@
 /*
- * comm-info: what this build is, what this machine lets it do, and what it would choose. Written on the public calls alone.
+ * comm-info: describes this build, what it can use on this machine, and what it would choose. It uses only public calls.
  *
  *   comm-info                         everything below, one part after another
  *   comm-info version|backends|options|limits|algorithms
@@ -7,8 +7,8 @@
  *   comm-info --options-markdown      the page docs/reference/options.md, from the same table
  *   comm-info --new-secret            a job secret, for COMM_SECRET or the file that COMM_SECRET_FILE names
  *
- * Backends that cannot be had are told with the reason. Alone it opens a world of one; under a launcher it opens the launcher's world, and
- * rank 0 tells.
+ * For a backend that is not available it prints the reason. Alone it opens a world of one rank. Under a launcher it opens the launcher's
+ * world, and rank 0 prints.
  */
 #include <commstream/commstream.h>
 
@@ -56,7 +56,7 @@ static int tell_backends(struct comm_communicator *world)
     return 0;
 }
 
-/* "64 operations", but "60s" and "auto": a value that carries its unit, or has none, stands alone. */
+/* "64" gets its unit, "operations". "60s" has one already, and "auto" needs none. */
 static const char *unit_of(const struct comm_option_info *info)
 {
     size_t length = info->default_text ? strlen(info->default_text) : 0;
@@ -77,7 +77,7 @@ static int tell_options(struct comm_communicator *world)
     return 0;
 }
 
-/* A bar would end a cell. */
+/* A bar would end a cell of the table, so it is escaped. */
 static void print_cell(const char *text)
 {
     for (; *text; text++) {
@@ -87,7 +87,7 @@ static void print_cell(const char *text)
     }
 }
 
-/* Nothing at all, where there is nothing to show, but what stands around it. */
+/* Prints text as code. Without text, prints only what goes around it. */
 static void print_code(const char *text, const char *before, const char *after)
 {
     if (text[0])
@@ -187,7 +187,7 @@ struct explained {
     unsigned long long ranks, bytes;
 };
 
-/* Digits, then K, M or G where units are allowed. */
+/* Digits, then K, M or G if units are allowed. */
 static bool parse_amount(const char *text, bool units, unsigned long long *value)
 {
     char *end;
@@ -241,7 +241,7 @@ static int tell_explained(const struct explained *asked)
                              .type = COMM_F32,
                              .op = COMM_SUM,
                              .ranks = (int32_t)asked->ranks};
-    if (asked->bytes && !call.n) { /* less than an element */
+    if (asked->bytes && !call.n) { /* fewer bytes than one element */
         call.n = (size_t)asked->bytes;
         call.type = COMM_BYTE;
     }
@@ -280,7 +280,7 @@ static const struct {
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
-/* A bit per part. 0: refused, and said why. */
+/* A bit per part. 0: refused, with a message. */
 static unsigned parse(int argc, char **argv)
 {
     unsigned wanted = 0;
@@ -318,7 +318,7 @@ int main(int argc, char **argv)
     bool needs_world = false;
     for (unsigned k = 0; k < PARTS; k++)
         needs_world = needs_world || (parts[k].needs_world && (wanted & 1u << k));
-    /* What does not need the world is told also when there is none: that is when it is needed most. */
+    /* Parts that need no world are printed even if the world cannot be opened; that is when they are needed most. */
     struct comm_communicator *world = NULL;
     bool opened = needs_world && open_world(&world);
     int failed = needs_world && !opened;

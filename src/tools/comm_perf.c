@@ -1,15 +1,14 @@
 /*
- * comm-perf: how long a collective takes here, written on the public calls alone; run it under comm-run or any launcher.
+ * comm-perf: measures how long a collective takes, with public calls only. Run it under comm-run or any launcher.
  *
- * Method: buffers rotate when they fit 64 MiB; before the first size 20 ms of calls, in which CPUs wake up and learn, before the others a
- * few; then 15 batches of calls in a tight loop behind a barrier, 0.1 s each at most.
- * A batch's time is its slowest rank's; the smallest, the median and the largest over batches are printed. tests/perf/mpi_bench.c does the
- * same over MPI.
+ * Method: buffers rotate if they fit into 64 MiB. Before the first size, 20 ms of calls warm up CPUs and the library; before each other
+ * size, a few calls. Then 15 batches of calls are timed in a tight loop after a barrier, each at most 0.1 s. The time of a batch is that of
+ * its slowest rank. The smallest, the median and the largest batch are printed. tests/perf/mpi_bench.c does the same over MPI.
  *   request (= blocking)  call and wait at once
  *   pipelined             16 calls on disjoint buffers, then one wait for all; time is per call
  *   plan                  the call was recorded once per buffer, and is started and waited for
- *   overlap               call, compute for as long as the call alone takes, wait; says how much of the call was hidden
- * --touch: the caller writes each input and reads each output, a byte per cache line; the time of that alone is taken off.
+ *   overlap               call, compute for as long as the call alone takes, wait; prints how much of the call was hidden
+ * --touch: the caller writes each input and reads each output, a byte per cache line. The time of that alone is subtracted.
  */
 #define _GNU_SOURCE
 #include "tools/perf_fit.h"
@@ -200,7 +199,7 @@ struct perf_times {
     double min, median, max;
 };
 
-/* A batch of slow calls is as long as it must be, not as many as of fast ones; seconds are the same on all ranks. */
+/* Fewer calls per batch if they are slow. `seconds` is the same on all ranks. */
 static size_t fewer_if_slow(size_t iterations, double seconds)
 {
     size_t enough = (size_t)(PERF_BATCH_SECONDS / (seconds + 1e-9)) + 1;
@@ -322,7 +321,7 @@ void perf_ask_algorithm(struct perf *perf, struct comm_request req)
         memcpy(perf->algorithm, info.algorithm, sizeof perf->algorithm);
 }
 
-/* Every buffer once, as many at a time as this mode has, before anything is timed; also asks what ran. */
+/* Runs every buffer once before anything is timed, as many at a time as the mode does. Also asks which algorithm ran. */
 static void try_once(struct perf *perf, size_t bytes)
 {
     struct comm_request req[PERF_DEPTH * PERF_REQUESTS] = {0};

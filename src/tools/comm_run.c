@@ -1,10 +1,10 @@
 /*
- * comm-run: starts N ranks of a program on this machine, and is responsible for them until the last one is gone. It tells each rank who it
- * is through COMM_* variables, gathers what they write line by line, hands on signals, names the first failure, and leaves nobody behind:
- * each rank dies with this process, and a keeper in a session of its own ends their process groups if this process is killed.
+ * comm-run: starts N ranks of a program on this machine, and is responsible for them until the last one has ended. It gives each rank its
+ * identity in COMM_* variables, collects their output line by line, forwards signals, and names the first failure. No process is left
+ * behind: each rank dies with this process, and if this process is killed, a keeper in its own session kills the ranks' process groups.
  *
- * One thread, one poll loop, nothing in it blocks: a reader that does not keep up stops the ranks' output, never signals or deadlines. It
- * knows nothing of the library but the names of the variables.
+ * One thread runs one poll loop, in which nothing blocks. A slow reader of the output can stall the ranks' output, but not signals or
+ * deadlines. Of the library, comm-run knows only the names of the variables.
  */
 #define _GNU_SOURCE
 #include "comm_run.h"
@@ -22,14 +22,14 @@
 
 enum {
     READ_BYTES = 65536,
-    WRITE_BYTES = 4096,          /* what a pipe that polls writable takes without blocking */
-    PENDING_BYTES_MAX = 1 << 20, /* beyond it the ranks' pipes are left to fill */
-    LINE_BYTES_MAX = 64 << 20,   /* a longer line is cut */
+    WRITE_BYTES = 4096,          /* a pipe that polls writable accepts this much without blocking */
+    PENDING_BYTES_MAX = 1 << 20, /* beyond this, the ranks' pipes are not read */
+    LINE_BYTES_MAX = 64 << 20,   /* a longer line is split */
 };
 #define SECONDS(n) ((int64_t)(n)*1000000000)
-static const int64_t grace_ns = SECONDS(5); /* for ranks to learn from the library that one of them failed */
+static const int64_t grace_ns = SECONDS(5); /* time for ranks to learn from the library that one of them has failed */
 static const int64_t term_ns = SECONDS(2);
-static const int64_t drain_ns = SECONDS(1); /* for pipes that something outside of the ranks' groups holds open */
+static const int64_t drain_ns = SECONDS(1); /* for pipes that are held open by processes outside the ranks' groups */
 
 static int64_t now_ns(void)
 {
@@ -86,7 +86,7 @@ static void emit(const struct job *job, int32_t index, struct output *out, const
         append(&out->pending, "\n", 1);
 }
 
-/* Whole lines go on; what follows the last of them waits. Bytes before `fresh` are known to hold no newline. */
+/* Emits whole lines; the rest after the last newline waits. The bytes before `fresh` have no newline. */
 static void split_lines(const struct job *job, int32_t index, struct stream *stream, size_t fresh)
 {
     size_t begin = 0, at = fresh;
@@ -123,7 +123,8 @@ static void read_stream(const struct job *job, int32_t index, struct stream *str
 
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (got <= 0 || stream->out->fd < 0) { /* nobody reads us: the rank shall notice as if it wrote there itself */
+    if (got <= 0 ||
+        stream->out->fd < 0) { /* our reader is gone: close the pipe, so that the rank notices as if it wrote to the reader itself */
         end_stream(job, index, stream);
         return;
     }
@@ -186,7 +187,7 @@ static void write_input(struct job *job)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ endings */
-/* What the ranks wrote before they ended is in their pipes; what comes later is not theirs. */
+/* What the ranks wrote before they ended is in their pipes. What comes later is from other processes. */
 static void count_owed(struct job *job)
 {
     for (int32_t i = 0; i < job->settings->ranks; i++)
@@ -232,7 +233,7 @@ static void report_failure(struct job *job, int32_t index, const siginfo_t *info
         enter(job, GRACE, grace_ns);
 }
 
-/* Looks at every rank without reaping it. Of those found dead together, one killed by a signal is the likelier cause. */
+/* Checks every rank without reaping it. If several are found dead at once, one that was killed by a signal is the likelier cause. */
 static void look_for_deaths(struct job *job)
 {
     siginfo_t worst = {0};
@@ -257,7 +258,7 @@ static void look_for_deaths(struct job *job)
         enter(job, DRAINING, drain_ns);
 }
 
-/* The second interrupt: neither ranks nor readers are waited for any longer. */
+/* At the second interrupt, stop waiting for ranks and readers. */
 static void give_up(struct job *job)
 {
     if (job->running) {
@@ -327,7 +328,7 @@ static int wait_ms(const struct job *job)
     if (job->running && job->phase < TERMINATING && job->deadline < until)
         until = job->deadline;
     if (job->input >= 0 && until - now > SECONDS(1))
-        until = now + SECONDS(1); /* looks whether the terminal is ours again */
+        until = now + SECONDS(1); /* to check whether this process is in the terminal's foreground again */
     if (until == INT64_MAX)
         return -1;
     int64_t ms = until > now ? (until - now + 999999) / 1000000 : 0;
@@ -336,7 +337,7 @@ static int wait_ms(const struct job *job)
 
 enum { AT_SIGNALS, AT_OUT, AT_ERR, AT_TYPED, AT_INPUT, AT_RANKS };
 
-/* A negative descriptor is passed over by poll. */
+/* poll ignores a negative descriptor. */
 static void set_poll(struct job *job, size_t at, int fd, bool wanted, short events)
 {
     job->polls[at] = (struct pollfd){.fd = wanted ? fd : -1, .events = events};

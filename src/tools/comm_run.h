@@ -1,4 +1,4 @@
-/* The parts of comm-run, between its own files. */
+/* The parts of comm-run, private to its files. */
 #ifndef TOOLS_COMM_RUN_H
 #define TOOLS_COMM_RUN_H
 
@@ -20,7 +20,7 @@ enum {
 struct settings {
     int32_t ranks;
     bool bind, tags;
-    int64_t timeout_ns; /* 0: none */
+    int64_t timeout_ns; /* 0: no limit */
     char **command;
 };
 
@@ -38,7 +38,7 @@ struct stream {
     int fd; /* -1: ended */
     struct output *out;
     struct text line;
-    size_t owed; /* once all ranks are gone: what they left in the pipe */
+    size_t owed; /* after the end of all ranks: bytes that they left in the pipe */
 };
 
 struct rank {
@@ -55,27 +55,27 @@ struct job {
     struct pollfd *polls;
     struct output out, err;
     int32_t running;
-    int status; /* of the first failure; 0: none */
+    int status; /* exit status of the first failure; 0: none */
     enum phase phase;
     int64_t phase_deadline, deadline;
     int signals, interrupts;
-    int input; /* the pipe to rank 0 where standard input is a terminal; -1: rank 0 has it itself, or it ended */
+    int input; /* the pipe to rank 0 if standard input is a terminal; -1: rank 0 reads standard input itself, or it has ended */
     struct text typed;
     pid_t keeper;
     sigset_t mask_before;
     struct rlimit files_before;
-    char id[33], secret[65]; /* secret: empty where ranks need none, or have one */
+    char id[33], secret[65]; /* secret: empty if ranks need none, or have one */
 };
 
-/* Says why on standard error and exits. Ranks that were started die with this process. */
+/* Prints the reason to standard error and exits. Ranks that were started die with this process. */
 __attribute__((noreturn, format(printf, 2, 3))) void run_stop(int status, const char *format, ...);
 
 void run_read_arguments(struct settings *settings, int argc, char **argv);
 void run_set_variable(const char *name, const char *value);
 
-/* Makes the ranks, which wait for each other, and the keeper; then lets them go. */
+/* Creates the ranks, which wait, and the keeper; then lets the ranks run. */
 void run_start(struct job *job);
-/* To the process group of every rank; of those that ended too. */
+/* Sends a signal to the process group of every rank; ended_too: also of ranks that have ended. */
 void run_signal_ranks(const struct job *job, int number, bool ended_too);
 
 #endif

@@ -1,4 +1,4 @@
-/* What comm-run was asked for. */
+/* The command line of comm-run. */
 #define _GNU_SOURCE
 #include "comm_run.h"
 
@@ -127,7 +127,7 @@ static void take_option(struct settings *settings, int option)
     case OPT_HELP:
         print_and_exit(usage);
     default:
-        exit(RUN_STATUS_USAGE); /* getopt has said why */
+        exit(RUN_STATUS_USAGE); /* getopt has printed the reason */
     }
 }
 

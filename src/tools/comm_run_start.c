@@ -1,7 +1,5 @@
-/*
- * How comm-run brings its ranks into the world, and sees to it that none outlives it: each asks the kernel to die with this process, and
- * the keeper, in a session of its own, ends what the ranks themselves have started.
- */
+/* Starts the ranks of comm-run, and ensures that none outlives it. Each rank asks the kernel to kill it when this process dies. The keeper,
+ * in its own session, kills what the ranks themselves have started. */
 #define _GNU_SOURCE
 #include "comm_run.h"
 
@@ -33,7 +31,7 @@ static int core_of(int cpu)
     return first;
 }
 
-/* The usable hardware threads of the index-th usable core; returns how many usable cores there are. */
+/* The usable hardware threads of the index-th usable core. Returns the number of usable cores. */
 static int pick_core(int32_t index, cpu_set_t *picked)
 {
     cpu_set_t usable, cores;
@@ -81,7 +79,7 @@ static void move_fd(int from, int to)
         _exit(RUN_STATUS_CANNOT_RUN);
 }
 
-/* In the new process. The others wait at `go` until all of them and the keeper exist. */
+/* Runs in the new process. Every rank waits at `go` until all ranks and the keeper exist. */
 __attribute__((noreturn)) static void become_rank(const struct job *job, int32_t index, const struct ends *ends, pid_t parent)
 {
     cpu_set_t core;
@@ -103,7 +101,7 @@ __attribute__((noreturn)) static void become_rank(const struct job *job, int32_t
     if (read(ends->go[0], &byte, 1) != 1)
         _exit(RUN_STATUS_CANNOT_RUN);
     execvp(job->settings->command[0], job->settings->command);
-    if (index == 0) /* the others say the same */
+    if (index == 0) /* the other ranks have the same error */
         fprintf(stderr, "comm-run: cannot run %s: %s\n", job->settings->command[0], strerror(errno));
     fflush(stderr);
     _exit(RUN_STATUS_CANNOT_RUN);
@@ -129,13 +127,13 @@ static void start_rank(struct job *job, int32_t index, struct ends *ends)
     struct rank *rank = &job->ranks[index];
     pid_t parent = getpid();
 
-    if (job->settings->ranks > 1) { /* a single rank writes where we would */
+    if (job->settings->ranks > 1) { /* a single rank writes directly to our output */
         make_pipe(ends->out);
         make_pipe(ends->err);
     }
     rank->pid = fork();
     if (rank->pid < 0)
-        run_stop(RUN_STATUS_USAGE, "cannot start rank %d: %s", index, strerror(errno)); /* those started die with us */
+        run_stop(RUN_STATUS_USAGE, "cannot start rank %d: %s", index, strerror(errno)); /* ranks that were started die with this process */
     if (rank->pid == 0)
         become_rank(job, index, ends, parent);
     setpgid(rank->pid, rank->pid);
@@ -146,16 +144,16 @@ static void start_rank(struct job *job, int32_t index, struct ends *ends)
 
 void run_signal_ranks(const struct job *job, int number, bool ended_too)
 {
-    /* Ranks are not reaped before the end, so no process group here can be anybody else's by now. */
+    /* Ranks are reaped only at the end, so their process group ids cannot have been reused. */
     for (int32_t i = 0; i < job->settings->ranks; i++)
         if (job->ranks[i].pid > 0 && (ended_too || !job->ranks[i].ended)) {
             kill(-job->ranks[i].pid, number);
             if (number == SIGKILL)
-                kill(job->ranks[i].pid, number); /* a rank that left its group */
+                kill(job->ranks[i].pid, number); /* for a rank that has left its group */
         }
 }
 
-/* One by one only where the kernel is older than 5.9: that takes milliseconds of a CPU which a rank wants just then. */
+/* Closes one descriptor at a time only on kernels before 5.9: that takes milliseconds of CPU time while the ranks start. */
 static void close_from(int first)
 {
     long most = sysconf(_SC_OPEN_MAX);
@@ -168,7 +166,8 @@ static void close_from(int first)
         close(fd);
 }
 
-/* Outlives a SIGKILL of this process, and then ends all process groups: what a rank has started does not die with its parent's parent. */
+/* The keeper survives a SIGKILL of this process, and then kills all process groups, because a rank's own children do not die with this
+ * process. */
 static void start_keeper(struct job *job)
 {
     int ends[2];
@@ -190,7 +189,7 @@ static void start_keeper(struct job *job)
         run_signal_ranks(job, SIGKILL, true);
         _exit(0);
     }
-    close(ends[0]); /* ends[1] stays open for as long as this process lives */
+    close(ends[0]); /* ends[1] stays open while this process lives */
 }
 
 static void make_words(char *text, size_t count)
@@ -211,7 +210,7 @@ static bool is_set(const char *name)
     return value && *value;
 }
 
-/* As the library reads it (base/option.c). */
+/* The same words as in the library (base/option.c). */
 static bool is_yes(const char *name)
 {
     static const char *const words[] = {"yes", "1", "on", "true"};
@@ -223,7 +222,7 @@ static bool is_yes(const char *name)
     return yes;
 }
 
-/* So that no pipe of ours becomes standard output. */
+/* So that no pipe gets the number of standard input, output or error. */
 static void open_standard_files(void)
 {
     int fd;
@@ -253,7 +252,7 @@ static void prepare(struct job *job)
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     make_words(job->id, 16);
-    if (is_yes("COMM_TCP_SEAL") && !is_set("COMM_SECRET") && !is_set("COMM_SECRET_FILE")) /* keys are made of one */
+    if (is_yes("COMM_TCP_SEAL") && !is_set("COMM_SECRET") && !is_set("COMM_SECRET_FILE")) /* sealing needs a secret */
         make_words(job->secret, 32);
     job->ranks = calloc((size_t)job->settings->ranks, sizeof *job->ranks);
     job->polls = calloc((size_t)job->settings->ranks * 2 + 5, sizeof *job->polls);
@@ -273,12 +272,12 @@ void run_start(struct job *job)
     if (cores < job->settings->ranks)
         run_stop(RUN_STATUS_USAGE, "--bind core: %d ranks, but this process may use %d cores", job->settings->ranks, cores);
     make_pipe(ends.go);
-    /* A terminal is read here and passed on: rank 0 is not in the terminal's foreground group and would be stopped for reading it. */
+    /* Terminal input is read here and forwarded: rank 0 is not in the terminal's foreground group and would be stopped if it read. */
     if (isatty(STDIN_FILENO))
         make_pipe(ends.in);
     for (int32_t i = 0; i < job->settings->ranks; i++)
         start_rank(job, i, &ends);
-    explicit_bzero(job->secret, sizeof job->secret); /* the ranks have it, and nobody else needs it */
+    explicit_bzero(job->secret, sizeof job->secret); /* the ranks have it; it is not needed here any more */
     start_keeper(job);
     for (int32_t i = 0; i < job->settings->ranks; i++)
         if (write(ends.go[1], "g", 1) != 1)

@@ -1,4 +1,4 @@
-/* comm-perf: what was asked for on its command line. */
+/* The command line of comm-perf. */
 #define _GNU_SOURCE
 #include "tools/perf_fit.h"
 
@@ -112,7 +112,7 @@ static void parse_collective(struct perf *perf, const char *name)
     if (perf_is_comparison(name)) {
         perf_compare_check(name);
         perf->sides = name;
-        name = "allreduce"; /* what is asked of any */
+        name = "allreduce"; /* a placeholder, since the checks below need a collective */
     }
     perf->collective = perf_collective_find(name);
     if (!perf->collective)

@@ -1,4 +1,4 @@
-/* How each collective is called and what must come of it: one row each. */
+/* How each collective is called and which result it must have: one row each. */
 #include "tools/perf.h"
 
 #include <string.h>
@@ -97,7 +97,7 @@ static enum comm_result start_barrier(const struct perf *perf, struct comm_commu
     return comm_barrier(c, req);
 }
 
-/* Neighbours exchange; the last of an odd number talks to itself. */
+/* Neighbours exchange; with an odd number of ranks the last one sends to itself. */
 static int32_t partner_of(const struct perf *perf)
 {
     int32_t partner = perf->rank ^ 1;
@@ -129,7 +129,7 @@ static bool check_scanned(const struct perf *perf, struct perf_buffers at, size_
     return perf_check_reduced(perf->type, perf->op, perf->rank + 1, 0, at.out, perf->n, bad);
 }
 
-/* Rank 0's out is left as it was. */
+/* Rank 0's output stays unchanged. */
 static bool check_scanned_before(const struct perf *perf, struct perf_buffers at, size_t *bad)
 {
     return perf->rank == 0 || perf_check_reduced(perf->type, perf->op, perf->rank, 0, at.out, perf->n, bad);

@@ -1,10 +1,10 @@
 /*
- * The ranks' side of comm-perf --fit: each algorithm of each collective at many lengths, in worlds that are each told which algorithms to
- * take. All cells are measured in short batches, round after round, so that what disturbs the machine for a while disturbs few of any
- * cell's batches. Of a batch the slowest rank counts; of a cell's batches the one that a twentieth of them are below: the least would be a
- * moment's luck, the median is often another program's doing. Buffers rotate as comm-perf's do.
+ * The ranks' side of comm-perf --fit. It measures each algorithm of each collective at many lengths. Each of several worlds is configured
+ * to use other algorithms. All cells are measured in short batches, round after round, so that a temporary disturbance affects few batches
+ * of each cell. The time of a batch is that of its slowest rank. The time of a cell is the 5th percentile of its batches: the minimum may
+ * be luck, and the median is often disturbed by other programs. Buffers rotate as in comm-perf.
  *
- * Rank 0 writes a line a cell: ranks collective algorithm bytes elements nanoseconds
+ * Rank 0 writes one line per cell: ranks collective algorithm bytes elements nanoseconds
  */
 #define _GNU_SOURCE
 #include "tools/perf_fit.h"
@@ -49,7 +49,7 @@ static void must(const struct cells *cells, enum comm_result result, const char 
 }
 
 /* ------------------------------------------------------------------------------------------------------------ worlds */
-/* "allreduce:slices,broadcast:direct,..": of each collective the algorithm with this number, or its first. */
+/* "allreduce:slices,broadcast:direct,..": for each collective its algorithm with this number, or its first. */
 static void variant_option(int variant, int32_t ranks, char *text, size_t room)
 {
     struct comm_algorithm_info info = {.size = sizeof info};
@@ -155,7 +155,7 @@ static double batch(struct cells *cells, const struct cell *cell)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ all cells */
-/* What really runs, asked of the library itself: an algorithm that cannot serve this length has no cell. */
+/* Asks the library which algorithm really runs. An algorithm that cannot serve this length has no cell. */
 static bool try_cell(struct cells *cells, struct cell *cell)
 {
     struct comm_request_info info = {.size = sizeof info};
@@ -194,7 +194,7 @@ static void list_cells(struct cells *cells, const struct perf_fit *fit)
     }
 }
 
-/* Long cells come by less often: they would take most of the time, and what disturbs a machine is short beside them. */
+/* Long cells are measured less often. They would take most of the time, and disturbances are short compared with them. */
 static bool is_due(const struct cell *cell, int round)
 {
     return round % (cell->bytes <= 65536 ? 1 : cell->bytes <= 1 << 20 ? 3 : 9) == 0;
@@ -213,7 +213,7 @@ static void measure_round(struct cells *cells, int round)
             cells->cell[i].ns[cells->cell[i].samples++] = cells->round[i];
 }
 
-/* Rank 0's clock decides for all. */
+/* Rank 0's clock decides for all ranks. */
 static bool go_on(const struct cells *cells, double end)
 {
     struct comm_request request;

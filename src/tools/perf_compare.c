@@ -1,10 +1,10 @@
 /*
- * comm-perf A,B+C*ranks,..: a collective beside others that together do the same. A side is one call, or several that are made and waited
- * for one behind the other, as a program would that made the one out of them.
+ * comm-perf A,B+C*ranks,..: compares a collective with others that together have the same effect. A side is one call, or several calls that
+ * are made and waited for in turn, as a program would that replaced the one call by the others.
  *
- * Batches of all sides take turns in one process, as many calls each, on the same buffers: whatever a neighbour or the machine does for
- * some milliseconds, all of them meet it. What counts is the ratio of two batches of one round, so rounds may differ as they like. A batch
- * begins with calls that are not timed, since the side before has filled the caches with its own.
+ * Batches of all sides alternate in one process, with equally many calls on the same buffers, so that a disturbance of some milliseconds
+ * affects all sides alike. The result is the ratio of two batches of the same round, so rounds may differ from each other. A batch begins
+ * with untimed calls, since the previous side has filled the caches with its own data.
  */
 #define _GNU_SOURCE
 #include "tools/perf.h"
@@ -32,7 +32,7 @@ struct comparison {
     size_t calls; /* in a batch */
 };
 
-/* ------------------------------------------------------------------------------------------------------------ what is compared */
+/* ------------------------------------------------------------------------------------------------------------ parsing */
 bool perf_is_comparison(const char *text)
 {
     return strpbrk(text, ",+*/") != NULL;
@@ -105,7 +105,7 @@ static size_t part_bytes(const struct part *part, size_t bytes, size_t ranks)
     return part->bytes == TIMES_RANKS ? bytes * ranks : part->bytes == BY_RANKS ? bytes / ranks : bytes;
 }
 
-/* All parts on the same memory, as long as the longest needs. */
+/* All parts use the same memory, which is as long as the longest needs. */
 static void open_size(struct comparison *all, struct perf *asked, size_t bytes)
 {
     size_t in = 1, out = 1;
@@ -148,7 +148,7 @@ static void call(const struct perf *perf, size_t number, struct comm_request *re
     perf_must(perf, comm_wait(*req, COMM_FOREVER), perf->collective->name);
 }
 
-/* Once with what comm-perf gives each collective; then all may go on with what is there. */
+/* Runs once with the inputs that comm-perf gives each collective, to check the result. Later runs use whatever data is there. */
 static void try_once(struct side *side, size_t bytes)
 {
     side->algorithms[0] = 0;
@@ -172,7 +172,7 @@ static void run(const struct side *side, size_t calls)
             call(&side->part[p].perf, i, &req);
 }
 
-/* Seconds a call, of the slowest rank. */
+/* Seconds per call, on the slowest rank. */
 static double batch(const struct perf *asked, const struct side *side, size_t calls)
 {
     run(side, calls / LEAD + 1);
@@ -182,7 +182,7 @@ static double batch(const struct perf *asked, const struct side *side, size_t ca
     return perf_slowest(asked, (perf_now() - begin) / (double)calls);
 }
 
-/* As many as the slowest side makes in a batch's time; what is compared here and below is the same on all ranks. */
+/* As many calls as the slowest side makes in the time of a batch. The times compared here and below are the same on all ranks. */
 static size_t calls_for(const struct perf *asked, const struct comparison *all)
 {
     double slowest = 0;
@@ -210,7 +210,7 @@ static double round_of(const struct perf *asked, struct comparison *all)
     return sum;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what came of it */
+/* ------------------------------------------------------------------------------------------------------------ results */
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;

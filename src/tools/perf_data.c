@@ -1,4 +1,4 @@
-/* Seven values per rank and operator, and their encodings. Little-endian, as the machines that the library runs on. */
+/* Seven values per rank and operator, and their encodings. Little-endian, like the machines that the library supports. */
 #include "tools/perf_data.h"
 
 #include <string.h>
@@ -55,7 +55,7 @@ bool perf_op_fits(comm_op op, const struct perf_type *type)
     return integer || (op != COMM_BAND && op != COMM_BOR && op != COMM_BXOR);
 }
 
-/* Products stay powers of two: exact in every floating type as far as its exponent goes. */
+/* Products remain powers of two, which every floating type represents exactly within the range of its exponent. */
 static int64_t value_of(comm_op op, int32_t rank, size_t i)
 {
     size_t turn = (i + (size_t)rank) % PERF_PERIOD;
@@ -82,7 +82,7 @@ static int64_t combine(comm_op op, int64_t a, int64_t b)
     }
 }
 
-/* To nearest, ties to even, of a value that is 0 or normal in the target: what 16-bit floats do with it. */
+/* Rounds to nearest, ties to even, as 16-bit floats do. The value must be 0 or normal in the target. */
 static uint16_t shortened(float value, unsigned drop, uint32_t rebias, uint32_t infinite)
 {
     uint32_t bits;
@@ -112,7 +112,7 @@ static void store(const struct perf_type *type, double value, int64_t whole, uns
             to[i] = (unsigned char)((uint64_t)whole >> (8 * i));
 }
 
-/* Element i as one rank gives it, or as ranks of them come out of the reduction. */
+/* Element i as one rank contributes it, or as the reduction over `ranks` ranks returns it. */
 static void store_given(const struct perf_type *type, comm_op op, int32_t rank, size_t i, unsigned char *to)
 {
     int64_t value = value_of(op, rank, i);

@@ -1,8 +1,8 @@
 /*
- * comm-perf --fit: the figures of this machine, and how good they are at lengths that they were not made from. Written on the public calls
- * alone: worlds of several sizes measure each algorithm (perf_cells.c), comm_predict says what the model makes of a machine file's text,
- * and a search over the figures brings the two together. What is minimised is the mean of |log(predicted / measured)|, which one cell that
- * was disturbed cannot carry off.
+ * comm-perf --fit: measures the parameters of this machine, and how well they predict lengths that were not used to fit them. It uses only
+ * public calls. Worlds of several sizes measure each algorithm (perf_cells.c), comm_predict computes the model's prediction for a machine
+ * file, and a search over the parameters matches the two. It minimizes the mean of |log(predicted / measured)|, on which a single disturbed
+ * cell has little influence.
  */
 #define _GNU_SOURCE
 #include "tools/perf_fit.h"
@@ -17,7 +17,7 @@
 
 enum { CELLS_MOST = 4096, FIGURES_MOST = 64, TEXT_BYTES = 16384, SWEEPS = 4 };
 
-/* Lengths to learn from, and others to check with. */
+/* Lengths to fit to, and others to check with. */
 static const size_t learn[] = {8, 48, 64, 512, 4096, 16384, 65536, 256 << 10, 1 << 20, 4 << 20};
 static const size_t others[] = {16, 32, 128, 1024, 8192, 32768, 128 << 10, 512 << 10, 2 << 20, 8 << 20};
 enum { LEARN = sizeof learn / sizeof *learn, OTHERS = sizeof others / sizeof *others };
@@ -40,7 +40,7 @@ struct fit {
     int cells;
     struct figure figure[FIGURES_MOST];
     int figures;
-    /* Rank 0 of a world of each size, all in this process: what predicts knows how such a world cuts its chunks. */
+    /* Worlds of each size, all in this process, to predict with: the prediction depends on how such a world cuts its chunks. */
     struct comm_communicator *all[FIT_WORLDS_MOST][64], *by[FIT_WORLDS_MOST];
     char text[TEXT_BYTES];
 };
@@ -104,7 +104,7 @@ static bool same_call(const struct cell *a, const struct cell *b)
     return a->ranks == b->ranks && a->bytes == b->bytes && !strcmp(a->collective, b->collective);
 }
 
-/* What an earlier --fit-try printed. */
+/* Reads what an earlier --fit-try printed. */
 static void read_printed(struct fit *fit, const char *path)
 {
     char line[256];
@@ -162,7 +162,7 @@ static void write_figures(struct fit *fit)
         const struct figure *f = &fit->figure[i];
         at += (size_t)snprintf(fit->text + at, sizeof fit->text - at, "%s %.3f %s # %s\n", f->key, f->value, f->unit, f->help);
     }
-    /* "2.000 cpus" is a whole number too. */
+    /* The library also accepts "2.000 cpus" as a whole number. */
 }
 
 static void open_predictors(struct fit *fit)
@@ -182,7 +182,7 @@ static void close_predictors(struct fit *fit)
             (void)!comm_close(fit->all[w][r], COMM_DEFAULT_TIMEOUT);
 }
 
-/* By c's algorithm, or, with `chosen`, by the one that would be chosen. */
+/* For c's algorithm, or with `chosen` for the one that would be chosen. */
 static double predicted(const struct fit *fit, const struct cell *c, bool chosen)
 {
     int64_t ns = 0;
@@ -225,7 +225,7 @@ static double predict_all(struct fit *fit)
     return sum / cells;
 }
 
-/* One figure after the other, up and down, in steps that grow smaller. */
+/* Changes one parameter at a time, up and down, in decreasing steps. */
 static double search(struct fit *fit)
 {
     static const double factors[] = {2.5, 1.6, 1.25, 1.1};
@@ -255,14 +255,14 @@ static double search(struct fit *fit)
     return best;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what came of it */
+/* ------------------------------------------------------------------------------------------------------------ results */
 static int by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* Of cells from ranks_min to ranks_max: the median of |predicted - measured| / measured. */
+/* The median of |predicted - measured| / measured over cells from ranks_min to ranks_max. */
 static double median_error(const struct fit *fit, int32_t ranks_min, int32_t ranks_max, int *count)
 {
     static double error[CELLS_MOST];
@@ -274,7 +274,7 @@ static double median_error(const struct fit *fit, int32_t ranks_min, int32_t ran
     return *count ? error[*count / 2] : 0;
 }
 
-/* Calls that have a choice, and those where what the library chose was within a tenth of the best. */
+/* Counts calls that have a choice, and those in which the library's choice was within a tenth of the best. */
 static void count_choices(const struct fit *fit, int *calls, int *good)
 {
     *calls = *good = 0;
@@ -291,7 +291,7 @@ static void count_choices(const struct fit *fit, int *calls, int *good)
             best = fit->cell[k].measured < best ? fit->cell[k].measured : best;
             chosen = fit->cell[k].chosen ? fit->cell[k].measured : chosen;
         }
-        if (!first || algorithms < 2 || c->ranks < 2 || !is_other(c)) /* alone, all of them copy */
+        if (!first || algorithms < 2 || c->ranks < 2 || !is_other(c)) /* with one rank, all algorithms only copy */
             continue;
         ++*calls;
         *good += chosen > 0 && chosen <= best * 1.1;
@@ -319,7 +319,7 @@ static void summarise(const struct fit *fit)
         double error = median_error(fit, ranks, ranks, &cells);
         printf("# %d ranks: %d cells, median error %.1f %%\n", ranks, cells, 100 * error);
     }
-    double error = median_error(fit, 2, INT32_MAX, &cells); /* one rank alone predicts too well to be counted */
+    double error = median_error(fit, 2, INT32_MAX, &cells); /* one rank alone is not counted, because it is too easy to predict */
     if (fit->asked.check)
         count_choices(fit, &calls, &good);
     printf("fit: cells=%d median_error=%.1f%%", cells, 100 * error);
@@ -388,7 +388,7 @@ static int parent(const struct perf_fit *asked)
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what was asked for */
+/* ------------------------------------------------------------------------------------------------------------ command line */
 static const char usage[] =
     "usage: comm-perf --fit FILE [options]          measure this machine and write its figures to FILE\n"
     "       comm-perf --fit-try FILE [options]      the same, and say how well they predict and choose at other lengths\n"

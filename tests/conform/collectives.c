@@ -1,6 +1,7 @@
 /*
- * Every built collective x types x operators x counts x roots x in place or not, on 1 to 17 ranks in this process, compared bit for bit
- * with the oracle: driven by one thread, then by one thread per rank, with limits at their smallest, and through every algorithm by name.
+ * Every built collective x types x operators x counts x roots x in place or not, on 1 to 17 ranks in this process,
+ * compared bit for bit with the oracle. Driven by one thread, then by one thread per rank, with limits at their
+ * minimum, and through every algorithm by name.
  */
 #define _GNU_SOURCE
 #include "conform/job.h"
@@ -23,7 +24,7 @@ struct sweep {
     int kind; /* -1: all */
     bool threads;
     bool large;
-    bool forced; /* an algorithm by name may refuse what it cannot do, on all ranks alike */
+    bool forced; /* an algorithm chosen by name may refuse what it cannot do, on all ranks alike */
     struct comm_communicator **world;
     struct job job[BATCH];
     bool refused[BATCH][RIG_RANKS_MAX];
@@ -63,7 +64,8 @@ static void drive_rank(void *arg, int32_t rank)
         wait_one(sweep, i, rank);
 }
 
-/* One thread for all: now rank by rank, now operation by operation, so that early and late arrivals of every length occur. */
+/* One thread for all ranks: sometimes rank by rank, sometimes operation by operation, so that all lengths occur with
+ * early and late arrivals. */
 static void drive_alone(struct sweep *sweep)
 {
     bool by_rank = oracle_random(&sweep->chance) % 2;
@@ -213,14 +215,14 @@ RIG_TEST(collectives_one_thread)
 {
     sweep_all(&(struct sweep_plan){.thin = 5, .kind = -1});
 }
-/* More ranks than a group of views has. */
+/* More ranks than a group of views. */
 RIG_TEST(collectives_seventeen_ranks)
 {
     size_t total = sweep_ranks(17, &(struct sweep_plan){.thin = 97, .kind = -1});
     total += sweep_ranks(17, &(struct sweep_plan){.thin = 397, .kind = -1, .large = true});
     fprintf(stderr, "    %zu calls compared\n", total);
 }
-/* Between those of the other tests and these. */
+/* Sizes between those of the tests above. */
 RIG_TEST(collectives_ten_to_sixteen_ranks)
 {
     size_t total = 0;
@@ -230,7 +232,8 @@ RIG_TEST(collectives_ten_to_sixteen_ranks)
     }
     fprintf(stderr, "    %zu calls compared\n", total);
 }
-/* As many as make small exchanges by hand, so that a scan's totals are of blocks of every length. */
+/* The largest number of ranks for which small exchanges take the fast path, so that a scan's totals cover blocks of
+ * every length. */
 RIG_TEST(collectives_sixteen_ranks)
 {
     size_t total = 0;
@@ -279,7 +282,7 @@ RIG_TEST(collectives_window_4)
     sweep_all(&(struct sweep_plan){.thin = 211, .kind = -1, .options = "minimal=1"});
 }
 
-/* Past the size from which results are written around the cache. */
+/* Longer than the size from which results are stored past the cache. */
 RIG_TEST(collectives_huge)
 {
     struct job job;
@@ -304,7 +307,7 @@ RIG_TEST(collectives_huge)
     }
 }
 
-/* T over blocks, by every collective that knows how; the others say so, on all ranks alike. */
+/* T over blocks, by every collective that supports it; the others refuse it, on all ranks alike. */
 RIG_TEST(collectives_order_block)
 {
     static const int32_t blocks[] = {3, 5, 6, 7, 12};
@@ -324,7 +327,7 @@ struct algorithm {
     const char *name;
 };
 
-/* Names that a user may force; the list stands in the documentation of option `algorithm`. */
+/* Algorithms that a user may choose by name; option `algorithm` documents the list. */
 static const struct algorithm algorithms[] = {
     {JOB_BARRIER, "read_all"},
     {JOB_BARRIER, "doubling"},
@@ -415,7 +418,7 @@ static void refuse_pair(struct rig *rig, enum job_kind kind, enum comm_type type
     }
 }
 
-/* What has no meaning is refused alike by all, and the communicator goes on, in step. */
+/* All ranks refuse a meaningless pair alike, and the communicator continues with its ranks in step. */
 RIG_TEST(collectives_refused_pairs)
 {
     struct rig rig;
@@ -437,7 +440,7 @@ RIG_TEST(collectives_refused_pairs)
     rig_close(&rig);
 }
 
-/* collectives [PATTERN]: only tests whose names match it. */
+/* collectives [PATTERN]: runs only tests whose names match it. */
 int main(int count, char **words)
 {
     if (count > 1)

@@ -1,6 +1,7 @@
 /*
- * Small exchanges made by hand: calls of one form again and again, with other buffers, where some ranks must take the program instead (a
- * receive that nobody answers stands on them), and where who only gives runs ahead of all others' room.
+ * Small exchanges on the fast path: calls of one form again and again with different buffers. Some ranks must use the
+ * program instead, because an unmatched receive is pending on them; and a rank that only sends runs ahead until the
+ * others have no room.
  */
 #define _GNU_SOURCE
 #include "conform/job.h"
@@ -21,7 +22,7 @@ struct stage {
     uint64_t chance;
 };
 
-/* These ranks cannot go the short way until they are let. */
+/* Keeps these ranks off the fast path until the receive is cancelled. */
 static void make_stand(struct stage *s, uint64_t ranks)
 {
     for (int32_t r = 0; r < s->rig.ranks; r++) {
@@ -116,13 +117,14 @@ RIG_TEST(exchanges_meet_programs_minimal)
     ways_meet("minimal=1");
 }
 
-/* The same without anything made by hand: a check of the caller's sends changes nothing else. */
+/* The same without the fast path: a check of the caller's sends changes nothing else. */
 RIG_TEST(programs_alone)
 {
     ways_meet("check=rendezvous");
 }
 
-/* Who gives calls far more than there is room for before anybody takes: its calls wait in their order. */
+/* A rank that only sends makes far more calls than there is room for before any other receives: its calls wait in
+ * order. */
 static void run_ahead(const char *options, enum job_kind kind, size_t n)
 {
     static struct job jobs[AHEAD];
@@ -158,7 +160,8 @@ RIG_TEST(exchanges_run_ahead)
     }
 }
 
-/* The same v form again: with other counts or places in the same vectors, without places, and with others again. */
+/* The same v form again: with other counts or displacements in the same vectors, without displacements, and with others
+ * again. */
 RIG_TEST(exchanges_follow_their_vectors)
 {
     enum { RANKS = 2, ROOM = 8, TURNS = 12 };

@@ -1,4 +1,5 @@
-/* Programs over hosts that this machine plays: the bits of one host, and no more bytes between hosts than any program must send. */
+/* Programs over hosts that this machine simulates: the same bits as on one host, and no more bytes between hosts than
+ * necessary. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -14,10 +15,10 @@
 enum { RANKS_MOST = 8, COUNT = 5 << 16, ROUNDS = 2 };
 enum what { BROADCAST, REDUCE, ALLREDUCE, ALLGATHER, REDUCE_SCATTER, KINDS };
 
-/* `count` elements in all, of which a rank's own block is a part where there are blocks. */
+/* `count` elements in all; a rank's own block is a part of them, if there are blocks. */
 static float in[RANKS_MOST][COUNT], out[RANKS_MOST][COUNT], want[KINDS][RANKS_MOST][COUNT];
 
-/* Sums whose every order gives other bits. */
+/* Sums that have different bits in every order. */
 static void fill(int32_t ranks)
 {
     uint64_t s = 1;
@@ -28,11 +29,11 @@ static void fill(int32_t ranks)
         }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ where ranks are */
+/* ------------------------------------------------------------------------------------------------------------ placements */
 struct places {
     const char *list; /* COMM_HOST */
     int32_t ranks, hosts;
-    bool subtrees; /* each host's ranks are one of T, so that partial results are of whole hosts */
+    bool subtrees; /* each host's ranks are a subtree of T, so that partial results cover whole hosts */
 };
 
 static int32_t host_of(const struct places *p, int32_t rank)
@@ -53,19 +54,19 @@ static int32_t root_of(const struct places *p)
     return p->ranks / 2;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what must cross */
-/* Of n elements in all (bytes of one left out), into and out of a host. */
+/* ------------------------------------------------------------------------------------------------------------ necessary bytes */
+/* The least traffic into and out of a host, in elements, for n elements in all. */
 static void least_of(const struct places *p, enum what what, int32_t host, double *incoming, double *outgoing)
 {
     double here = ranks_of(p, host), ranks = p->ranks, others = p->hosts - 1, share = COUNT / ranks;
     bool home = host_of(p, root_of(p)) == host;
 
     switch (what) {
-    case BROADCAST: /* a share for each of the others, which pass it on */
+    case BROADCAST: /* a share for each of the other hosts, which pass it on */
         *incoming = home ? 0 : COUNT;
         *outgoing = home ? COUNT : COUNT * (others - 1) / others;
         break;
-    case REDUCE: /* of two hosts the root's finishes; of more all others do */
+    case REDUCE: /* with two hosts the root's finishes everything; with more all the others do */
         *incoming = !home && others == 1 ? 0 : COUNT;
         *outgoing = home && others == 1 ? 0 : COUNT;
         break;
@@ -82,7 +83,7 @@ static void least_of(const struct places *p, enum what what, int32_t host, doubl
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what is done */
+/* ------------------------------------------------------------------------------------------------------------ calls */
 static enum comm_result issue(struct comm_communicator *c, enum what what, int32_t r, int32_t ranks, int32_t root, struct comm_request *q)
 {
     size_t block = COUNT / (size_t)ranks;
@@ -115,7 +116,7 @@ static void perform(struct rig *rig, enum what what, int32_t root, const char *a
     CHECK(!algorithm || !strcmp(info.algorithm, algorithm));
 }
 
-/* Of the ranks of one host together. */
+/* The traffic of all ranks of one host together. */
 static void look(struct rig *rig, const struct places *p, int32_t host, uint64_t *sent, uint64_t *received)
 {
     *sent = *received = 0;
@@ -155,7 +156,7 @@ static void measured(struct rig *rig, const struct places *p, enum what what, co
     }
 }
 
-/* The allreduces that are for less send no more. */
+/* The allreduces that are meant for shorter lengths send no more. */
 static void by_name(const struct places *p, const char *algorithm)
 {
     struct rig rig;
@@ -218,7 +219,7 @@ RIG_TEST(hosts_uneven)
     over(&(struct places){"a,b,b,b,c", 5, 3, false});
 }
 
-/* Every rank is told where it is among the hosts, and whether all of them have as many. */
+/* Every rank learns its place among the hosts, and whether all hosts have equally many ranks. */
 static void told(const struct places *p, bool homogeneous)
 {
     struct rig rig;
@@ -246,7 +247,7 @@ RIG_TEST(hosts_are_told)
     told(&(struct places){"a,a", 2, 1, true}, true);
 }
 
-/* What is small: of each host's ranks, one line to each other host. */
+/* Small calls: from each rank of a host one line to each other host. */
 RIG_TEST(hosts_of_the_small)
 {
     static const struct places places = {"a,a,b,b", 4, 2, true};

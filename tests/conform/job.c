@@ -1,3 +1,4 @@
+/* One call of one collective on all ranks: its buffers, the call, and the comparison with the expected memory. */
 #define _GNU_SOURCE
 #include "conform/job.h"
 
@@ -39,7 +40,7 @@ static bool scatters(enum job_kind kind)
     return kind == JOB_REDUCE_SCATTER || kind == JOB_REDUCE_SCATTER_V;
 }
 
-/* A block for every rank in what a rank gives, or gets. */
+/* Whether a rank's input, or output, has a block for every rank. */
 static bool in_has_blocks(enum job_kind kind)
 {
     return kind == JOB_SCATTER || kind == JOB_SCATTER_V || kind == JOB_ALLTOALL || kind == JOB_ALLTOALL_V || scatters(kind);
@@ -61,7 +62,8 @@ const char *job_text(const struct job *job, char text[160])
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
-/* Starts an odd number of elements behind an aligned place, so that kernels meet every alignment that a caller may have. */
+/* Starts an odd number of elements behind an aligned address, so that kernels meet every alignment that a caller may
+ * have. */
 static void region_make(struct job_region *region, size_t elements, const struct job_shape *shape, uint64_t chance)
 {
     size_t unit = oracle_type_bytes(shape->type);
@@ -116,7 +118,8 @@ static bool is_in_place(const struct job *job, int32_t rank)
     return job->shape.in_place && job_kind_in_place(kind) && (!root_alone || rank == job->shape.root);
 }
 
-/* How much each gives to each: zero blocks and blocks of different length. What depends on one of the two alone follows from rank 0's. */
+/* How much each rank sends to each: empty blocks and blocks of different lengths. A length that depends on only one of
+ * the two ranks is taken from rank 0's pair. */
 static void pairs_make(struct job *job, uint64_t *chance)
 {
     enum job_kind kind = job->shape.kind;
@@ -129,14 +132,14 @@ static void pairs_make(struct job *job, uint64_t *chance)
                 n = job->pair[from][0];
             else if (by_to && from > 0)
                 n = job->pair[0][to];
-            else if (job->shape.in_place && from > to) /* where input lies in output, both are of one length */
+            else if (job->shape.in_place && from > to) /* where input lies in output, both have one length */
                 n = job->pair[to][from];
             job->pair[from][to] = is_vector(kind) ? n : job->shape.n;
         }
     }
 }
 
-/* Where a buffer's blocks lie: with gaps, and now and then in another order than their ranks'. Returns its length. */
+/* Where a buffer's blocks lie: with gaps, and sometimes not in rank order. Returns the buffer's length. */
 static size_t layout_make(struct job *job, int32_t rank, bool in, struct job_layout *layout, uint64_t *chance)
 {
     bool vector = is_vector(job->shape.kind), backwards = vector && oracle_random(chance) % 4 == 0;
@@ -152,7 +155,7 @@ static size_t layout_make(struct job *job, int32_t rank, bool in, struct job_lay
     return at + (layout->dense ? 0 : 3);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the image afterwards */
+/* ------------------------------------------------------------------------------------------------------------ expected memory */
 static void expect_reduction(struct job *job)
 {
     const struct job_shape *s = &job->shape;
@@ -178,7 +181,7 @@ static void expect_reduction(struct job *job)
     free(result);
 }
 
-/* Where the elements lie that `from` gives `to`. */
+/* Where the elements lie that `from` sends to `to`. */
 static const unsigned char *given(const struct job *job, int32_t from, int32_t to)
 {
     enum job_kind kind = job->shape.kind;
@@ -220,7 +223,7 @@ static void prepare_reduction(struct job *job, int32_t r, uint64_t *chance)
     oracle_fill(payload(here ? &job->out[r] : &job->in[r]), all, s->type, s->op, s->seed, r);
 }
 
-/* Whoever gives fills all of what it gives from, holes too. */
+/* A sender fills all of its input buffer, holes too. */
 static void prepare_move(struct job *job, int32_t r, uint64_t *chance)
 {
     const struct job_shape *s = &job->shape;

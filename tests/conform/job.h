@@ -1,7 +1,7 @@
 /*
- * job: one call of one collective on all ranks of a communicator, with its data, the image that every rank's memory must have afterwards
- * (canaries on both sides, holes, inputs that nobody may write), and the comparison. Jobs are prepared before anything is issued, so that
- * many can be in flight and any thread may issue a rank's part.
+ * job: one call of one collective on all ranks of a communicator, with its data, the expected contents of every rank's
+ * memory (canaries on both sides, holes, inputs that nobody may write), and the comparison. Jobs are prepared before
+ * anything is issued, so that many can be in flight and any thread may issue a rank's part.
  */
 #ifndef CONFORM_JOB_H
 #define CONFORM_JOB_H
@@ -31,7 +31,7 @@ enum job_kind {
 extern const char *const job_kind_names[JOB_KINDS];
 bool job_kind_reduces(enum job_kind kind);
 bool job_kind_has_root(enum job_kind kind);
-bool job_kind_in_place(enum job_kind kind); /* it has such a form */
+bool job_kind_in_place(enum job_kind kind); /* whether the kind has such a form */
 
 struct job_shape {
     enum job_kind kind;
@@ -43,13 +43,13 @@ struct job_shape {
     uint64_t seed;
 };
 
-/* A rank's buffer between canaries: as it is, and as it must be in the end. */
+/* A rank's buffer between canaries: its contents, and the expected ones. */
 struct job_region {
     unsigned char *at, *want;
-    size_t lead, bytes, total; /* payload at + lead, bytes long */
+    size_t lead, bytes, total; /* the payload is at + lead, `bytes` long */
 };
 
-/* Where the blocks for, or of, every rank lie in one rank's buffer. */
+/* Where each rank's block lies in one rank's buffer. */
 struct job_layout {
     size_t counts[RIG_RANKS_MAX], displs[RIG_RANKS_MAX];
     bool dense; /* displs are not passed */
@@ -59,15 +59,15 @@ struct job {
     struct job_shape shape;
     int32_t ranks;
     struct job_region in[RIG_RANKS_MAX], out[RIG_RANKS_MAX];
-    size_t pair[RIG_RANKS_MAX][RIG_RANKS_MAX]; /* elements that one gives another */
+    size_t pair[RIG_RANKS_MAX][RIG_RANKS_MAX]; /* elements that one rank sends to another */
     struct job_layout from[RIG_RANKS_MAX], to[RIG_RANKS_MAX];
     struct comm_request request[RIG_RANKS_MAX];
 };
 
 void job_prepare(struct job *job, const struct job_shape *shape, int32_t ranks);
-/* The call of one rank; its result is returned as it came. */
+/* Makes the call of one rank; returns its result unchanged. */
 enum comm_result job_issue(struct job *job, int32_t rank, struct comm_communicator *c);
-/* Every request is complete: compares all memory of one rank, and dies with the first difference. */
+/* All requests are complete: compares all memory of one rank, and fails at the first difference. */
 void job_verify(const struct job *job, int32_t rank);
 void job_free(struct job *job);
 const char *job_text(const struct job *job, char text[160]);

@@ -1,6 +1,7 @@
 /*
- * Operators of the caller's own: an associative one that does not commute, over elements of odd and of large sizes, in every collective
- * that reduces, compared with the plain left-to-right combination; many alive, freed in flight, unlike on one rank.
+ * User-defined operators: an associative one that is not commutative, over elements of odd and of large sizes, in every
+ * collective that reduces, compared with a simple left-to-right combination. Also many operators at once, freed in
+ * flight, and different on one rank.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -14,11 +15,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An element is a line x -> a x + b over bytes, in its first two bytes; the rest follows from them. Composing lines does not commute. */
+/* An element is a function x -> a x + b over bytes, in its first two bytes; the rest follows from them. Composition is
+ * not commutative. */
 static void compose(unsigned char *inout, const unsigned char *in, size_t element)
 {
     unsigned char a = (unsigned char)(in[0] * inout[0]), b = (unsigned char)(in[0] * inout[element > 1] + in[element > 1]);
-    if (element == 1) { /* what of it fits: keep the left one */
+    if (element == 1) { /* only this fits in one byte: keep the left operand */
         inout[0] = in[0];
         return;
     }
@@ -58,7 +60,7 @@ struct stage {
     unsigned char *in[RIG_RANKS_MAX], *out[RIG_RANKS_MAX], *want;
 };
 
-/* Ranks first .. end - 1, elements from `at` on. */
+/* The expected result of ranks first .. end - 1, elements from `at` on. */
 static void expect(struct stage *stage, int32_t end, size_t at, size_t elements)
 {
     size_t element = stage->shape.element;
@@ -175,7 +177,8 @@ static comm_op make(struct comm_communicator *c, const char *name, size_t elemen
     return op;
 }
 
-/* Forty alive, each its own; numbers are used again without a mix-up; one that was freed is told, and finishes what it began. */
+/* Forty operators exist, each different; their numbers are reused without confusion. A freed one is refused, and
+ * finishes what it began. */
 RIG_TEST(operators_many_and_freed)
 {
     enum { ALIVE = 40 };
@@ -239,7 +242,7 @@ RIG_TEST(operators_of_a_wrong_kind)
     rig_close(&rig);
 }
 
-/* Name, size and order are part of the call that ranks compare. */
+/* Name, size and order are part of what ranks compare. */
 static void unlike(const char *name, size_t element, int32_t ordered)
 {
     struct rig rig;

@@ -1,3 +1,4 @@
+/* The expected result of a reduction, computed one element at a time along the tree T, and the data for it. */
 #define _GNU_SOURCE
 #include "conform/oracle_number.h"
 
@@ -13,7 +14,7 @@ const enum comm_type oracle_types[ORACLE_TYPES] = {COMM_F32,       COMM_F64,    
 const comm_op oracle_ops[ORACLE_OPS] = {COMM_SUM,  COMM_PROD, COMM_MIN, COMM_MAX,  COMM_AVG,    COMM_BAND,  COMM_BOR,
                                         COMM_BXOR, COMM_LAND, COMM_LOR, COMM_LXOR, COMM_MINLOC, COMM_MAXLOC};
 
-/* A value in its accumulator. A complex number and a value with an index have a second part. */
+/* A value in its accumulator. A complex number, or a value with an index, has a second part. */
 struct value {
     union number is, also;
 };
@@ -75,7 +76,7 @@ static bool is_indexed(enum comm_type type)
     return type >= COMM_F32_INDEX && type <= COMM_I64_INDEX;
 }
 
-/* The type of an element's parts; of most, itself. */
+/* The type of an element's first part; for most types, the type itself. */
 static enum comm_type part_type(enum comm_type type)
 {
     switch ((int)type) {
@@ -191,7 +192,7 @@ static union number combine_integer(union number a, union number b, enum comm_ty
         v.integer = !a.integer != !b.integer;
         break;
     }
-    /* Wrap to the type's width, as it would lie in memory. */
+    /* Wrap to the type's width, as in memory. */
     unsigned char bytes[8];
     number_store(bytes, 0, type, v);
     return number_load(bytes, 0, type);
@@ -239,7 +240,7 @@ static struct value complex_product(struct value a, struct value b, enum comm_ty
     return v;
 }
 
-/* -1, 0, 1: not a number before all, then the least, or the greatest. */
+/* -1, 0 or 1: NaN comes first, then the least or the greatest. */
 static int order_of(union number a, union number b, enum comm_type part, bool low)
 {
     if (!oracle_is_float(part)) {
@@ -276,7 +277,7 @@ struct tree {
     int32_t ranks;
     enum comm_type type;
     comm_op op;
-    int32_t block, all; /* T over blocks of so many, of all ranks; `ranks` is how many blocks */
+    int32_t block, all; /* T over blocks of this many ranks of `all`; `ranks` is the number of blocks */
 };
 
 int32_t oracle_block = 1;
@@ -299,7 +300,8 @@ static struct value tree_leaf(const struct tree *tree, size_t i, int32_t leaf)
     return tree->block == 1 ? element_load(tree->in[leaf], i, tree->type) : tree_block(&within, i, 0, levels_of(count));
 }
 
-/* The block of 2^level ranks from `first`, cut off at the end of the team: its lower half, and what there is of the upper. */
+/* The block of 2^level ranks from `first`, cut off at the end of the team: its lower half, and what exists of the
+ * upper. */
 static struct value tree_block(const struct tree *tree, size_t i, int32_t first, int32_t level)
 {
     if (level == 0)
@@ -344,7 +346,8 @@ static void store_double(void *at, size_t i, enum comm_type type, double x)
     number_store(at, i, type, v);
 }
 
-/* Sums of widely different sizes lose different bits in every order; products stay near one so that they do not all overflow. */
+/* Summands of very different sizes lose different bits in every order; factors stay near one so that products do not
+ * all overflow. */
 static double plain_float(enum comm_type type, comm_op op, uint64_t *state)
 {
     uint64_t bits = oracle_random(state);
@@ -354,7 +357,7 @@ static double plain_float(enum comm_type type, comm_op op, uint64_t *state)
     return sign * ldexp(mantissa, exponent);
 }
 
-/* Whole elements are special, so that zeros meet zeros and a not-a-number meets numbers. */
+/* Whole elements are special, so that zeros meet zeros and NaN meets numbers. */
 static double special_float(enum comm_type type, comm_op op, uint64_t kind, int32_t rank, uint64_t *state)
 {
     uint64_t bits = oracle_random(state);
@@ -385,7 +388,8 @@ static double special_float(enum comm_type type, comm_op op, uint64_t kind, int3
     }
 }
 
-/* Large numbers that cancel over small ones: what is left shows the order even where the accumulator is much wider than the type. */
+/* Large numbers that cancel and leave small ones: the rest shows the order even if the accumulator is much wider than
+ * the type. */
 static double cancelling_float(enum comm_type type, uint64_t kind, uint64_t *state)
 {
     uint64_t bits = oracle_random(state);
@@ -397,7 +401,8 @@ static double cancelling_float(enum comm_type type, uint64_t kind, uint64_t *sta
 
 static void fill_numbers(void *at, size_t n, enum comm_type type, comm_op op, uint64_t seed, int32_t rank);
 
-/* Values are few, so that some are equal and the index decides; it is of the rank, or now and then of another order. */
+/* There are few values, so that some are equal and the index decides; the index is the rank's, or sometimes in another
+ * order. */
 static void fill_indexed(void *at, size_t n, enum comm_type type, uint64_t seed, int32_t rank)
 {
     enum comm_type part = part_type(type), index = also_type(type);
@@ -455,7 +460,7 @@ static bool number_is_nan(const unsigned char *at, enum comm_type type)
     return type == COMM_F64 ? isnan(v.wide) : isnan(v.single);
 }
 
-/* Alike but for a not-a-number, part by part. */
+/* Equal, part by part, where all NaNs are equal. */
 static bool same_element(const unsigned char *a, const unsigned char *b, enum comm_type type)
 {
     size_t bytes = oracle_type_bytes(type), parts = is_complex(type) || is_indexed(type) ? 2 : 1, part = bytes / parts;

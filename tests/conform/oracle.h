@@ -1,7 +1,8 @@
 /*
- * oracle: what every collective must produce, worked out one element at a time from the written order alone: the tree T(p) evaluated
- * recursively, in the accumulator, rounded once. It shares no line with the library's kernels, and is slow on purpose. It also makes the
- * data: values whose sum shows in which order they were added, and among them not-a-number, infinities, both zeros and denormals.
+ * oracle: what every collective must produce, computed one element at a time from the specified order alone: the tree
+ * T(p) evaluated recursively, in the accumulator, rounded once. It shares no line with the library's kernels, and is
+ * slow on purpose. It also makes the data: values whose sum shows in which order they were added, among them NaN,
+ * infinities, both zeros and denormals.
  */
 #ifndef CONFORM_ORACLE_H
 #define CONFORM_ORACLE_H
@@ -21,26 +22,26 @@ const char *oracle_type_name(enum comm_type type);
 const char *oracle_op_name(comm_op op);
 size_t oracle_type_bytes(enum comm_type type);
 bool oracle_is_float(enum comm_type type);
-/* Whether the pair means something: avg is for floating and complex types, bits and truth values for integers, an order for what has one.
- */
+/* Whether the pair is valid: avg is for floating and complex types, bit and logical operators for integers, an order
+ * for types that have one. */
 bool oracle_pair(enum comm_type type, comm_op op);
 
-/* splitmix64: the one source of chance in these tests. */
+/* splitmix64: the only source of randomness in these tests. */
 uint64_t oracle_random(uint64_t *state);
 
-/* Element i of rank's contribution depends on (seed, i, rank) alone. */
+/* Element i of rank's contribution depends only on (seed, i, rank). */
 void oracle_fill(void *at, size_t n, enum comm_type type, comm_op op, uint64_t seed, int32_t rank);
-/* 1; or of how many ranks the blocks are over which T is evaluated first. Set while nothing else runs. */
+/* 1, or the number of ranks of the blocks over which T is evaluated first. Set only while nothing else runs. */
 extern int32_t oracle_block;
 /* out[i] = T over in[0..ranks)[i]. */
 void oracle_reduce(const void *const *in, int32_t ranks, size_t n, enum comm_type type, comm_op op, void *out);
 
-/* The first element where they differ, or n. Bits count, but that every not-a-number is like any other. */
+/* The first element that differs, or n. Compares bits, except that all NaNs are equal. */
 size_t oracle_differ(const void *got, const void *want, size_t n, enum comm_type type);
 bool oracle_has_nan(const void *at, size_t n, enum comm_type type);
-/* One number for n elements, with the same view of not-a-numbers, to compare across processes. */
+/* A hash of n elements, in which all NaNs are equal, for comparison across processes. */
 uint64_t oracle_hash(const void *at, size_t n, enum comm_type type, uint64_t seed);
-/* An element as text for a failure. */
+/* An element as text, for error messages. */
 const char *oracle_text(const void *at, size_t i, enum comm_type type, char text[64]);
 
 #endif

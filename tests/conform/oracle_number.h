@@ -1,6 +1,6 @@
 /*
- * The oracle's numbers, one element in and out: how each type's bits become a value in its accumulator, and how that is rounded, once. By
- * arithmetic on the written formats; private to oracle.c.
+ * The oracle's numbers: converts each type's bits to a value in its accumulator, and rounds that back once. Uses
+ * arithmetic on the specified formats; private to oracle.c.
  */
 #ifndef CONFORM_ORACLE_NUMBER_H
 #define CONFORM_ORACLE_NUMBER_H
@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A value in its accumulator: one of three, by type. */
+/* A value in its accumulator: one of three members, by type. */
 union number {
     float single;
     double wide;
@@ -22,8 +22,7 @@ static bool is_signed(enum comm_type type)
     return type >= COMM_I8 && type <= COMM_I64;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ half precision, by
- * arithmetic */
+/* ------------------------------------------------------------------------------------------------------------ half precision */
 static double decode_half(uint16_t bits)
 {
     double sign = bits >> 15 ? -1.0 : 1.0;
@@ -84,8 +83,8 @@ static double decode_small(uint8_t bits, enum comm_type type)
     return sign * (exponent ? ldexp(mantissa + (1 << mantissas), exponent - bias - mantissas) : ldexp(mantissa, 1 - bias - mantissas));
 }
 
-/* The nearest of all finite numbers, by halving; of two, the one whose last bit is 0. Past the middle between the largest and what
- * would come after it: not a number, or infinite. */
+/* The nearest of all finite numbers, by bisection; of two equally near, the one whose last bit is 0. Beyond the middle
+ * between the largest number and its would-be successor: NaN or infinity. */
 static uint8_t encode_small(double x, enum comm_type type)
 {
     uint8_t sign = signbit(x) ? 128 : 0, best = 0, largest = type == COMM_F8E4M3 ? 126 : 123;
@@ -95,7 +94,7 @@ static uint8_t encode_small(double x, enum comm_type type)
         return 127;
     if (size > edge || (size == edge && (largest & 1)))
         return (uint8_t)(sign | (largest + 1));
-    for (uint8_t above = largest; best < above;) { /* the largest that is not above it */
+    for (uint8_t above = largest; best < above;) { /* finds the largest number that is not above the value */
         uint8_t middle = (uint8_t)((best + above + 1) / 2);
         if (decode_small(middle, type) <= size)
             best = middle;

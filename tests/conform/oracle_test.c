@@ -1,4 +1,4 @@
-/* The oracle itself, against facts worked out by hand: a measure that is wrong would make a wrong library look right. */
+/* Tests the oracle against results computed by hand: a wrong oracle would make a wrong library look right. */
 #include "conform/oracle.h"
 
 #include <setjmp.h>
@@ -17,7 +17,7 @@ static void reduce_f32(const float *values, int32_t ranks, comm_op op, float *ou
     oracle_reduce(in, ranks, 1, COMM_F32, op, out);
 }
 
-/* Six ranks add as ((01)(23))(45): 2^24 + 1 + 1 keeps one only where the ones meet first. */
+/* Six ranks add as ((01)(23))(45): 2^24 + 1 + 1 keeps one only if the ones are added first. */
 static void oracle_order(void **state)
 {
     (void)state;
@@ -31,7 +31,7 @@ static void oracle_order(void **state)
     reduce_f32((float[]){big, 0, 1, 0, 1}, 5, COMM_SUM, &out);
     assert_true(out == big);
     reduce_f32((float[]){0, 0, 1, 0, big, 1, 1}, 7, COMM_SUM, &out);
-    assert_true(out == big); /* ((0 0)(1 0)) ((big 1) 1): each one meets the large number alone and is lost */
+    assert_true(out == big); /* ((0 0)(1 0)) ((big 1) 1): each one is added to the large number alone and is lost */
 }
 
 static void oracle_zeros_and_nan(void **state)
@@ -50,7 +50,7 @@ static void oracle_zeros_and_nan(void **state)
     assert_true(out == 7.0f / 3.0f);
 }
 
-/* Every finite half and brain float comes back; halves of a step round to even; the largest overflow as they must. */
+/* Every finite half and bfloat16 survives a round trip; ties round to even; the largest numbers overflow correctly. */
 static void oracle_half(void **state)
 {
     (void)state;
@@ -94,7 +94,7 @@ static void oracle_integers(void **state)
     assert_false(oracle_pair(COMM_F32, COMM_BAND));
 }
 
-/* The data must be able to tell an order from another, in every floating type. */
+/* The data must distinguish between orders, in every floating type. */
 static void oracle_data_tells_orders_apart(void **state)
 {
     (void)state;

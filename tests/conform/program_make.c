@@ -1,3 +1,4 @@
+/* Generates random programs and computes their expected memory; program_make.h has the rules. */
 #define _GNU_SOURCE
 #include "conform/program_make.h"
 
@@ -5,19 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is known, while a program is made, of when things complete: steps, by which all that must happen on any rank has happened. */
+/* What is known about completion while a program is made: step numbers at which everything that must happen on any rank
+ * has happened. */
 struct maker {
     struct make_program *p;
     int32_t work[MAKE_COMMS][MAKE_RANKS];  /* all work so far */
-    int32_t fence[MAKE_COMMS][MAKE_RANKS]; /* the fences that a message stands behind */
+    int32_t fence[MAKE_COMMS][MAKE_RANKS]; /* the fences that a message must wait for */
     int32_t every[MAKE_COMMS][MAKE_RANKS]; /* work and messages */
     int32_t buffer[MAKE_COMMS][MAKE_RANKS][MAKE_BUFFERS];
     int32_t pair[2][MAKE_COMMS][MAKE_RANKS][MAKE_RANKS]; /* sends, receives: start of the latest of that pair */
-    int32_t shut[MAKE_COMMS][MAKE_RANKS];                /* the opening of this rank's own gate */
-    int32_t event[MAKE_RANKS][MAKE_EVENTS];              /* of the point it holds */
-    bool gate[MAKE_RANKS][MAKE_EVENTS];                  /* hand-set and not yet opened */
+    int32_t shut[MAKE_COMMS][MAKE_RANKS];                /* when this rank's own gate is opened */
+    int32_t event[MAKE_RANKS][MAKE_EVENTS];              /* of the point that it holds */
+    bool gate[MAKE_RANKS][MAKE_EVENTS];                  /* a manual event that is not set yet */
     int32_t tag_last[MAKE_COMMS][MAKE_RANKS][MAKE_RANKS][3];
-    struct make_action later[MAKE_STEPS * 2]; /* receives and openings, by step */
+    struct make_action later[MAKE_STEPS * 2]; /* receives and gate openings, by step */
     int32_t laters;
 };
 
@@ -67,8 +69,8 @@ static struct make_action *append(struct maker *m, struct make_action action)
     return &p->action[p->actions++];
 }
 
-/* A receive planned for step j is posted only if nothing that ends at j or later stands before it: else it would wait for its own message.
- */
+/* A receive planned for step j is posted only if nothing that ends at j or later comes before it; otherwise it would
+ * wait for its own message. */
 static bool may_hold(const struct maker *m, int32_t comm, int32_t rank, int32_t ready)
 {
     for (int32_t i = 0; i < m->laters; i++) {
@@ -126,7 +128,7 @@ static void model_collective(struct make_program *p, const struct make_action *p
         memcpy(p->model[a->comm][parts[i].rank][parts[i].out], blocks, a->verb == MAKE_BROADCAST ? bytes : bytes * (size_t)count);
 }
 
-/* Buffers of one rank, different from those of the others: which of its operations conflict is its own affair. */
+/* Buffers of one rank, different from those of other ranks: which of its operations conflict concerns only itself. */
 static void pick_buffers(struct maker *m, struct make_action *a, int32_t type, bool in_place)
 {
     a->out = type * 3 + (int32_t)chance(m, 3);
@@ -236,7 +238,7 @@ static int32_t start_of_send(const struct maker *m, int32_t comm, int32_t from, 
 static int32_t start_of_recv(const struct maker *m, int32_t comm, int32_t to)
 {
     int32_t start = m->fence[comm][to];
-    for (int32_t r = 0; r < MAKE_RANKS; r++) /* a general receive holds back those of every pair */
+    for (int32_t r = 0; r < MAKE_RANKS; r++) /* a general receive delays those of every pair */
         start = larger(start, m->pair[1][comm][to][r]);
     return start;
 }
@@ -251,7 +253,7 @@ static void settle_message(struct maker *m, struct make_action *a, int32_t start
     m->every[a->comm][a->rank] = larger(m->every[a->comm][a->rank], ready);
 }
 
-/* Memory of its own; the receive comes now or some steps later. */
+/* With memory of its own; the receive is posted now or some steps later. */
 static void make_message(struct maker *m)
 {
     struct make_program *p = m->p;
@@ -280,7 +282,7 @@ static void make_message(struct maker *m)
     send.tag = general ? 1000 + (uint32_t)p->messages : tag;
     struct make_action recv = {.verb = MAKE_RECV, .rank = to, .comm = comm, .peer = make_rank(comm, from), .message = p->messages++};
     recv.tag = send.tag;
-    recv.root = general; /* from anybody, by a tag that nobody else uses */
+    recv.root = general; /* from any rank, with a tag that nothing else uses */
     settle_message(m, append(m, send), start, larger(start, at));
     recv.step = at;
     recv.ready = larger(start, at);
@@ -472,7 +474,7 @@ struct make_program *make_program(uint64_t seed, int32_t steps)
     for (p->step = 1; p->step < p->steps; p->step++) {
         run_later(m);
         make_step(m);
-        run_later(m); /* what this step planned for itself */
+        run_later(m); /* receives planned for this very step */
     }
     free(m);
     return p;

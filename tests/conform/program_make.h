@@ -1,8 +1,9 @@
 /*
- * program_make: random programs of work, messages, events and gates over several communicators, and what memory must hold after them. A
- * program is one list of actions in one order; every rank runs its own in that order. Whatever an action waits for was issued earlier in
- * the list or, for a receive or the opening of a gate, is planned at a known later step; a host waits only for what is complete by then. So
- * every program ends, on any number of threads, and anything else is a fault of the library.
+ * program_make: random programs of work, messages, events and gates over several communicators, with the expected
+ * memory contents afterwards. A program is one list of actions in one order; every rank runs its own actions in that
+ * order. Whatever an action waits for was issued earlier in the list or, for a receive or the opening of a gate, is
+ * planned at a known later step. A host waits only for what is complete by then. So every program ends, on any number
+ * of threads, and anything else is an error of the library.
  */
 #ifndef CONFORM_PROGRAM_MAKE_H
 #define CONFORM_PROGRAM_MAKE_H
@@ -47,14 +48,14 @@ struct make_action {
     enum make_verb verb;
     int32_t step, rank, comm;
     int32_t in, out; /* buffers; in -1: in place */
-    int32_t message; /* or -1: from and to buffers */
+    int32_t message; /* -1: from and to buffers */
     int32_t peer, root, event;
     uint32_t tag;
     comm_op op;
     size_t n;
     int32_t target;              /* the action whose request is waited for or tested */
-    int32_t shut;                /* a gate of this very rank stands before it until this step */
-    int32_t ready;               /* complete once all ranks passed this step; of what has a request */
+    int32_t shut;                /* a gate of this rank delays it until this step */
+    int32_t ready;               /* complete once all ranks have passed this step; for actions with a request */
     struct comm_request request; /* written by the rank that runs it */
 };
 
@@ -70,15 +71,15 @@ struct make_program {
     int32_t actions;
     struct make_message message[MAKE_MESSAGES];
     int32_t messages;
-    /* Memory as it is and as it must be: [comm][rank][buffer]. */
+    /* Memory, and its expected contents: [comm][rank][buffer]. */
     unsigned char *memory[MAKE_COMMS][MAKE_RANKS][MAKE_BUFFERS], *model[MAKE_COMMS][MAKE_RANKS][MAKE_BUFFERS];
 };
 
 enum comm_type make_type(int32_t buffer);
 bool make_member(const struct make_program *program, int32_t comm, int32_t rank);
-int32_t make_members(const struct make_program *program, int32_t comm); /* how many */
-int32_t make_rank(int32_t comm, int32_t rank);                          /* the world's rank as the communicator counts */
-int32_t make_plan_parts(struct make_action parts[3]);                   /* what every plan holds */
+int32_t make_members(const struct make_program *program, int32_t comm); /* number of members */
+int32_t make_rank(int32_t comm, int32_t rank);                          /* a world rank's number in the communicator */
+int32_t make_plan_parts(struct make_action parts[3]);                   /* the contents of every plan */
 struct make_program *make_program(uint64_t seed, int32_t steps);
 void make_free(struct make_program *program);
 void make_print(const struct make_program *program);

@@ -1,6 +1,7 @@
 /*
- * Random programs, run by one thread for all ranks and by one thread per rank, compared with what program_make says memory must hold. A
- * failure prints the seed; COMM_TEST_SEED runs that one alone, COMM_TEST_STEPS cuts it short, COMM_TEST_PRINT shows it.
+ * Random programs, run by one thread for all ranks and by one thread per rank, compared with the memory contents that
+ * program_make expects. A failure prints the seed. COMM_TEST_SEED runs that program alone, COMM_TEST_STEPS shortens it,
+ * COMM_TEST_PRINT prints it.
  */
 #define _GNU_SOURCE
 #include "conform/program_make.h"
@@ -130,7 +131,7 @@ static void run_rank(void *arg, int32_t rank)
     sync_rank(stage, rank);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the stage */
+/* ------------------------------------------------------------------------------------------------------------ setting */
 static void open_children(struct stage *stage)
 {
     struct make_program *p = stage->program;

@@ -1,3 +1,4 @@
+/* What the tests of the whole library share: child processes with deadlines, checks, worlds and threads. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -27,9 +28,9 @@ enum { RIG_SLOWER = 1 };
 #endif
 enum { RIG_SECONDS = 100, RIG_SKIP = 77, RIG_WHY_BYTES = 256 };
 
-static char rig_context[256]; /* written by rig_note before what it describes runs; read when a test ends */
+static char rig_context[256]; /* rig_note writes it before the case runs; read when a test ends */
 static unsigned rig_limit;    /* seconds that a case of this child may take; 0 outside */
-static char *rig_why;         /* shared with the child, which writes there why its case is skipped; NULL outside */
+static char *rig_why;         /* shared with the child, which writes here why its case is skipped; NULL outside */
 
 int64_t rig_now(void)
 {
@@ -97,7 +98,7 @@ _Noreturn void rig_skip(const char *why)
 void rig_not_over(const char *backend, const char *why)
 {
     const char *name = getenv("COMM_BACKEND");
-    bool mixed = name && strcmp(name, "shm+tcp") == 0 && strcmp(backend, "tcp") == 0; /* between some of its ranks */
+    bool mixed = name && strcmp(name, "shm+tcp") == 0 && strcmp(backend, "tcp") == 0; /* tcp joins some of its ranks */
     if (name && (mixed || strcmp(name, backend) == 0))
         rig_skip(why);
 }
@@ -163,7 +164,7 @@ unsigned rig_thin(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ worlds */
-/* A world over tcp waits by the poller that was asked for, as the kernel sees it. */
+/* A world over tcp waits with the requested poller, as the kernel sees it. */
 void rig_poller(const char *backend, int32_t ranks)
 {
     const char *over = getenv("COMM_BACKEND"), *poller = getenv("COMM_TCP_POLLER");
@@ -250,7 +251,7 @@ void rig_progress_for(struct comm_communicator *any, int64_t ns)
     }
 }
 
-/* A turn blocks nowhere: one that takes longer met a machine that stood still, for which the library cannot be blamed. */
+/* A turn never blocks: if one takes longer, the machine stood still, which is not the library's fault. */
 #define TURN_MOST (100 * RIG_MS)
 
 void rig_fails_within(struct comm_communicator *c, enum comm_result want, int64_t ns, struct comm_error *error)

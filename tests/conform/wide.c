@@ -1,6 +1,7 @@
 /*
- * Counts and displacements that need more than 32 bits. Displacements go into address space of which few pages are ever touched; of long
- * counts the same pages stand again and again in both buffers, so that all of it passes through the library and little memory is needed.
+ * Counts and displacements that need more than 32 bits. Displacements point into address space of which few pages are
+ * ever touched. For long counts the same pages are mapped again and again in both buffers, so that all bytes pass
+ * through the library but little memory is needed.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -20,7 +21,7 @@ enum { RANKS = 2, FEW = 3000, TURN = 2 << 20 };
 #define LONG (FAR + 13)
 
 /* ------------------------------------------------------------------------------------------------------------ displacements */
-/* Room for FEW elements at its beginning and FEW behind FAR, and some between. */
+/* Room for FEW elements at the beginning and FEW behind FAR, and some between. */
 static unsigned char *sparse(void)
 {
     void *at = mmap(NULL, FAR + 2 * FEW, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -57,7 +58,7 @@ static void open_wide(struct wide *w)
     }
 }
 
-/* Block 1 lies behind 4 GiB in every buffer that has displacements; what is a little further on must stay as it was. */
+/* Block 1 lies behind 4 GiB in every buffer that has displacements; the bytes a little further on must be unchanged. */
 static void all_done(struct wide *w, struct comm_request *request)
 {
     rig_wait_all(request, RANKS);
@@ -100,7 +101,7 @@ RIG_TEST(displacements_of_more_than_32_bits)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ counts */
-/* LONG bytes, which are the same TURN bytes over and over. */
+/* LONG bytes, which are the same TURN bytes again and again. */
 static unsigned char *repeated(int *file)
 {
     unsigned char *at = mmap(NULL, LONG + TURN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

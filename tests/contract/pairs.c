@@ -1,4 +1,4 @@
-/* What only two ranks know of each other: lengths that differ at one edge, and the length and bytes that come together. */
+/* Facts that only two ranks share: lengths that differ at one edge, and a length that comes together with its bytes. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 3, MANY = 6 /* whose brief blocks go in another way */, ROOT = 1, MOST = 400000 };
+enum { RANKS = 3, MANY = 6 /* with this many ranks brief blocks go another way */, ROOT = 1, MOST = 400000 };
 
 struct stage {
     struct rig rig;
@@ -50,7 +50,7 @@ static void close_stage(struct stage *stage)
 /* ------------------------------------------------------------------------------------------------------------ one edge differs */
 enum edge { EDGE_GATHER, EDGE_SCATTER, EDGE_ALLTOALL, EDGES };
 
-/* Rank 2 gives or takes `theirs` where the other end says `ours`. */
+/* Rank 2 sends or receives `theirs` elements where the other end says `ours`. */
 static enum comm_result call_edge(struct stage *stage, enum edge edge, int32_t r, size_t ours, size_t theirs)
 {
     struct comm_communicator *c = stage->rig.world[r];
@@ -85,7 +85,7 @@ static void differ(int32_t ranks, enum edge edge, size_t ours, size_t theirs)
         CHECK(strstr(error.text, "another length"));
     }
     size_t block = edge == EDGE_SCATTER ? 0 : 14;
-    CHECK(stage.out[taker][block] == 0x77); /* not a byte of it was taken */
+    CHECK(stage.out[taker][block] == 0x77); /* none of its bytes was written */
     close_stage(&stage);
 }
 
@@ -107,7 +107,7 @@ RIG_TEST(contract_4_5_mismatch_at_one_edge_of_many)
     }
 }
 
-/* The root's own count and its n are one thing said twice. */
+/* The root's own count and its n must agree. */
 RIG_TEST(contract_4_5_a_root_that_contradicts_itself)
 {
     struct stage stage;
@@ -148,7 +148,7 @@ RIG_TEST(contract_1_1_length_and_bytes_in_one)
     close_stage(&stage);
 }
 
-/* Too short a buffer, or a root that gave up, ends one request on each rank that it concerns, and nothing else. */
+/* A buffer that is too short, or a root that gave up, ends one request on each rank concerned, and nothing else. */
 RIG_TEST(contract_4_4_length_and_bytes_that_fail_alone)
 {
     static const size_t lengths[] = {9, 5000, 65537, MOST};
@@ -173,7 +173,7 @@ RIG_TEST(contract_4_4_length_and_bytes_that_fail_alone)
     close_stage(&stage);
 }
 
-/* Many in flight, between other work, and in a plan and a group, which carries the error. */
+/* Many in flight, among other work, and in a plan and a group, which returns the error. */
 RIG_TEST(contract_1_1_length_and_bytes_in_line)
 {
     enum { FLIGHT = 20 };

@@ -1,4 +1,4 @@
-/* The two lines of a communicator: what is in order, what is not, and what holds back what. */
+/* The two lines of a communicator: what is in order, what is not, and what waits for what. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -27,7 +27,7 @@ RIG_TEST(contract_1_1_tickets_grow_by_one)
     rig_close(&rig);
 }
 
-/* The root of a small broadcast has nothing to wait for, but what stands before it on the line is not done. */
+/* The root of a small broadcast waits for nothing itself, but an earlier operation in the queue is not done. */
 RIG_TEST(contract_1_1_work_retires_in_order)
 {
     struct rig rig;
@@ -50,7 +50,7 @@ RIG_TEST(contract_1_1_work_retires_in_order)
     rig_close(&rig);
 }
 
-/* The request of a group with messages stands behind its messages too. */
+/* The request of a group with messages completes after its messages too. */
 RIG_TEST(contract_1_1_group_with_messages)
 {
     struct rig rig;
@@ -84,7 +84,7 @@ struct two_lines {
     struct comm_communicator *second[2];
 };
 
-/* A receive that is answered last stands before a collective that must finish first. */
+/* A receive that is matched last was issued before a collective that must finish first. */
 static void receive_before_collective(void *arg, int32_t rank)
 {
     struct two_lines *lines = arg;
@@ -122,7 +122,7 @@ RIG_TEST(contract_1_2_receive_before_collective)
     rig_close(&lines.rig);
 }
 
-/* A manager gets its workers' answers in the order in which they come, and a receive nobody answers stops nothing. */
+/* A manager receives its workers' answers in the order of their arrival, and an unmatched receive blocks nothing. */
 RIG_TEST(contract_1_2_manager_and_workers)
 {
     enum { WORKERS = 5 };
@@ -184,7 +184,8 @@ RIG_TEST(contract_1_2_more_sends_than_window)
     rig_close(&rig);
 }
 
-/* A send that must wait for a collective's result holds back the next one of its pair, so matching keeps the order of the calls. */
+/* A send that must wait for a collective's result delays the next one of its pair, so matching keeps the order of the
+ * calls. */
 RIG_TEST(contract_1_2_held_back_keeps_order)
 {
     struct rig rig;
@@ -230,7 +231,7 @@ RIG_TEST(contract_1_3_requests_name_their_line)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ 1.4 */
-/* Each sum reads what the one before it wrote; nobody waits in between. */
+/* Each sum reads what the one before it wrote, without a wait in between. */
 RIG_TEST(contract_1_4_conflicting_work_is_ordered)
 {
     enum { LENGTH = 50, N = 600 };
@@ -246,7 +247,7 @@ RIG_TEST(contract_1_4_conflicting_work_is_ordered)
     }
     rig_wait_all(last, 2);
     for (size_t i = 0; i < N; i++) {
-        EQUAL(buffer[0][LENGTH % 2][i], (2 * (uint64_t)i + 1) << (LENGTH - 1)); /* doubled by every sum after the first */
+        EQUAL(buffer[0][LENGTH % 2][i], (2 * (uint64_t)i + 1) << (LENGTH - 1)); /* every sum after the first doubles it */
         EQUAL(buffer[1][LENGTH % 2][i], (2 * (uint64_t)i + 1) << (LENGTH - 1));
     }
     rig_close(&rig);
@@ -295,7 +296,7 @@ RIG_TEST(contract_1_4_a_receive_waits_for_the_send_before_it)
     rig_close(&rig);
 }
 
-/* A relay: what is sent on is what was received, though nobody waited in between. */
+/* A relay: it sends on what it received, without a wait in between. */
 RIG_TEST(contract_1_4_a_send_waits_for_the_receive_before_it)
 {
     struct rig rig;
@@ -329,7 +330,7 @@ RIG_TEST(contract_1_5_a_queue_wait_is_a_fence)
     MUST(comm_allreduce(rig.world[1], &in[1], &out[1], 1, COMM_I32, COMM_SUM, &reduce[1]));
     MUST(comm_recv(rig.world[1], &got[0], 1, COMM_I32, 0, 2, NULL, &answer[0]));
     MUST(comm_send(rig.world[1], &words[1], 1, COMM_I32, 0, 1, &answer[1]));
-    MUST(comm_wait(early, RIG_PATIENCE)); /* posted before the fence: not held */
+    MUST(comm_wait(early, RIG_PATIENCE)); /* posted before the fence: not delayed */
     EQUAL(words[2], 12);
     rig_progress_for(rig.world[0], 30 * RIG_MS);
     IS(comm_test(reduce[0]), COMM_PENDING);
@@ -379,7 +380,7 @@ RIG_TEST(contract_1_6_markers_cover_both_lines_and_hold_nothing)
     MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 0, NULL, &receive));
     MUST(comm_event_record(event, rig.world[0]));
     struct comm_request last = comm_last(rig.world[0]);
-    rig_proves_alive(rig.world, 2); /* later work is not held back */
+    rig_proves_alive(rig.world, 2); /* later work is not delayed */
     IS(comm_test(last), COMM_PENDING);
     IS(comm_event_query(event), COMM_PENDING);
     MUST(comm_send(rig.world[1], &word, 1, COMM_I32, 0, 0, &sent));
@@ -418,8 +419,8 @@ RIG_TEST(contract_1_7_only_collectives_are_numbered)
     rig_close(&rig);
 }
 
-/* A plan of everything: its messages are messages, its request stands behind all of it, and its wait copies the event's point at each
- * start. */
+/* A plan with everything: its messages are messages, its request completes after all of it, and its wait copies the
+ * event's point at each start. */
 RIG_TEST(contract_1_1_a_plan_of_messages_work_and_waits)
 {
     enum { RANKS = 3, STARTS = 50 };
@@ -447,7 +448,7 @@ RIG_TEST(contract_1_1_a_plan_of_messages_work_and_waits)
         }
         rig_progress_for(rig.world[0], 100000);
         for (int32_t r = 0; r < RANKS; r++) {
-            IS(comm_test(request[r]), COMM_PENDING); /* the gate holds the work back, and so the request */
+            IS(comm_test(request[r]), COMM_PENDING); /* the gate delays the work, and so the request */
             MUST(comm_event_set(gate[r]));
         }
         rig_wait_all(request, RANKS);
@@ -464,7 +465,8 @@ RIG_TEST(contract_1_1_a_plan_of_messages_work_and_waits)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ 1.10 */
-/* With one place for each peer, many large operations stand in line for it; the oldest has it, so the line moves and ends in order. */
+/* With one place for each peer, many large operations wait for it. The oldest gets it, so the queue moves and ends in
+ * order. */
 RIG_TEST(contract_1_10_the_oldest_is_served_first)
 {
     enum { MANY = 12, LONG = 60000 };

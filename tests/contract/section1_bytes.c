@@ -1,4 +1,4 @@
-/* Whose bytes go first: the oldest operation's, while younger ones only fill the gaps. */
+/* Whose bytes go first: those of the oldest operation, while younger ones only fill gaps. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -29,7 +29,8 @@ static long landed(const int64_t *at, int64_t poison)
     return count;
 }
 
-/* When the oldest is there, most of the younger ones' bytes are not: served in turn, all would be there at nearly the same time. */
+/* When the oldest has arrived, most bytes of the younger ones have not: served in turn, all would arrive at nearly the
+ * same time. */
 static void oldest_is_first(struct comm_communicator *any, const struct comm_request *request, int64_t *const *out, int64_t poison)
 {
     const long whole = WORDS / STRIDE;
@@ -95,14 +96,15 @@ RIG_TEST(contract_1_10_the_oldest_message_first)
     free(in);
 }
 
-/* A small one behind a large one of the same queue is there before the large one of another that was issued after both. */
+/* A small operation behind a large one in its queue arrives before the large one of another queue that was issued after
+ * both. */
 RIG_TEST(contract_1_10_younger_ones_fill_the_gaps)
 {
     struct rig rig;
     struct comm_request request[2][2];
     int64_t *in = words(5), *out = words(-1), small[2] = {7, -1};
     rig_open(&rig, 2, NULL);
-    MUST(comm_broadcast(rig.world[0], in, WORDS, COMM_I64, 0, &request[0][0])); /* its reader is late: a gap */
+    MUST(comm_broadcast(rig.world[0], in, WORDS, COMM_I64, 0, &request[0][0])); /* its reader is late, which makes a gap */
     MUST(comm_send(rig.world[0], &small[0], 1, COMM_I64, 1, 3, &request[0][1]));
     MUST(comm_recv(rig.world[1], &small[1], 1, COMM_I64, 0, 3, NULL, &request[1][1]));
     rig_wait_all((struct comm_request[]){request[0][1], request[1][1]}, 2);
@@ -116,7 +118,8 @@ RIG_TEST(contract_1_10_younger_ones_fill_the_gaps)
     free(out);
 }
 
-/* A message of no bytes conflicts with nothing, wherever its buffer stands: it says that the peer may now make the call it waits for. */
+/* A message without bytes conflicts with nothing, wherever its buffer is: it tells the peer that it may make the call
+ * it waits for. */
 RIG_TEST(contract_1_4_no_bytes_conflict_with_nothing)
 {
     struct rig rig;

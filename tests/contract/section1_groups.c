@@ -1,4 +1,4 @@
-/* Groups: members without an order, small ones in one exchange, one request for all of it. */
+/* Groups: members without an order, small ones in one exchange, one request for all. */
 #define _GNU_SOURCE
 #include "conform/oracle.h"
 #include "conform/rig.h"
@@ -14,7 +14,7 @@
 
 enum { PARTS = 6, MOST = 24 };
 
-/* What the small members reduce: lengths that end off every vector, one of them nothing at all. */
+/* What the small members reduce: lengths that are no multiple of any vector, one of them zero. */
 static const struct part {
     enum comm_type type;
     comm_op op;
@@ -62,7 +62,7 @@ static void verify_small(struct small *small, int32_t ranks)
     }
 }
 
-/* One number, one exchange, and the bits of as many calls. */
+/* One number, one exchange, and the same bits as separate calls. */
 RIG_TEST(contract_1_1_a_groups_small_reductions_are_one_exchange)
 {
     static struct small small[RIG_RANKS_MAX];
@@ -94,7 +94,7 @@ RIG_TEST(contract_1_1_a_groups_small_reductions_are_one_exchange)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ everything in one */
+/* ------------------------------------------------------------------------------------------------------------ all in one group */
 struct mixed {
     struct small small;
     int32_t *large_in, *large_out;
@@ -182,7 +182,7 @@ RIG_TEST(contract_1_1_a_group_of_work_and_messages)
     }
 }
 
-/* A plan holds groups like anything else, beside plain calls; the recorder of one goes on after the group's end. */
+/* A plan may contain groups next to plain calls; the plan's recorder continues after the group's end. */
 RIG_TEST(contract_1_1_a_plan_of_groups)
 {
     enum { RANKS = 3, STARTS = 20 };
@@ -216,14 +216,14 @@ RIG_TEST(contract_1_1_a_plan_of_groups)
     }
     for (int32_t r = 0; r < RANKS; r++) {
         MUST(comm_plan_start(plan[r], &request[r]));
-        comm_plan_free(plan[r]); /* the start goes on without it */
+        comm_plan_free(plan[r]); /* the start continues without it */
     }
     rig_wait_all(request, RANKS);
     free_mixed(m, RANKS);
     rig_close(&rig);
 }
 
-/* A wait recorded anywhere in a group stands before all of it. */
+/* A wait recorded anywhere in a group comes before all of it. */
 RIG_TEST(contract_1_1_a_groups_waits_stand_before_it)
 {
     struct rig rig;
@@ -264,7 +264,7 @@ static enum comm_result group_of_two(struct comm_communicator *c, int32_t *memor
     return comm_group_end(recorder, request);
 }
 
-/* Refused by all, the communicator goes on; by one, it fails with that rank's name. */
+/* If all ranks refuse it, the communicator continues; if one does, the communicator fails with that rank's name. */
 RIG_TEST(contract_1_8_a_group_whose_members_conflict)
 {
     struct rig rig;
@@ -279,7 +279,7 @@ RIG_TEST(contract_1_8_a_group_whose_members_conflict)
     MUST(comm_error_detail(rig.world[0], &error));
     CHECK(strstr(error.text, "same memory"));
     rig_proves_alive(rig.world, 3);
-    for (int32_t r = 0; r < 3; r++) { /* rank 2 may hear of it inside the call */
+    for (int32_t r = 0; r < 3; r++) { /* rank 2 may learn of it inside the call */
         enum comm_result result = group_of_two(rig.world[r], memory[r], r == 1, &request[r]);
         CHECK(r == 1 ? result == COMM_ERR_ARGUMENT : result == COMM_OK || (r == 2 && result == COMM_ERR_REFUSED));
     }
@@ -311,7 +311,7 @@ RIG_TEST(contract_1_8_a_refused_member_refuses_its_group)
     rig_close(&rig);
 }
 
-/* The first error of its members is the group's, told once: by its request, or where nobody has that, by sync. */
+/* The first error of its members is the group's error, reported once: by its request or, without one, by sync. */
 RIG_TEST(contract_1_1_a_groups_request_carries_the_first_error)
 {
     struct rig rig;
@@ -371,7 +371,7 @@ RIG_TEST(contract_1_1_groups_match_groups_of_the_same_members)
     mismatched(COMM_SUM, true);
 }
 
-/* What is recorded and thrown away, and what is empty. */
+/* Recordings that are discarded, and empty ones. */
 RIG_TEST(contract_1_1_empty_and_wrong_groups)
 {
     struct rig rig;

@@ -1,4 +1,4 @@
-/* Messages: when a send is complete, what a receive matches, what ends a receive alone. */
+/* Messages: when a send is complete, what a receive matches, and what ends a single receive. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Small sends need no receiver; the buffer is the caller's again when the request says so, and the bytes are those of the call. */
+/* Small sends need no receiver; the buffer may be reused when the request is complete, and the bytes sent are those at
+ * the call. */
 RIG_TEST(contract_1_11_a_send_is_complete_when_its_buffer_is_free)
 {
     struct rig rig;
@@ -68,7 +69,7 @@ RIG_TEST(contract_1_11_cancel)
     IS(comm_cancel(work), COMM_ERR_STATE);
     MUST(comm_barrier(rig.world[1], NULL));
     rig_wait_all((struct comm_request[]){send, work, matched}, 3);
-    /* What was cancelled takes no message: the next receive gets it. */
+    /* A cancelled receive takes no message: the next receive gets it. */
     word = 33;
     MUST(comm_send(rig.world[1], &word, 1, COMM_I32, 0, 9, &send));
     MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 9, NULL, &matched));
@@ -109,7 +110,7 @@ RIG_TEST(contract_1_11_order_per_pair_and_wildcards)
     rig_close(&rig);
 }
 
-/* The oldest receive that fits takes a message, whether it is general or exact, and only that one. */
+/* The oldest receive that matches takes a message, whether it is general or exact, and only that one. */
 RIG_TEST(contract_1_11_a_wildcard_matches_once)
 {
     struct rig rig;
@@ -174,7 +175,7 @@ RIG_TEST(contract_1_11_probe)
     rig_close(&rig);
 }
 
-/* Wrong arguments of a message are the caller's alone. */
+/* Invalid arguments of a message concern only the caller. */
 RIG_TEST(contract_1_11_refused_messages)
 {
     struct rig rig;

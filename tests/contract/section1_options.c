@@ -1,4 +1,4 @@
-/* What a dup may be told: who is moved first, and by which algorithms. */
+/* Options of a dup: its priority and its algorithms. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -21,8 +21,8 @@ static void dup_as(struct rig *rig, int32_t priority, const char *options, struc
     rig_wait_all(request, RANKS);
 }
 
-/* Two long reductions, issued one after the other on two communicators; true: the later one was complete first. Passes are counted out by
- * comm_progress alone. */
+/* Two long reductions, issued one after the other on two communicators; true: the later one was complete first. Only
+ * comm_progress makes passes. */
 static bool later_wins(struct comm_communicator **first, struct comm_communicator **later, unsigned char *memory)
 {
     struct comm_request request[2][RANKS];
@@ -42,7 +42,8 @@ static bool later_wins(struct comm_communicator **first, struct comm_communicato
     }
 }
 
-/* Issued last and yet complete first: urgent before normal, normal before yielding; without a difference the first is first. */
+/* A later operation may complete first: urgent before normal, normal before yielding. With equal priorities the first
+ * is first. */
 RIG_TEST(contract_1_10_priorities_decide_who_is_moved)
 {
     rig_not_over("tcp", "a socket keeps the order in which bytes were given to it");
@@ -73,7 +74,7 @@ RIG_TEST(contract_1_10_priorities_decide_who_is_moved)
     rig_close(&rig);
 }
 
-/* One that yields goes on beside others that never rest. */
+/* A yielding communicator makes progress next to others that never rest. */
 RIG_TEST(contract_1_10_who_yields_is_not_forgotten)
 {
     struct rig rig;
@@ -113,7 +114,7 @@ static const char *algorithm_of(struct comm_communicator **c)
     return info.algorithm;
 }
 
-/* Algorithms of one communicator and of those that are split from it; they are part of what ranks compare. */
+/* Algorithms of one communicator and of those split from it; they are part of what ranks compare. */
 RIG_TEST(contract_5_4_a_dup_has_algorithms_of_its_own)
 {
     struct rig rig;

@@ -1,4 +1,4 @@
-/* Contract 1.8 and 1.9: calls that are refused, and a queue that is full. */
+/* Contract 1.8 and 1.9: refused calls, and a full queue. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 #include "now.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------------------------------ 1.8 */
-/* Rank 0's first call is refused; its second must not meet rank 1's first, though they look alike. */
+/* Rank 0's first call is refused; its second must not match rank 1's first, though they look alike. */
 RIG_TEST(contract_1_8_a_refused_call_keeps_ranks_in_step)
 {
     struct rig rig;
@@ -26,7 +26,8 @@ RIG_TEST(contract_1_8_a_refused_call_keeps_ranks_in_step)
     IS(comm_test(refused), told);
     MUST(comm_allreduce(rig.world[0], &in[0], &y[0], 1, COMM_I32, COMM_SUM, &after));
     for (int32_t r = 1; r < 3; r++) {
-        (void)!comm_allreduce(rig.world[r], &in[r], &x[r], 1, COMM_I32, COMM_SUM, &request[2 * r - 2]); /* may hear of it inside the call */
+        (void)!comm_allreduce(rig.world[r], &in[r], &x[r], 1, COMM_I32, COMM_SUM, &request[2 * r - 2]); /* it may learn of the refusal
+                                                                                                         * inside the call */
         (void)!comm_allreduce(rig.world[r], &in[r], &y[r], 1, COMM_I32, COMM_SUM, &request[2 * r - 1]);
     }
     int64_t start = rig_now();
@@ -63,7 +64,7 @@ RIG_TEST(contract_1_8_refused_by_all_goes_on)
     rig_close(&rig);
 }
 
-/* Whatever refuses says which call it was, in the detail's text and in a field of its own. */
+/* Every refusal names its call, in the detail's text and in a field of its own. */
 static void names(struct comm_communicator *c, enum comm_result told, const char *call)
 {
     struct comm_error error = {.size = sizeof error};
@@ -172,7 +173,7 @@ RIG_TEST(contract_1_9_full_takes_nothing)
     }
     MUST(comm_sync(rig.world[0], COMM_FOREVER));
     MUST(comm_sync(rig.world[1], COMM_FOREVER));
-    rig_proves_alive(rig.world, 2); /* what was refused as FULL took no number */
+    rig_proves_alive(rig.world, 2); /* calls refused as FULL took no number */
     rig_close(&rig);
 }
 

@@ -1,4 +1,4 @@
-/* Communicators by place and by coordinate, and who is who in them. */
+/* Communicators by place and by coordinate, and the ranks in them. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -67,7 +67,7 @@ RIG_TEST(contract_1_8_a_mesh_of_another_size)
     rig_close(&rig);
 }
 
-/* How many of the first `ranks` ranks are on rank r's host: COMM_HOST gives each its host's name, in turn. */
+/* How many of the first `ranks` ranks are on rank r's host: COMM_HOST gives each a host name, in turn. */
 static int32_t on_host(int32_t r, int32_t ranks)
 {
     const char *list = getenv("COMM_HOST");
@@ -75,11 +75,11 @@ static int32_t on_host(int32_t r, int32_t ranks)
     for (const char *c = list ? list : ""; *c; c++)
         names += *c == ',';
     for (int32_t other = 0; other < ranks; other++)
-        count += !list || list[other % names * 2] == list[r % names * 2]; /* names of one setup message */
+        count += !list || list[other % names * 2] == list[r % names * 2]; /* names of one letter */
     return count;
 }
 
-/* All ranks of one process are on one host, unless it is told to play several. */
+/* All ranks of one process are on one host, unless the process simulates several. */
 RIG_TEST(contract_1_1_ranks_of_one_host)
 {
     struct rig rig;
@@ -107,7 +107,7 @@ RIG_TEST(contract_1_1_ranks_of_one_host)
     rig_close(&rig);
 }
 
-/* Those of one NUMA node are of one host; a rank that is bound to none in particular is refused. */
+/* Ranks of one NUMA node are on one host; a rank that is not bound to a single node is refused. */
 RIG_TEST(contract_1_1_ranks_of_one_numa_node)
 {
     struct rig rig;

@@ -1,4 +1,4 @@
-/* comm_subset: communicators that their members make among themselves. */
+/* comm_subset: communicators that their members create among themselves. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 #include "now.h"
@@ -43,7 +43,7 @@ RIG_TEST(contract_1_7_a_subset_is_made_by_its_members_alone)
             EQUAL(comm_translate(made[i], k, rig.world[list[i]]), list[k]);
     }
     rig_proves_alive(made, 3);
-    rig_proves_alive(rig.world, RANKS); /* no number was used up */
+    rig_proves_alive(rig.world, RANKS); /* no number was used */
     close_all(made, 3);
     for (int32_t r = 0; r < RANKS; r++) {
         struct comm_communicator *alone;
@@ -55,7 +55,8 @@ RIG_TEST(contract_1_7_a_subset_is_made_by_its_members_alone)
     rig_close(&rig);
 }
 
-/* Each rank begins them in another order, some with one list and tag, beside collectives, general receives and a split. */
+/* Each rank begins them in another order, some with equal lists and tags, next to collectives, general receives and a
+ * split. */
 RIG_TEST(contract_1_7_subsets_that_are_made_at_once)
 {
     enum { SETS = 4 };
@@ -83,7 +84,7 @@ RIG_TEST(contract_1_7_subsets_that_are_made_at_once)
     rig_wait_all(&q[0][0], (size_t)SETS * 3);
     rig_wait_all(again, 3);
     rig_wait_all(split, RANKS);
-    IS(comm_test(any), COMM_PENDING); /* what members tell each other is nobody's message */
+    IS(comm_test(any), COMM_PENDING); /* the members' own exchange is not visible as messages */
     for (int set = 0; set < SETS; set++)
         rig_proves_alive(made[set], 3);
     rig_proves_alive(twin, 3);
@@ -153,7 +154,7 @@ RIG_TEST(contract_1_8_lists_that_are_none)
     rig_close(&rig);
 }
 
-/* Who could be further already? So all of c fails, as with a member that stays away from a split. */
+/* It is not known which members have continued already. So all of c fails, as when a member does not call split. */
 RIG_TEST(contract_4_5_a_member_that_does_not_come)
 {
     static const int32_t list[] = {0, 1, 2};

@@ -1,4 +1,4 @@
-/* Requests as values: null, refused, copied, waited for after close; and times, the caller's and the operation's. */
+/* Requests as values: null, refused, copied, waited for after close. Also timeouts: the caller's and the operation's. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -154,7 +154,7 @@ RIG_TEST(contract_2_3_negative_times)
     rig_close(&rig);
 }
 
-/* A gated operation's time does not run; the gate's own does. */
+/* The time of a gated operation does not run; the gate's own does. */
 RIG_TEST(contract_2_3_a_queue_wait_has_a_deadline)
 {
     struct rig rig;
@@ -208,7 +208,8 @@ RIG_TEST(contract_2_3_an_unmatched_receive_ends_alone)
     rig_close(&rig);
 }
 
-/* The monitor looks again and again at a receive that nobody waits for; it ends once, and the communicator goes on. */
+/* The monitor checks an unmatched receive that nobody waits for again and again; it ends once, and the communicator
+ * continues. */
 RIG_TEST(contract_2_3_an_unmatched_receive_that_nobody_collects)
 {
     struct rig rig;
@@ -222,7 +223,7 @@ RIG_TEST(contract_2_3_an_unmatched_receive_that_nobody_collects)
     rig_close(&rig);
 }
 
-/* A send that nobody answers is bounded too, and with it comm_sync: to another rank, and to this one. */
+/* An unmatched send has a deadline too, and so does comm_sync: to another rank, and to this one. */
 RIG_TEST(contract_2_3_an_unanswered_send_ends)
 {
     static char bytes[500000];
@@ -254,7 +255,7 @@ RIG_TEST(contract_2_4_sync_tells_unkept_errors_once)
     MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 0, NULL, &kept));
     MUST(comm_send(rig.world[1], words, 2, COMM_I32, 0, 0, &sent));
     IS(comm_wait(kept, RIG_PATIENCE), COMM_ERR_TRUNCATED);
-    MUST(comm_sync(rig.world[0], COMM_FOREVER)); /* somebody kept that one */
+    MUST(comm_sync(rig.world[0], COMM_FOREVER)); /* the program kept that one's request */
     MUST(comm_sync_all(rig.world[0], COMM_FOREVER));
     rig_close(&rig);
 }
@@ -277,7 +278,7 @@ RIG_TEST(contract_2_4_sync_ends_at_its_timeout)
     MUST(comm_send(rig.world[1], &word, 1, COMM_I32, 0, 0, NULL));
     MUST(comm_sync(rig.world[0], COMM_FOREVER));
     CHECK(got == 7);
-    /* Another communicator's error is not lost behind one that is not done. */
+    /* The error of another communicator is not lost behind one that is not done. */
     MUST(comm_subset(rig.world[0], (int32_t[]){0}, 1, 0, &second, NULL));
     MUST(comm_sync(rig.world[0], COMM_FOREVER));
     MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 0, NULL, NULL));

@@ -1,4 +1,4 @@
-/* Events: a cell that holds one point; who may set, record, reset and destroy it, and what its waiters see. */
+/* Events: each holds one point. Who may set, record, reset and destroy it, and what its waiters see. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -40,7 +40,7 @@ RIG_TEST(contract_3_1_states_of_an_event)
     rig_close(&rig);
 }
 
-/* A wait copies the point of its moment: set and reset again, and the waiter is still released. */
+/* A wait copies the point at the time of the call: if the event is set and reset again, the waiter is still released. */
 RIG_TEST(contract_3_1_a_wait_copies_its_point)
 {
     struct rig rig;
@@ -67,7 +67,7 @@ RIG_TEST(contract_3_1_a_wait_copies_its_point)
     rig_close(&rig);
 }
 
-/* A recorded point keeps meaning what stood before it, whatever the event holds afterwards. */
+/* A recorded point keeps its meaning, whatever the event holds afterwards. */
 RIG_TEST(contract_3_1_recording_anew_leaves_recorded_waiters)
 {
     struct rig rig;
@@ -154,7 +154,7 @@ static void *sleep_on_event(void *arg)
     return NULL;
 }
 
-/* The setter does nothing else: what it releases is started, and those who sleep for it are woken. */
+/* The setting thread does nothing else: the released work is started, and threads that sleep for it are woken. */
 RIG_TEST(contract_3_2_set_starts_and_wakes)
 {
     struct rig rig;
@@ -207,7 +207,7 @@ RIG_TEST(contract_3_3_a_failed_point_fails_the_waiter_everywhere)
     rig_close(&rig);
 }
 
-/* A point that had failed before the wait was asked for fails the waiter just so. */
+/* A point that failed before the wait was requested fails the waiter in the same way. */
 RIG_TEST(contract_3_3_a_point_failed_before)
 {
     struct rig rig;
@@ -231,7 +231,7 @@ RIG_TEST(contract_3_3_a_point_failed_before)
     rig_close(&rig);
 }
 
-/* Closing a communicator whose points others wait for reaches them or fails them; nobody hangs. */
+/* Closing a communicator makes its points that others wait for reached or failed; nothing hangs. */
 RIG_TEST(contract_3_3_closing_what_others_wait_for)
 {
     struct rig rig;

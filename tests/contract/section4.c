@@ -42,7 +42,7 @@ RIG_TEST(contract_4_1_one_cause_on_all)
         IS(comm_wait(later, RIG_PATIENCE), COMM_ERR_REVOKED);
         IS(comm_sync(rig.world[r], COMM_FOREVER), COMM_ERR_REVOKED);
     }
-    MUST(comm_test(before)); /* what had finished stays finished */
+    MUST(comm_test(before)); /* finished operations stay finished */
     rig_close(&rig);
 }
 
@@ -65,7 +65,7 @@ RIG_TEST(contract_4_2_other_communicators_go_on)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ 4.3 */
-/* A failure in the middle of large operations: once a request has ended, nobody writes its buffers, nor reads them. */
+/* A failure in the middle of large operations: once a request has ended, its buffers are neither written nor read. */
 RIG_TEST(contract_4_3_an_ended_request_leaves_its_buffers_alone)
 {
     enum { LONG = 300000, ROUNDS = 12 };
@@ -175,10 +175,10 @@ static enum comm_result other_collective(struct comm_communicator *c, int32_t ra
 static enum comm_result other_order(struct comm_communicator *c, int32_t rank, struct comm_request *request)
 {
     if (rank != 1)
-        (void)!comm_allreduce(c, mismatch_in, mismatch_out[rank], 4, COMM_I32, COMM_SUM, request); /* may hear of the mismatch at once */
+        (void)!comm_allreduce(c, mismatch_in, mismatch_out[rank], 4, COMM_I32, COMM_SUM, request); /* may learn of the mismatch at once */
     (void)!comm_barrier(c, request);
     if (rank == 1)
-        (void)!comm_allreduce(c, mismatch_in, mismatch_out[rank], 4, COMM_I32, COMM_SUM, request); /* may hear of the mismatch at once */
+        (void)!comm_allreduce(c, mismatch_in, mismatch_out[rank], 4, COMM_I32, COMM_SUM, request); /* may learn of the mismatch at once */
     return COMM_OK;
 }
 
@@ -194,8 +194,8 @@ static enum comm_result other_large_count(struct comm_communicator *c, int32_t r
     return comm_allreduce(c, in, out[rank], rank == 1 ? 90001 : 90000, COMM_I32, COMM_SUM, request);
 }
 
-/* Rank 1 calls something else than the others: within two seconds all three have the same cause, which names a pair that differs, and a
- * text. */
+/* Rank 1 makes a different call. Within two seconds all three ranks have the same cause, which names a pair that
+ * differs, and a text. */
 static void mismatch(differing_call *call)
 {
     enum { RANKS = 3 };
@@ -205,7 +205,7 @@ static void mismatch(differing_call *call)
     rig_open(&rig, RANKS, NULL);
     rig_proves_alive(rig.world, RANKS);
     for (int32_t r = 0; r < RANKS; r++) {
-        enum comm_result called = call(rig.world[r], r, &request); /* the last may hear of it inside its call */
+        enum comm_result called = call(rig.world[r], r, &request); /* the last rank may learn of it inside its call */
         CHECK(called == COMM_OK || called == COMM_ERR_MISMATCH);
     }
     int64_t start = rig_now();
@@ -253,7 +253,7 @@ RIG_TEST(contract_4_5_mismatch_of_large_count)
     mismatch(other_large_count);
 }
 
-/* A text that helps names both calls. */
+/* The text names both calls. */
 RIG_TEST(contract_4_5_the_text_names_both_calls)
 {
     struct rig rig;
@@ -261,7 +261,7 @@ RIG_TEST(contract_4_5_the_text_names_both_calls)
     struct comm_request request;
     rig_open(&rig, 3, NULL);
     for (int32_t r = 0; r < 3; r++)
-        (void)!other_collective(rig.world[r], r, &request); /* may hear of the mismatch at once */
+        (void)!other_collective(rig.world[r], r, &request); /* may learn of the mismatch at once */
     for (int32_t r = 0; r < 3; r++) {
         rig_fails_within(rig.world[r], COMM_ERR_MISMATCH, 2 * RIG_S, &error);
         if (!strstr(error.text, "allgather") || !strstr(error.text, "allreduce"))
@@ -270,7 +270,7 @@ RIG_TEST(contract_4_5_the_text_names_both_calls)
     rig_close(&rig);
 }
 
-/* A rank that closes without a call the others make is named at once. */
+/* A rank that closes without making a call that others make is named at once. */
 RIG_TEST(contract_4_5_a_missing_call_is_known_at_the_close)
 {
     struct rig rig;
@@ -311,8 +311,7 @@ RIG_TEST(contract_4_5_a_call_after_a_peer_closed)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ 4.6 */
-/* How long the call took. */
-/* How long the call slept. All communicators of who called it have failed when it returns. */
+/* How long the call slept. When it returns, all communicators of the calling rank have failed. */
 static int64_t abort_a_world(void)
 {
     struct rig rig;
@@ -351,11 +350,11 @@ RIG_TEST(contract_4_6_abort_fails_every_communicator_of_the_world)
     int64_t slept = 0;
     for (int i = 0; i < TIMES; i++)
         slept += abort_a_world();
-    if (slept > TIMES * 100 * RIG_MS) /* one alone may meet a lock whose holder has no CPU */
+    if (slept > TIMES * 100 * RIG_MS) /* a single call may meet a lock whose holder has no CPU */
         rig_die(__FILE__, __LINE__, "%d aborts slept for %lld ms", TIMES, (long long)(slept / RIG_MS));
 }
 
-/* Also one that the rank which aborts is no member of. */
+/* Also a communicator of which the aborting rank is no member. */
 RIG_TEST(contract_4_6_abort_reaches_communicators_of_others)
 {
     struct rig rig;
@@ -393,7 +392,7 @@ static void *wait_to_be_closed(void *arg)
     return NULL;
 }
 
-/* Close drains as long as it may, lets go, and nobody is left inside. */
+/* Close drains as long as it may, then gives up, and no thread is left inside. */
 RIG_TEST(contract_4_7_close_is_bounded_and_wakes_waiters)
 {
     struct rig rig;
@@ -433,7 +432,7 @@ RIG_TEST(contract_4_7_close_cancels_receives_and_drains_work)
     result = comm_test(reduce[0]);
     CHECK(result == COMM_OK || result == COMM_ERR_CLOSED);
     rig_nap(100 * RIG_MS);
-    MUST(comm_close(second[1], RIG_PATIENCE)); /* what was sent before the close arrives */
+    MUST(comm_close(second[1], RIG_PATIENCE)); /* messages sent before the close arrive */
     EQUAL(out[1], 3);
     EQUAL(answer, 6);
     rig_proves_alive(rig.world, 2);
@@ -441,8 +440,8 @@ RIG_TEST(contract_4_7_close_cancels_receives_and_drains_work)
     MUST(comm_close(NULL, 0));
 }
 
-/* What was sent before is matched, also where nobody has moved the receiver since. The kernel is given time: to a ring it tells an arrival
- * when the thread that asked for it runs again. */
+/* Messages sent before the close are matched, even if no call has moved the receiver since. The kernel gets some time,
+ * because a ring learns of an arrival only when its thread runs again. */
 RIG_TEST(contract_4_7_close_takes_what_has_come)
 {
     struct rig rig;
@@ -460,7 +459,7 @@ RIG_TEST(contract_4_7_close_takes_what_has_come)
     rig_close(&rig);
 }
 
-/* A recorder is consumed by its end alone. */
+/* A recorder is consumed only by its end. */
 RIG_TEST(contract_4_7_a_recorder_is_not_closed)
 {
     struct rig rig;
@@ -475,7 +474,7 @@ RIG_TEST(contract_4_7_a_recorder_is_not_closed)
     rig_close(&rig);
 }
 
-/* Children hold the engine; their parents may go first. */
+/* Children hold the engine; their parents may be closed first. */
 RIG_TEST(contract_4_7_any_closing_order)
 {
     struct rig rig;

@@ -1,4 +1,4 @@
-/* Agree and shrink as requests: waited for with a timeout, started in callbacks, and whose memory they write. */
+/* Agree and shrink as requests: waited for with a timeout, started in callbacks, and which memory they write. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 #include "now.h"
@@ -11,10 +11,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------------------------------------ whose memory it is */
+/* ------------------------------------------------------------------------------------------------------------ memory ownership */
 enum { MINE = 0x5a };
 
-/* Rank 0 of three waits, for an agreement or a shrink, and its world is closed meanwhile. Only then the others call. */
+/* Rank 0 of three waits for an agreement or a shrink while its world is closed. Only then do the others call. */
 struct withdrawn {
     struct rig rig;
     struct comm_request request;
@@ -42,12 +42,12 @@ static void withdraw(void *arg, int32_t rank)
     if (rank == 0) {
         atomic_store(&w->waits, true);
         IS(comm_wait(w->request, RIG_PATIENCE), COMM_ERR_CLOSED);
-        memset(mine_of(w), MINE, sizeof w->flags); /* the wait has ended: the memory is the caller's */
+        memset(mine_of(w), MINE, sizeof w->flags); /* the wait has ended: the caller owns the memory */
         atomic_store(&w->ended, true);
     } else if (rank == 1) {
         while (!atomic_load(&w->waits))
             rig_nap(RIG_MS);
-        MUST(comm_close(w->rig.world[0], RIG_PATIENCE)); /* its part is done once the others have called */
+        MUST(comm_close(w->rig.world[0], RIG_PATIENCE)); /* it is done once the others have called */
     } else {
         while (!atomic_load(&w->ended))
             rig_nap(RIG_MS);
@@ -83,7 +83,7 @@ RIG_TEST(contract_4_6_a_close_in_another_thread_takes_back_the_survivors)
     is_withdrawn(true);
 }
 
-/* A close that ran out of time, and an abort: the others call later, and nothing is written here. */
+/* After a close that timed out, and after an abort, the others call later, and nothing is written here. */
 RIG_TEST(contract_4_6_flags_are_written_after_neither_close_nor_abort)
 {
     struct comm_request request, late;
@@ -108,7 +108,7 @@ RIG_TEST(contract_4_6_flags_are_written_after_neither_close_nor_abort)
     rig_close(&rig);
 }
 
-/* Its agreement was all that was unfinished: who needs it later still learns that it has closed. */
+/* Its agreement was all that was unfinished: a rank that needs it later still learns that it has closed. */
 RIG_TEST(contract_4_7_a_call_after_a_peer_closed_in_an_agreement)
 {
     struct comm_request request;

@@ -1,6 +1,7 @@
 /*
- * A request that ended, also with an error, leaves its buffers alone. Each rank's buffers are mapped memory of their own that is unmapped
- * as soon as its requests have ended, while the other ranks still run: whoever touches them after that is stopped by the machine.
+ * A request that has ended, even with an error, no longer accesses its buffers. Each rank's buffers are separate
+ * mappings that are unmapped as soon as its requests have ended, while the other ranks still run: any later access is a
+ * fault.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -37,7 +38,7 @@ static void unmap_words(float *at)
     EQUAL(munmap(at, WORDS * sizeof *at), 0);
 }
 
-/* Some of everything, large and small; the receives stay unmatched or half done. The last rank is one call short. */
+/* Some of every kind, large and small; the receives stay unmatched or half done. The last rank makes one call less. */
 static void issue(struct side *s, int32_t rank)
 {
     size_t few = 3;
@@ -51,7 +52,7 @@ static void issue(struct side *s, int32_t rank)
     (void)!comm_send(s->c, s->message[0], WORDS, COMM_F32, (rank + 1) % RANKS, 1, &s->request[WORK]);
     (void)!comm_recv(s->c, s->message[1], WORDS, COMM_F32, (rank + RANKS - 1) % RANKS, 1, NULL, &s->request[WORK + 1]);
     (void)!comm_recv(s->c, s->message[2], few, COMM_F32, COMM_ANY_PEER, 2, NULL, &s->request[WORK + 2]);
-    (void)!comm_send(s->c, s->message[3], WORDS, COMM_F32, (rank + 1) % RANKS, 77, &s->request[WORK + 3]); /* nobody takes it */
+    (void)!comm_send(s->c, s->message[3], WORDS, COMM_F32, (rank + 1) % RANKS, 77, &s->request[WORK + 3]); /* no rank receives it */
     (void)!comm_allreduce(s->c, s->in, s->out[0], WORDS, COMM_F32, COMM_SUM, &s->request[0]);
     (void)!comm_broadcast(s->c, s->out[1], WORDS, COMM_F32, 1, &s->request[1]);
     (void)!comm_allgather(s->c, s->in, s->out[2], BLOCK, COMM_F32, &s->request[2]);
@@ -92,11 +93,11 @@ static void break_it(struct side *s, enum how how)
         (void)!comm_broadcast(s->c, &x, 1, COMM_F32, 0, NULL); /* the others called allreduce */
         return;
     default:
-        return; /* the short rank's missing call, or its close, does it */
+        return; /* the last rank's missing call, or its close, causes it */
     }
 }
 
-/* One thread moves all ranks, so that what was done between two looks is the same every time. */
+/* One thread moves all ranks, so that the work between two looks is the same every time. */
 static void one_case(enum how how, int turns)
 {
     struct rig rig;
@@ -112,7 +113,7 @@ static void one_case(enum how how, int turns)
     for (int i = 0; i < turns; i++)
         (void)!comm_progress(rig.world[0]);
     break_it(&side[RANKS - 1], how);
-    if (how == BY_CLOSE) { /* its unfinished sends end with it, at the end of its time */
+    if (how == BY_CLOSE) { /* its unfinished sends end with it, when its time is over */
         enum comm_result closed = comm_close(rig.world[RANKS - 1], 20 * RIG_MS);
         CHECK(closed == COMM_OK || closed == COMM_ERR_TIMEOUT);
         rig.world[RANKS - 1] = NULL;
@@ -127,7 +128,7 @@ static void one_case(enum how how, int turns)
                 take_away(&side[r]);
                 left--;
             } else if (!side[r].done && how == BY_CLOSE) {
-                MUST(comm_revoke(side[r].c)); /* messages to who is gone have no other end before their deadline */
+                MUST(comm_revoke(side[r].c)); /* messages to a closed rank have no other end before their deadline */
             }
         }
     }
@@ -162,7 +163,7 @@ RIG_TEST(contract_4_3_closed)
     cases(BY_CLOSE);
 }
 
-/* The same with a thread per rank: each takes its buffers away the moment its own requests end. */
+/* The same with a thread per rank: each unmaps its buffers the moment its own requests end. */
 static void threaded_rank(void *arg, int32_t rank)
 {
     struct rig *rig = arg;
@@ -185,7 +186,8 @@ RIG_TEST(contract_4_3_in_threads)
     }
 }
 
-/* A receive that was cancelled, or too short, or past its deadline, ends alone; what comes later for it does not land there. */
+/* A receive that was cancelled, is too short, or is past its deadline ends alone; a later message for it is not written
+ * there. */
 RIG_TEST(contract_4_3_requests_that_end_alone)
 {
     struct rig rig;

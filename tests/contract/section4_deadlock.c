@@ -1,4 +1,4 @@
-/* Deadlocks: queue waits and operations of several communicators that wait for one another in a circle. */
+/* Deadlocks: queue waits and operations of several communicators that wait for one another in a cycle. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 #include "proc/proc.h"
@@ -13,8 +13,8 @@
 #include <string.h>
 
 enum { RANKS = 3 };
-/* Within 2 s where ranks have their CPUs; here several looks of several processes follow each other, each of which may wait for a CPU. What
- * must not be is that the operation's deadline ends it, which is later. */
+/* A deadlock is found within 2 s if ranks have their CPUs. Here several looks of several processes follow each other,
+ * each of which may wait for a CPU. The limit only excludes that the operation's deadline, which is later, ends it. */
 #define FOUND_NS (RIG_PATIENCE * 3 / 4)
 
 struct crossed {
@@ -28,7 +28,7 @@ static void sum(struct comm_communicator *c, struct crossed *d, int32_t rank, in
     MUST(comm_allreduce(c, &d->in, &d->out[rank][which], 1, COMM_I64, COMM_SUM, &d->sum[rank][which]));
 }
 
-/* Of c: what comes next waits for the other communicator's sum. */
+/* The next operation of c waits for the other communicator's sum. */
 static void behind(struct comm_communicator *c, struct crossed *d, int32_t rank, int which)
 {
     MUST(comm_queue_wait_request(c, d->sum[rank][which]));
@@ -67,7 +67,7 @@ static void cross(void *arg, int32_t rank)
     CHECK(strstr(error.text, "is blocked by a queue wait for another communicator, whose call 1"));
 }
 
-/* On each rank, with two communicators; the others go on. */
+/* Runs the body on each rank, with two communicators; the world continues afterwards. */
 static void with_two(void (*body)(void *arg, int32_t rank))
 {
     struct crossed d = {.in = 1};
@@ -112,7 +112,8 @@ RIG_TEST(contract_4_5_deadlock_of_processes)
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
-/* A ring of pairs: rank r sums with the rank before it, and behind that with the rank after it. Nobody is a member of all three pairs. */
+/* A ring of pairs: rank r sums with the rank before it, and behind that with the rank after it. No rank is a member of
+ * all pairs. */
 static void ring_as_process(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     struct comm_communicator *before = NULL, *after = NULL;
@@ -131,7 +132,7 @@ static void ring_as_process(struct proc *proc, int32_t rank, struct comm_communi
     enum comm_result b = comm_wait(first, RIG_PATIENCE), a = comm_wait(second, RIG_PATIENCE);
     CHECK(by_deadlock(b) && by_deadlock(a));
     CHECK(rig_now() - since < FOUND_NS);
-    in = (b == COMM_ERR_DEADLOCK) + (a == COMM_ERR_DEADLOCK); /* none here where both heard of it as of a point that failed */
+    in = (b == COMM_ERR_DEADLOCK) + (a == COMM_ERR_DEADLOCK); /* none here if both report it as a failed point */
     MUST(comm_allreduce(world, &in, &out[0], 1, COMM_I64, COMM_SUM, &q));
     MUST(comm_wait(q, RIG_PATIENCE));
     CHECK(out[0] >= 2);
@@ -149,7 +150,8 @@ RIG_TEST(contract_4_5_deadlock_of_pairs)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ messages */
-/* Ranks 0 and 1 receive from each other, and what they send in return stands behind that; rank 2 waits for both. One communicator. */
+/* Ranks 0 and 1 receive from each other, and what they send in return comes after that; rank 2 waits for both. One
+ * communicator. */
 static void answer_first(void *arg, int32_t rank)
 {
     struct crossed *d = arg;
@@ -170,8 +172,8 @@ static void answer_first(void *arg, int32_t rank)
     CHECK(strstr(error.text, "waits in its queue for a message from or to rank"));
 }
 
-/* Each receives in y from the rank before it, sums in x behind that, and sends in y behind the sum: the same over two communicators. With
- * grouped, what is waited for is a group, one half of which is done. */
+/* Each rank receives in y from the rank before it, sums in x behind that, and sends in y behind the sum: the same over
+ * two communicators. With `grouped` the wait is for a group, one half of which is done. */
 static void pass_on(struct crossed *d, int32_t rank, bool grouped)
 {
     struct comm_communicator *x = d->x[rank], *y = d->y[rank];
@@ -197,8 +199,8 @@ static void pass_on(struct crossed *d, int32_t rank, bool grouped)
     CHECK(by_deadlock(comm_wait(sent, RIG_S)));
 }
 
-/* Two ranks answer each other behind groups, whose first member waits for a third rank, where no circle is: it does something else, or
- * waits in another communicator's queue, and all the same goes on. */
+/* Two ranks answer each other behind groups whose first member waits for a third rank, which is not part of the cycle:
+ * it does something else, or waits in another communicator's queue, and continues in both cases. */
 static void beside_a_third(struct crossed *d, int32_t rank, bool third_waits)
 {
     struct comm_communicator *x = d->x[rank], *y = d->y[rank], *to;
@@ -212,7 +214,7 @@ static void beside_a_third(struct crossed *d, int32_t rank, bool third_waits)
         MUST(comm_queue_wait_request(y, group));
         MUST(comm_send(y, &d->in, 1, COMM_I64, 1 - rank, 7, &sent));
     } else if (third_waits) {
-        MUST(comm_recv(x, &came[2], 1, COMM_I64, 0, 5, NULL, &group)); /* never sent: a wait, but none of a circle */
+        MUST(comm_recv(x, &came[2], 1, COMM_I64, 0, 5, NULL, &group)); /* never sent: a wait, but not part of a cycle */
         MUST(comm_queue_wait_request(y, group));
     }
     sum(y, d, rank, 1);
@@ -247,7 +249,7 @@ static void pass_on_groups(void *arg, int32_t rank)
     pass_on(arg, rank, true);
 }
 
-/* Sends that wait for their receivers, each of whom would receive behind its own. */
+/* Sends that wait for their receivers, each of which would receive behind its own send. */
 static void send_first(void *arg, int32_t rank)
 {
     struct crossed *d = arg;
@@ -281,7 +283,7 @@ static void messages_as_process(struct proc *proc, int32_t rank, struct comm_com
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
-/* No circle: the ranks before and after do not wait, or not for ever; one sends late, one behind what comes late. */
+/* No cycle: the ranks before and after do not wait, or not for ever; one sends late, one behind something late. */
 static void pass_on_late(void *arg, int32_t rank)
 {
     struct crossed *d = arg;
@@ -298,7 +300,7 @@ static void pass_on_late(void *arg, int32_t rank)
         MUST(comm_send(y, &d->in, 1, COMM_I64, (rank + 1) % RANKS, 7, &sent));
     }
     MUST(comm_recv(x, &came[1], 1, COMM_I64, COMM_ANY_PEER, 9, NULL, &late));
-    MUST(comm_queue_wait_request(y, late)); /* from anybody: that is not judged */
+    MUST(comm_queue_wait_request(y, late)); /* from any rank: the detection does not judge that */
     sum(y, d, rank, 1);
     rig_nap(rank == 2 ? RIG_S : RIG_MS);
     struct comm_request sent_late;
@@ -336,7 +338,7 @@ RIG_TEST(contract_4_5_late_messages_are_no_deadlock)
     with_two(pass_on_late);
 }
 
-/* The same waits without the circle: rank 1 comes late, or rank 2 does, and all is well. */
+/* The same waits without the cycle: rank 1 comes late, or rank 2 does, and everything completes. */
 static void late(void *arg, int32_t rank)
 {
     struct crossed *d = arg;
@@ -346,7 +348,7 @@ static void late(void *arg, int32_t rank)
         sum(d->x[0], d, 0, 0);
     } else {
         if (rank == 2)
-            rig_nap(3 * RIG_S); /* in application code, for longer than a deadlock takes to be found */
+            rig_nap(3 * RIG_S); /* in application code, for longer than the detection of a deadlock takes */
         sum(d->y[rank], d, rank, 1);
         if (rank == 1)
             behind(d->x[1], d, 1, 1);
@@ -362,8 +364,8 @@ RIG_TEST(contract_4_5_late_is_no_deadlock)
     with_two(late);
 }
 
-/* All ranks' waits are known in one process, so there no rank tells what another one waits for. The world of all ranks is the
- * communicator that would carry it, and here it is the one with the wait as well. */
+/* In one process all ranks' waits are known, so no rank reports what another one waits for. Such reports go over the
+ * world of all ranks, and here that is also the communicator with the wait. */
 static void late_behind_the_world(void *arg, int32_t rank)
 {
     struct crossed *d = arg;

@@ -1,7 +1,7 @@
 /*
- * Contract 4.5, the whole matrix: every algorithm that can be chosen x every way in which one rank can call otherwise x each rank as the
- * odd one. Always the same must come of it: all ranks hear of one and the same failure, with the odd rank's name and the number of the
- * call, and no request says that it is complete where its memory is not as that call leaves it.
+ * Contract 4.5, the whole matrix: every algorithm that can be chosen x every way in which one rank can call differently
+ * x each rank as the different one. The outcome is always the same: all ranks report the same failure, with the
+ * different rank and the number of the call, and no request is complete unless its memory is as that call leaves it.
  */
 #define _GNU_SOURCE
 #include "conform/job.h"
@@ -21,16 +21,16 @@ static const char *const misuse_names[MISUSES] = {
     "other operator", "other count", "other type", "other root", "other call", "other order", "missing", "extra", "refused",
 };
 
-/* One cell: what everybody calls, what the odd rank calls, and by which algorithm. */
+/* One cell: what the ranks call, what the odd rank calls, and with which algorithm. */
 struct cell {
     struct comm_communicator **world;
     int32_t ranks, odd;
     enum misuse misuse;
     struct job_shape subject;
     const char *algorithm;
-    struct job job[RIG_RANKS_MAX][CALLS]; /* a row for each rank, since the odd one's differ; the others' are equal */
+    struct job job[RIG_RANKS_MAX][CALLS]; /* a row for each rank, because the odd rank's differs; the others are equal */
     int calls[RIG_RANKS_MAX];
-    bool refused[RIG_RANKS_MAX][CALLS]; /* at the call: it has no request */
+    bool refused[RIG_RANKS_MAX][CALLS]; /* refused at the call: it has no request */
     struct comm_communicator *c[RIG_RANKS_MAX];
 };
 
@@ -46,7 +46,7 @@ static bool fits(enum misuse misuse, const struct job_shape *s)
     switch (misuse) {
     case OTHER_OP:
         return job_kind_reduces(s->kind);
-    case OTHER_COUNT: /* of the v forms each edge checks its own length: contract_4_5_mismatch_of_counts */
+    case OTHER_COUNT: /* for v forms each edge checks its own length: contract_4_5_mismatch_of_counts */
         return data && !is_ragged(s->kind);
     case OTHER_TYPE:
         return data;
@@ -95,7 +95,7 @@ static void prepare(struct cell *cell, int32_t rank)
     add_call(cell, rank, &last);
 }
 
-/* False: nobody can do it so, on any rank. */
+/* False: no rank can do it with this algorithm. */
 static bool issue(struct cell *cell, int32_t rank)
 {
     bool able = true;
@@ -113,7 +113,7 @@ static bool issue(struct cell *cell, int32_t rank)
     return able;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what comes of it */
+/* ------------------------------------------------------------------------------------------------------------ outcomes */
 static void wait_rank(struct cell *cell, int32_t rank)
 {
     for (int i = 0; i < cell->calls[rank]; i++) {
@@ -127,7 +127,8 @@ static void wait_rank(struct cell *cell, int32_t rank)
     }
 }
 
-/* Over connections ranks learn each other's calls one by one: they agree on the cause, each says it with what it knows. */
+/* Over connections ranks learn each other's calls one by one: they agree on the cause, but each describes it with what
+ * it knows. */
 static bool same_text(const struct comm_error *a, const struct comm_error *b)
 {
     const char *backend = getenv("COMM_BACKEND");
@@ -152,7 +153,7 @@ static void check_cause(const struct cell *cell)
     }
 }
 
-/* False: this algorithm cannot do it here. */
+/* False: the algorithm cannot do this here. */
 static bool run_cell(struct cell *cell)
 {
     char options[128];
@@ -253,7 +254,7 @@ RIG_TEST(contract_4_5_the_matrix_on_5_ranks)
 {
     if (rig_quick())
         rig_skip("the long selection alone");
-    sparser = getenv("COMM_BACKEND") ? 3 : 1; /* all of it in this process; on 3 and 2 ranks all of it everywhere */
+    sparser = getenv("COMM_BACKEND") ? 3 : 1; /* complete in this process; with 3 and 2 ranks complete on every backend */
     run_matrix(5);
 }
 

@@ -1,4 +1,4 @@
-/* Going on after a failure: agree and shrink, on communicators that live, were revoked, or lost ranks that closed. */
+/* Continuing after a failure: agree and shrink, on communicators that work, were revoked, or lost ranks that closed. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 #include "now.h"
@@ -71,7 +71,7 @@ RIG_TEST(contract_4_6_agree_after_a_revoke)
     rig_close(&rig);
 }
 
-/* Messages that the failure ended say so for good, also when their places are taken by what comes after it. */
+/* Messages that the failure ended keep their result, even when later messages use their places. */
 RIG_TEST(contract_4_6_what_failed_stays_failed_after_an_agreement)
 {
     enum { MESSAGES = 3 };
@@ -96,7 +96,7 @@ RIG_TEST(contract_4_6_what_failed_stays_failed_after_an_agreement)
     rig_close(&rig);
 }
 
-/* Neither line holds it back: not an open queue wait, nor a collective that lacks a rank, nor a receive. */
+/* Neither line delays it: not an open queue wait, nor a collective that lacks a rank, nor a receive. */
 RIG_TEST(contract_4_6_agree_is_outside_of_the_queue)
 {
     struct rig rig;
@@ -125,7 +125,7 @@ RIG_TEST(contract_4_6_agree_is_outside_of_the_queue)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ shrink */
-/* Of all ranks in members (a bit each); the others have closed or never call. */
+/* Shrinks on the ranks in `members` (one bit each); the others have closed or never call. */
 static void shrink(struct comm_communicator *const *c, uint32_t members, int32_t ranks, struct comm_communicator **out)
 {
     struct comm_request request[RIG_RANKS_MAX] = {COMM_REQUEST_NONE};
@@ -159,7 +159,7 @@ RIG_TEST(contract_4_6_shrink_after_a_revoke_again_and_again)
             MUST(comm_revoke(now[i % RANKS]));
         shrink(now, UINT32_MAX, RANKS, next);
         if (i % 3 == 2)
-            rig_proves_alive(now, RANKS); /* one that has not failed goes on beside it */
+            rig_proves_alive(now, RANKS); /* a communicator that has not failed continues next to it */
         if (i)
             close_all(now, RANKS);
         memcpy(now, next, sizeof now);
@@ -168,7 +168,8 @@ RIG_TEST(contract_4_6_shrink_after_a_revoke_again_and_again)
     rig_close(&rig);
 }
 
-/* One after the other leaves, from below, from above, from the middle. What the survivors have is whole, and can be divided. */
+/* Ranks leave one after the other: the lowest, the highest, one in the middle. The survivors' communicator is complete
+ * and can be split. */
 RIG_TEST(contract_4_6_shrink_leaves_out_who_closed)
 {
     static const int32_t leaves[] = {0, 3, 1, 0};
@@ -209,7 +210,7 @@ RIG_TEST(contract_4_6_messages_and_memory_of_a_shrunk_communicator)
     rig_open(&rig, RANKS, NULL);
     MUST(comm_revoke(rig.world[0]));
     shrink(rig.world, UINT32_MAX, RANKS, now);
-    rig_close(&rig); /* the child goes on without its parent */
+    rig_close(&rig); /* the child continues without its parent */
     MUST(comm_recv(now[4], &got, 1, COMM_I32, 0, 7, NULL, &request[1]));
     MUST(comm_send(now[0], &sent, 1, COMM_I32, 4, 7, &request[0]));
     rig_wait_all(request, 2);
@@ -219,7 +220,7 @@ RIG_TEST(contract_4_6_messages_and_memory_of_a_shrunk_communicator)
     close_all(now, RANKS);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what goes wrong */
+/* ------------------------------------------------------------------------------------------------------------ failures */
 RIG_TEST(contract_4_6_who_does_not_call_ends_it_with_the_deadline)
 {
     struct comm_communicator *out[3] = {0};
@@ -236,7 +237,7 @@ RIG_TEST(contract_4_6_who_does_not_call_ends_it_with_the_deadline)
     MUST(comm_error_detail(rig.world[0], &error));
     CHECK(strstr(error.text, "shrink") && strstr(error.text, "ranks: 1"));
     CHECK(!out[0] && !out[2]);
-    /* The one who comes late is alone: the others have left. */
+    /* A late rank is alone: the others have left. */
     shrink(rig.world, 2, 3, out);
     MUST(comm_close(out[0], RIG_PATIENCE));
     rig_proves_alive(rig.world, 3);
@@ -310,7 +311,7 @@ RIG_TEST(contract_4_6_abort_and_close_end_a_shrink)
     (void)comm_abort(rig.world[1], 3);
     IS(comm_wait(request, RIG_PATIENCE), COMM_ERR_ABORTED);
     IS(NOW(comm_agree, rig.world[1], &flags), COMM_ERR_ABORTED);
-    MUST(comm_error_detail(rig.world[1], &error)); /* of the abort, not of what it refuses */
+    MUST(comm_error_detail(rig.world[1], &error)); /* of the abort, not of later refusals */
     IS(error.result, COMM_ERR_ABORTED);
     EQUAL(error.rank, 1);
     CHECK(strstr(error.text, "code 3"));
@@ -318,7 +319,8 @@ RIG_TEST(contract_4_6_abort_and_close_end_a_shrink)
     (void)comm_close(rig.world[2], RIG_PATIENCE);
 }
 
-/* Also on a communicator that had failed before, for another reason: rank 0 waits in a shrink of it, and nobody makes a new one. */
+/* Also on a communicator that had failed before for another reason: rank 0 waits in a shrink of it, and no new one is
+ * made. */
 RIG_TEST(contract_4_6_nothing_is_made_in_an_aborted_world)
 {
     struct comm_communicator *second[2], *out[2] = {0};
@@ -343,7 +345,7 @@ RIG_TEST(contract_4_6_nothing_is_made_in_an_aborted_world)
     rig_close(&rig);
 }
 
-/* The same where nothing that lives is left to abort. */
+/* The same if no working communicator is left to abort. */
 RIG_TEST(contract_4_6_abort_of_what_was_revoked)
 {
     struct comm_communicator *out[2] = {0};

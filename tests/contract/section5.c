@@ -1,4 +1,5 @@
-/* Resources: whatever differs between ranks (conflicts, gates, who is late), no operation waits for a place that a younger one holds. */
+/* Resources: whatever differs between ranks (conflicts, gates, lateness), no operation waits for a place that a younger
+ * one holds. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -61,7 +62,7 @@ RIG_TEST(contract_5_1_conflicts_that_differ_by_rank_minimal)
     conflicts_differ("minimal=1");
 }
 
-/* On rank 0 the first communicator stands behind a point of the second; on rank 1 neither waits. */
+/* On rank 0 the first communicator waits for a point of the second; on rank 1 neither waits. */
 static void gates_differ(const char *options)
 {
     struct rig rig;
@@ -101,7 +102,7 @@ RIG_TEST(contract_5_1_gates_that_differ_by_rank_minimal)
     gates_differ("minimal=1");
 }
 
-/* A root far ahead of a reader that sleeps: nothing that was not read is written over. */
+/* A root far ahead of a reader that sleeps: no unread data is overwritten. */
 static void root_runs_ahead(const char *options, size_t n)
 {
     enum { MANY = 300 };
@@ -135,7 +136,7 @@ RIG_TEST(contract_5_2_a_root_that_runs_ahead)
     root_runs_ahead("minimal=1", 600);
 }
 
-/* Bulk of one communicator for which a peer has no buffer yet does not stand before another communicator's. */
+/* Large transfers of one communicator for which a peer has no buffer yet do not delay another communicator's. */
 RIG_TEST(contract_5_1_bulk_of_another_communicator)
 {
     struct rig rig;
@@ -171,7 +172,7 @@ RIG_TEST(contract_5_3_every_limit_at_its_minimum)
     gates_differ("window=4,minimal=1");
 }
 
-/* What differs between ranks, and may: place, alignment, in place or not, where gathered blocks lie. */
+/* Facts that may differ between ranks: address, alignment, in place or not, where gathered blocks lie. */
 RIG_TEST(contract_5_4_local_facts_choose_nothing)
 {
     static const size_t sizes[] = {1, 90, 3000, 70000};

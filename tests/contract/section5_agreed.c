@@ -1,5 +1,5 @@
-/* What all ranks must hold alike, and what may differ: limits at their minimum with conflicts and gates that differ by rank; settings that
- * differ by rank, of which rank 0's count. */
+/* What must be equal on all ranks, and what may differ: limits at their minimum, with conflicts and gates that differ
+ * by rank; settings that differ by rank, of which rank 0's are used. */
 #define _GNU_SOURCE
 #include "proc/proc.h"
 
@@ -25,7 +25,7 @@ struct plan_op {
 struct mixed_rank {
     struct comm_communicator *c;
     int64_t *in, *shared, *out[OPS];
-    bool checked[OPS]; /* else into the one place that several share: a conflict of this rank's own */
+    bool checked[OPS]; /* otherwise into a place that several operations share: a conflict on this rank alone */
     struct comm_event *gate[GATES];
     int gates;
     struct comm_request request[OPS];
@@ -124,7 +124,7 @@ static void open_rank(struct mixed_rank *m, struct comm_communicator *c, int32_t
     }
 }
 
-/* A rank's own gate before its next call, which holds it back until the end sets it. */
+/* A gate of the rank's own before its next call, which delays the call until the end sets it. */
 static void maybe_gate(struct mixed_rank *m)
 {
     if (dice(6))
@@ -232,7 +232,7 @@ static void own_settings(struct proc *proc, int32_t rank, struct comm_communicat
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
-/* Whether ranks share CPUs decides too, on shared memory. */
+/* Whether ranks share CPUs also affects the choice, on shared memory. */
 static void own_cpus(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     struct comm_request request;
@@ -269,7 +269,7 @@ RIG_TEST(contract_5_4_settings_of_rank_0_are_all_ranks)
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
-/* A name that no algorithm has, in rank 0's settings alone: all ranks are told, at the same call. */
+/* A name that no algorithm has, only in rank 0's settings: all ranks report it, at the same call. */
 static void wrong_name(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     int64_t in = 1, out = 0;
@@ -295,7 +295,7 @@ RIG_TEST(contract_5_4_a_wrong_name_is_told_to_all)
         EQUAL(proc.page[r].result, proc.page[0].result);
 }
 
-/* Each rank has figures of its own, by which another algorithm is the fastest; rank 2's file is not even there. */
+/* Each rank has machine parameters of its own, by which another algorithm is the fastest; rank 2's file does not exist. */
 static void own_machine(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     static const char *const costly[] = {"express", "call", "call"};
@@ -343,7 +343,7 @@ RIG_TEST(contract_5_4_the_machine_is_rank_0s)
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
-/* A file of rank 0's that is wrong: nobody opens, and all are told which line. */
+/* A wrong file of rank 0: the world does not open on any rank, and all ranks name the line. */
 static void wrong_machine(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     (void)proc;

@@ -1,4 +1,5 @@
-/* Engine, threads and wake-up: the poll ownership, the descriptor, callbacks, fork, and who wins between environment and program. */
+/* Engine, threads and wake-up: the poll ownership, the descriptor, callbacks, fork, and precedence between environment
+ * and program. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -16,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A signal that this thread takes, or work that a ring completes in it, is no event. */
+/* A signal that this thread takes, or work that a ring completes in it, is not an event. */
 static int wait_for_event(int epoll, struct epoll_event *event, int most, int ms)
 {
     int n;
@@ -41,7 +42,7 @@ static void *sleep_on(void *arg)
     return NULL;
 }
 
-/* Two sleepers of one engine. What ends the first one's wait must leave somebody who ends the second's. */
+/* Two sleepers of one engine. When the first one's wait ends, some thread must remain that ends the second's. */
 static void poll_owner(bool first_first)
 {
     struct rig rig;
@@ -76,7 +77,7 @@ RIG_TEST(contract_6_3_poll_owner)
         poll_owner(i % 2);
 }
 
-/* Many threads, each with a communicator of its own and its own rhythm. */
+/* Many threads, each with its own communicator and its own timing. */
 struct crowd {
     struct rig rig;
     struct comm_communicator *own[4][2];
@@ -130,7 +131,7 @@ static bool progress_until_idle(struct comm_communicator *c)
     return false;
 }
 
-/* The loop as it is written in the contract; it sleeps in epoll alone. Returns how often it slept. */
+/* The loop exactly as in the contract; it sleeps only in epoll. Returns how often it slept. */
 static int loop_until(struct comm_communicator *c, struct comm_request request, int epoll)
 {
     int slept = 0;
@@ -150,7 +151,7 @@ static int loop_until(struct comm_communicator *c, struct comm_request request, 
     }
 }
 
-/* Nothing to do: armed, and not readable, when what was still on its way has come. */
+/* Whether, with nothing to do, the descriptor becomes armed and not readable once everything under way has arrived. */
 static bool falls_silent(struct comm_communicator *c, int epoll)
 {
     struct epoll_event event;
@@ -181,7 +182,7 @@ RIG_TEST(contract_6_5_a_loop_that_sleeps_on_the_descriptor)
         pthread_join(thread, NULL);
     }
     CHECK(falls_silent(rig.world[0], epoll));
-    /* Level triggered until progress takes it away. */
+    /* Level-triggered until progress clears it. */
     MUST(comm_barrier(rig.world[0], &request));
     MUST(comm_barrier(rig.world[1], NULL));
     MUST(comm_wait(request, RIG_PATIENCE));
@@ -190,7 +191,7 @@ RIG_TEST(contract_6_5_a_loop_that_sleeps_on_the_descriptor)
     close(epoll);
 }
 
-/* A hand-set event is work for the loop too. */
+/* A manual event is work for the loop too. */
 static void *set_later(void *arg)
 {
     rig_nap(100 * RIG_MS);
@@ -282,7 +283,7 @@ RIG_TEST(contract_6_6_when_callbacks_run)
     MUST(comm_event_create(c, &gate));
     MUST(comm_barrier(c, &request[0]));
     MUST(comm_wait(request[0], RIG_PATIENCE));
-    MUST(comm_notify(request[0], count_call, (void *)1)); /* complete already */
+    MUST(comm_notify(request[0], count_call, (void *)1)); /* already complete */
     EQUAL(told.calls, 0);
     MUST(comm_event_reset(gate));
     MUST(comm_queue_wait_event(c, gate));
@@ -364,7 +365,7 @@ RIG_TEST(contract_6_6_notify_progress)
     rig_close(&rig);
 }
 
-/* Who asked is told, also when the communicator fails. */
+/* A callback also runs when the communicator fails. */
 RIG_TEST(contract_6_6_callbacks_of_a_failed_communicator)
 {
     struct rig rig;
@@ -422,7 +423,7 @@ RIG_TEST(contract_6_8_fork)
     if (child == 0)
         _exit(forked_child(rig.world[0], request, event));
     EQUAL(waitpid(child, &status, 0), child);
-    EQUAL(WIFEXITED(status) ? WEXITSTATUS(status) : 99, 0); /* else: 1 + the first call that did not say so */
+    EQUAL(WIFEXITED(status) ? WEXITSTATUS(status) : 99, 0); /* otherwise 1 + the number of the first call that did not return it */
     MUST(comm_barrier(rig.world[1], NULL));
     MUST(comm_wait(request, RIG_PATIENCE));
     rig_proves_alive(rig.world, 2);
@@ -459,12 +460,12 @@ RIG_TEST(contract_6_10_tuning_in_the_environment_wins)
     rig_close(&rig);
 }
 
-/* What is wrong is named, in the program's options and in the environment. */
+/* Errors name the wrong option, from the program or the environment. */
 RIG_TEST(contract_6_10_wrong_configuration_is_named)
 {
     struct comm_communicator *world = NULL;
     char text[512] = "";
-    unsetenv("COMM_BACKEND"); /* it would win over the wrong one below */
+    unsetenv("COMM_BACKEND"); /* it would override the wrong one below */
     IS(comm_open(COMM_CONFIG(.ranks = 1, .options = "windwo=8", .error_text = text, .error_text_bytes = sizeof text), &world),
        COMM_ERR_CONFIG);
     CHECK(strstr(text, "windwo") != NULL);
@@ -488,7 +489,7 @@ RIG_TEST(contract_6_10_wrong_configuration_is_named)
     CHECK(world == NULL);
 }
 
-/* A sized struct from a newer program: what it sets that this library does not know is refused, not ignored. */
+/* A struct with a size field from a newer program: a set field that this library does not know is refused, not ignored. */
 RIG_TEST(contract_6_10_a_longer_struct)
 {
     struct {

@@ -1,6 +1,7 @@
 /*
- * A thread that is cancelled inside a call of the library leaves no lock held: calls are no cancellation points. The cancel is pending from
- * the start, or comes at any moment; what the thread called is complete, and another thread goes on with the communicator.
+ * A thread that is cancelled inside a call of the library leaves no lock held: calls are not cancellation points. The
+ * cancel is pending from the start, or comes at any moment. The thread's call is complete, and another thread continues
+ * with the communicator.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -18,9 +19,9 @@ enum { RANKS = 2, ROUNDS = 40, LONG = 200000 };
 
 struct calls {
     struct comm_communicator **c;
-    int rounds;        /* to be made */
+    int rounds;        /* number to make */
     _Atomic int begun; /* calls may be cancelled from now on */
-    _Atomic int made;  /* rounds that are complete */
+    _Atomic int made;  /* complete rounds */
     _Atomic int go;    /* the cancel is pending */
     float *in[RANKS], *out[RANKS];
 };
@@ -45,7 +46,7 @@ static void *call_and_be_cancelled(void *arg)
     struct calls *calls = arg;
 
     atomic_store(&calls->begun, 1);
-    while (!atomic_load(&calls->go)) /* no cancellation point */
+    while (!atomic_load(&calls->go)) /* not a cancellation point */
         ;
     for (int i = 0; i < calls->rounds; i++) {
         struct comm_communicator *second[RANKS];
@@ -82,8 +83,8 @@ static void cancel_after(struct calls *calls, int64_t ns)
     atomic_store(&calls->go, 1);
     EQUAL(pthread_join(thread, &end), 0);
     CHECK(end == PTHREAD_CANCELED);
-    EQUAL(calls->made, calls->rounds); /* all that it called came to its end */
-    one_round(calls, 1000);            /* and another thread goes on */
+    EQUAL(calls->made, calls->rounds); /* all its calls have ended */
+    one_round(calls, 1000);            /* and another thread continues */
 }
 
 RIG_TEST(contract_6_11_a_cancelled_thread_leaves_no_lock)
@@ -100,7 +101,7 @@ RIG_TEST(contract_6_11_a_cancelled_thread_leaves_no_lock)
         for (size_t i = 0; i < LONG; i++)
             calls.in[r][i] = (float)(r + 1);
     }
-    cancel_after(&calls, 0); /* pending from before its first call: the first cancellation point would end it */
+    cancel_after(&calls, 0); /* pending before its first call: the first cancellation point would end the thread */
     for (int i = 1; i < 10; i++)
         cancel_after(&calls, i * RIG_MS);
     for (int32_t r = 0; r < RANKS; r++) {
@@ -110,7 +111,7 @@ RIG_TEST(contract_6_11_a_cancelled_thread_leaves_no_lock)
     rig_close(&rig);
 }
 
-/* A wait that nothing ends yet is none either. */
+/* A wait that does not end yet is not a cancellation point either. */
 static void *wait_long(void *arg)
 {
     MUST(comm_wait(*(struct comm_request *)arg, RIG_PATIENCE));
@@ -132,7 +133,7 @@ RIG_TEST(contract_6_11_a_cancelled_wait_ends_with_its_request)
     rig_open(&rig, RANKS, NULL);
     MUST(comm_recv(rig.world[0], &out, 1, COMM_I64, 1, 1, NULL, &request));
     EQUAL(pthread_create(&thread, NULL, wait_long, &request), 0);
-    rig_nap(20 * RIG_MS); /* asleep by now, or on its way */
+    rig_nap(20 * RIG_MS); /* asleep by now, or about to be */
     EQUAL(pthread_cancel(thread), 0);
     rig_nap(20 * RIG_MS);
     CHECK(pthread_tryjoin_np(thread, &end) != 0);

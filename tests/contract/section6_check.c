@@ -1,4 +1,5 @@
-/* COMM_CHECK: calls from different places, inputs that change in flight, sends that would wait for ever without their receive. */
+/* COMM_CHECK: calls from different places, inputs that change in flight, sends that would wait for ever without their
+ * receive. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -12,7 +13,7 @@
 
 enum { RANKS = 3 };
 
-/* Not inlined, so that no compiler makes one call of two. */
+/* Not inlined, so that a compiler cannot make two calls of one. */
 static __attribute__((noinline)) enum comm_result from_here(struct rig *rig, int32_t r, int32_t *in, int32_t *out,
                                                             struct comm_request *request)
 {
@@ -63,7 +64,8 @@ static __attribute__((noinline)) enum comm_result name_from_here(struct rig *rig
     return result;
 }
 
-/* Rank 0 sends a title and a name; rank 1 leaves the title out. Lengths are the root's to say, so the two calls look alike. */
+/* Rank 0 sends a title and a name; rank 1 leaves the title out. Only the root states lengths, so the two calls look
+ * alike. */
 static void leave_out_the_title(struct rig *rig, bool told)
 {
     struct comm_error error = {.size = sizeof error};
@@ -79,7 +81,7 @@ static void leave_out_the_title(struct rig *rig, bool told)
         result = comm_barrier(rig->world[r], &barrier[r]);
         CHECK(result == COMM_OK || result == COMM_ERR_MISMATCH);
     }
-    for (int32_t r = 0; r < 2; r++) { /* without the check the call that is missing is known now */
+    for (int32_t r = 0; r < 2; r++) { /* without the check, the missing call is found now */
         IS(comm_wait(barrier[r], RIG_PATIENCE), COMM_ERR_MISMATCH);
         MUST(comm_error_detail(rig->world[r], &error));
         CHECK((strstr(error.text, "different places") != NULL) == told);
@@ -96,7 +98,8 @@ RIG_TEST(contract_6_9_lengths_and_bytes_from_different_places)
     }
 }
 
-/* What is in flight is the library's: a write into an input is told by the request that it spoils, and by no other. */
+/* Buffers in flight belong to the library: a write into an input is reported by the request that it affects, and by no
+ * other. */
 static void write_in_flight(size_t n, bool writes)
 {
     struct rig rig;
@@ -116,7 +119,7 @@ static void write_in_flight(size_t n, bool writes)
     for (int32_t r = 0; r < RANKS; r++)
         IS(comm_wait(request[r], RIG_PATIENCE), writes && r == 0 ? COMM_ERR_CORRUPT : COMM_OK);
     MUST(comm_send(rig.world[0], in[0], n, COMM_BYTE, 1, 0, &send));
-    bool pending = comm_test(send) == COMM_PENDING; /* short ones are gone at once, and their buffer is free */
+    bool pending = comm_test(send) == COMM_PENDING; /* short ones are sent at once, and their buffer is free */
     in[0][0] = writes;
     MUST(comm_recv(rig.world[1], out[1], n, COMM_BYTE, 0, 0, NULL, &receive));
     MUST(comm_wait(receive, RIG_PATIENCE));
@@ -138,7 +141,7 @@ RIG_TEST(contract_6_9_inputs_that_change_in_flight)
     }
 }
 
-/* Two in line on one buffer: the later one's input is what the earlier one wrote, and nothing is wrong with that. */
+/* Two operations on one buffer, in order: the later one's input is what the earlier one wrote, which is correct. */
 RIG_TEST(contract_6_9_what_the_queue_writes_is_no_offence)
 {
     struct rig rig;
@@ -175,7 +178,7 @@ RIG_TEST(contract_6_9_sends_wait_for_their_receive)
         MUST(comm_wait(send, RIG_PATIENCE));
         EQUAL(status.bytes, lengths[i]);
         CHECK(memcmp(from, to, lengths[i]) == 0);
-        /* Too long a one lets its sender go, too. */
+        /* A message that is too long also releases its sender. */
         MUST(comm_send(rig.world[0], from, lengths[i] + 1 < sizeof from ? lengths[i] + 1 : lengths[i], COMM_BYTE, 1, 6, &send));
         MUST(comm_recv(rig.world[1], to, 0, COMM_BYTE, 0, 6, NULL, &receive));
         IS(comm_wait(receive, RIG_PATIENCE), COMM_ERR_TRUNCATED);

@@ -1,4 +1,4 @@
-/* One engine per rank, shared by ranks of one process and by worlds that ask for it; locks that stand in nobody else's way. */
+/* One engine per rank, shared by ranks of one process and by worlds that request it; locks that block nobody else. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -38,7 +38,7 @@ static void join_worlds(struct rig *first, struct rig *second)
     }
 }
 
-/* A wait on one world that has nothing to do ends the work of the other. */
+/* A wait on one world that has nothing to do completes the work of the other. */
 RIG_TEST(contract_6_1_any_wait_moves_all)
 {
     struct rig first, second;
@@ -61,7 +61,7 @@ RIG_TEST(contract_6_1_any_wait_moves_all)
     free(out[1]);
 }
 
-/* Queues of joined worlds wait for each other's points, both ways. */
+/* Queues of joined worlds wait for each other's points, in both directions. */
 RIG_TEST(contract_6_1_points_join_worlds)
 {
     struct rig first, second;
@@ -93,7 +93,7 @@ RIG_TEST(contract_6_1_points_join_worlds)
 /* ------------------------------------------------------------------------------------------------------------ 6.2 */
 static _Atomic int inside_sum, let_go;
 
-/* Holds its communicator for as long as a reduction of the caller's may. */
+/* Holds its communicator as long as a user-defined reduction may. */
 static void slow_sum(void *inout, const void *in, size_t elements, void *arg)
 {
     (void)arg;
@@ -138,7 +138,7 @@ RIG_TEST(contract_6_2_a_held_communicator_stops_no_other)
         struct comm_op_options options = {.size = sizeof options, .name = "slow_sum", .element_bytes = sizeof(int64_t)};
         MUST(comm_op_create(second[r], slow_sum, NULL, &options, &held.op[r]));
     }
-    for (int32_t r = 0; r < 2; r++) /* something unfinished, so that every pass comes by */
+    for (int32_t r = 0; r < 2; r++) /* something unfinished, so that every pass visits it */
         MUST(comm_recv(second[r], &nothing[r], 1, COMM_I64, 1 - r, 1, NULL, &unanswered[r]));
     EQUAL(pthread_create(&thread, NULL, sum_slowly, &held), 0);
     for (int64_t end = rig_now() + RIG_PATIENCE; !atomic_load(&inside_sum);)
@@ -163,7 +163,7 @@ RIG_TEST(contract_6_2_a_held_communicator_stops_no_other)
     rig_close(&rig);
 }
 
-/* A callback that waits for another thread, which uses the very communicator that calls back. */
+/* A callback that waits for another thread, which uses the same communicator. */
 struct meeting {
     struct comm_communicator *const *c;
     _Atomic int inside, other_done;
@@ -209,7 +209,7 @@ RIG_TEST(contract_6_2_callbacks_run_without_a_lock)
     rig_close(&rig);
 }
 
-/* Any call from any thread: four of them on the same two communicators, each with messages and waits of its own tags. */
+/* Any call from any thread: four threads on the same two communicators, each with messages and waits of its own tags. */
 struct shared {
     struct rig rig;
 };
@@ -249,8 +249,8 @@ static int64_t computed(void)
     return t.tv_sec * RIG_S + t.tv_nsec;
 }
 
-/* A loop armed the engine, found its request complete, and does not come back to make progress: its descriptor stays readable. Who waits
- * meanwhile sleeps all the same. */
+/* A loop armed the engine, found its request complete, and does not return to make progress: its descriptor stays
+ * readable. Other waits still sleep. */
 RIG_TEST(contract_6_5_a_wait_sleeps_though_a_loop_stays_armed)
 {
     struct rig rig;
@@ -277,8 +277,8 @@ RIG_TEST(contract_6_5_a_wait_sleeps_though_a_loop_stays_armed)
     rig_close(&rig);
 }
 
-/* A loop beside the progress thread: what rings for one thing and is done with wakes the loop once or a few times, not for as long as the
- * progress thread rests, or takes to wake up. */
+/* A loop next to the progress thread: a signal for something that is already handled wakes the loop once or a few
+ * times, not for as long as the progress thread rests or takes to wake up. */
 enum { RINGS = 20 };
 
 static void *ring_now_and_then(void *arg)

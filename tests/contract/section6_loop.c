@@ -1,7 +1,7 @@
 /*
- * Ranks that live in an event loop of the program's own: ten thousand requests that all end by their callbacks, a loop that has nothing to
- * do and is left alone by the library, messages that leave though nobody calls again, and a progress thread that moves work while the
- * program computes and calls nothing.
+ * Ranks in an event loop of the program: ten thousand requests that all end by callbacks; an idle loop that the library
+ * does not wake; messages that leave though no further call is made; and a progress thread that moves work while the
+ * program computes and makes no calls.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -30,7 +30,7 @@ enum { THREADS_OF_OTHERS = 0 };
 struct loop {
     struct comm_communicator *world;
     int epoll;
-    int64_t wakes; /* by the descriptor */
+    int64_t wakes; /* through the descriptor */
     int64_t ended, issued;
 };
 
@@ -49,7 +49,7 @@ static void loop_close(struct loop *l)
     close(l->epoll);
 }
 
-/* Progress until idle, arm, look once more, sleep. False: it slept for all of patience. */
+/* Progress until idle, arm, check once more, sleep. False: it slept for the whole patience. */
 static bool loop_turn(struct loop *l, int64_t wanted, int64_t patience)
 {
     struct epoll_event event;
@@ -83,7 +83,7 @@ static int threads_here(void)
 struct chain {
     struct loop *loop;
     int64_t number, many;
-    int due; /* callbacks of this number */
+    int due; /* callbacks expected for this number */
     int32_t sum[2];
     char sent[LONGEST], got[LONGEST];
     size_t bytes;
@@ -107,8 +107,8 @@ static void chain_ended(struct comm_request request, enum comm_result result, vo
         issue_next(c);
 }
 
-/* Sums, and messages to the next rank and from the one before, small and large. All ranks issue the same, in the same order, since ends of
- * work come in order and each receive is issued with its send. */
+/* Sums, and messages to the next rank and from the one before, small and large. All ranks issue the same in the same
+ * order, because work ends in order and each receive is issued with its send. */
 static void issue_next(struct chain *c)
 {
     struct comm_communicator *world = c->loop->world;
@@ -139,7 +139,7 @@ static void run_chains(struct proc *proc, int32_t rank, struct comm_communicator
     int64_t turns = 0, many = rig_quick() ? REQUESTS / 10 : REQUESTS;
     (void)world;
     loop_open(&loop, proc, rank);
-    EQUAL(threads_here(), 3); /* this one, the monitor, and who writes the log */
+    EQUAL(threads_here(), 3); /* this one, the monitor, and the thread that writes the log */
     for (int i = 0; i < IN_FLIGHT; i++) {
         chain[i].loop = &loop;
         chain[i].many = many;
@@ -149,7 +149,7 @@ static void run_chains(struct proc *proc, int32_t rank, struct comm_communicator
         if (!loop_turn(&loop, many, 5 * RIG_S))
             rig_die(__FILE__, __LINE__, "rank %d: %lld of %lld ended, and nobody wakes the loop", rank, (long long)loop.ended,
                     (long long)loop.issued);
-    CHECK(turns < 20 * many); /* it slept instead of asking */
+    CHECK(turns < 20 * many); /* it slept instead of polling */
     loop_close(&loop);
 }
 
@@ -183,7 +183,7 @@ static void leave_alone(struct proc *proc, int32_t rank, struct comm_communicato
     MUST(comm_wait(request, RIG_PATIENCE));
     if (rank == 0)
         MUST(comm_recv(loop.world, &got, 1, COMM_I32, 1, 4, NULL, &request));
-    while (loop_turn(&loop, INT64_MAX, 2 * RIG_S)) /* what is left of the barrier: calls are published at a tick */
+    while (loop_turn(&loop, INT64_MAX, 2 * RIG_S)) /* the rest of the barrier: calls are published at a tick */
         ;
     loop.wakes = 0;
     EQUAL(getrusage(RUSAGE_THREAD, &before), 0);
@@ -197,13 +197,13 @@ static void leave_alone(struct proc *proc, int32_t rank, struct comm_communicato
             CHECK(loop_turn(&loop, INT64_MAX, RIG_PATIENCE));
         CHECK(rig_now() > end - RIG_S);
         EQUAL(got, 7);
-        CHECK(loop.wakes <= 2); /* of the message, and perhaps of what follows it */
+        CHECK(loop.wakes <= 2); /* for the message, and perhaps for what follows it */
         CHECK(slept_of(&before) <= 4);
     }
     loop_close(&loop);
 }
 
-/* Neither with a receive that waits nor with nothing at all; heartbeats are the monitor's affair. */
+/* Neither with a pending receive nor with nothing at all; heartbeats are the monitor's task. */
 RIG_TEST(contract_6_5_a_loop_is_left_alone)
 {
     struct proc proc = {.options = "progress=caller", .raw = true};
@@ -223,7 +223,7 @@ static void count_end(struct comm_request request, enum comm_result result, void
     atomic_fetch_add(&ends, 1);
 }
 
-/* Issued, and then not one call of the library until all of it has ended. */
+/* Issues work, then makes no call of the library until all of it has ended. */
 static void compute_meanwhile(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     enum { LENGTH = 200000, MANY = 4 };
@@ -264,7 +264,7 @@ RIG_TEST(contract_6_3_a_thread_moves_work_without_a_call)
 /* ------------------------------------------------------------------------------------------------------------ in a row */
 enum { IN_A_ROW = 5, AWAY_S = 2 };
 
-/* Sent in a row by a rank that then calls nothing: none of them waits for its next call. */
+/* A rank sends several messages and then makes no call: none of them waits for its next call. */
 static void send_and_leave(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     struct comm_request request[IN_A_ROW];

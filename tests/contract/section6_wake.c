@@ -1,4 +1,4 @@
-/* Who moves an engine, who may hold it, and that nobody sleeps through what he waits for. */
+/* Which thread moves an engine, which may hold it, and that no thread sleeps through what it waits for. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -29,14 +29,14 @@ RIG_TEST(contract_6_1_any_wait_moves_the_whole_engine)
         MUST(comm_allreduce(second[r], in, out[r], LONG, COMM_F32, COMM_SUM, NULL));
     IS(comm_wait(never, 500 * RIG_MS), COMM_PENDING);
     for (int32_t r = 0; r < 2; r++)
-        CHECK(out[r][0] == 2 && out[r][LONG - 1] == 2); /* seen without a further call */
+        CHECK(out[r][0] == 2 && out[r][LONG - 1] == 2); /* visible without a further call */
     MUST(comm_cancel(never));
     for (int32_t r = 0; r < 2; r++)
         MUST(comm_close(second[r], RIG_PATIENCE));
     rig_close(&rig);
 }
 
-/* A further world on the same engine: points join both. */
+/* A further world on the same engine: points of both can be combined. */
 RIG_TEST(contract_6_1_a_further_world_joins_the_engine)
 {
     struct rig rig;
@@ -63,7 +63,8 @@ struct crossing {
     struct comm_communicator *second[2];
 };
 
-/* Each thread issues on one communicator and waits on it, in turn on the other's: every lock is asked for from both sides at once. */
+/* Each thread issues on one communicator and waits on it, then on the other's: every lock is requested from both sides
+ * at once. */
 static void cross(void *arg, int32_t thread)
 {
     struct crossing *crossing = arg;
@@ -95,8 +96,8 @@ RIG_TEST(contract_6_2_threads_that_cross)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ 6.4 */
-/* Naps of every length around the times at which a waiter stops spinning, yielding, and goes to sleep. A wake-up that is lost costs a whole
- * look of the monitor, far more than any of these rounds. */
+/* Naps of every length around the times at which a waiter stops spinning, stops yielding, and sleeps. A lost wake-up
+ * costs a whole tick of the monitor, far more than any of these rounds. */
 static void nap_and_meet(void *arg, int32_t rank)
 {
     struct rig *rig = arg;

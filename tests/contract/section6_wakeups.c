@@ -1,7 +1,7 @@
 /*
- * No wake-up is lost. Every wait here sleeps at once (no spinning, no yielding), so each round is a race between one who publishes and then
- * looks for sleepers, and one who lies down and then looks once more. Who loses it sleeps until something else comes by, a second later:
- * that is what is looked for.
+ * No wake-up is lost. Every wait here sleeps at once (no spinning, no yielding), so each round is a race between a
+ * thread that publishes and then looks for sleepers, and a thread that announces its sleep and then looks once more. If
+ * a wake-up is lost, the sleeper continues only a second later: the test looks for that.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -30,10 +30,10 @@ static int rounds(int divide)
     return (rig_quick() ? ROUNDS / 10 : ROUNDS) / divide;
 }
 
-/* Of this process: a thread that sleeps for 5 ms and again knows when the machine as a whole stood still. */
+/* For this process: a thread that sleeps for 5 ms again and again detects when the whole machine stood still. */
 static struct {
     _Atomic pid_t pid;
-    _Atomic int64_t stood; /* ns that it slept too long, all together */
+    _Atomic int64_t stood; /* total ns by which it slept too long */
 } canary;
 
 static void *sleep_and_look(void *arg)
@@ -52,14 +52,14 @@ static void *sleep_and_look(void *arg)
 static int64_t begin(void)
 {
     pthread_t thread;
-    if (atomic_exchange(&canary.pid, getpid()) != getpid()) { /* of a child, none yet; any of its threads may be the first */
+    if (atomic_exchange(&canary.pid, getpid()) != getpid()) { /* a child process has none yet; any of its threads may be the first */
         EQUAL(pthread_create(&thread, NULL, sleep_and_look, NULL), 0);
         pthread_detach(thread);
     }
     return rig_now() - atomic_load(&canary.stood);
 }
 
-/* A sleeper whom nobody wakes lies until the next tick. */
+/* A sleeper whose wake-up is lost sleeps until the next tick. */
 static void in_time(int64_t start, int i)
 {
     int64_t took = rig_now() - atomic_load(&canary.stood) - start;
@@ -117,7 +117,7 @@ static void thread_sum(void *arg, int32_t rank)
     sums(((struct rig *)arg)->world[rank], 3, rounds(2));
 }
 
-/* One sleeps on the bell, the others park behind it; whoever is done first must leave somebody who looks. */
+/* One sleeps on the bell, the others park behind it; the one that finishes first must leave a thread that polls. */
 RIG_TEST(contract_6_4_three_threads)
 {
     struct rig rig;
@@ -149,7 +149,7 @@ RIG_TEST(contract_6_4_two_couples)
     rig_close(&c.rig);
 }
 
-/* Points that are set by hand: the setter is never inside a wait of the library. */
+/* Points that are set by hand: the setting thread is never inside a wait of the library. */
 struct gates {
     struct comm_communicator *c;
     struct comm_event *event[2];
@@ -195,7 +195,7 @@ RIG_TEST(contract_6_4_events_set_by_hand)
     rig_close(&rig);
 }
 
-/* A loop that sleeps on the descriptor alone, against a thread that issues. */
+/* A loop that sleeps only on the descriptor, while another thread issues. */
 static void *issue_rounds(void *arg)
 {
     struct gates *g = arg;

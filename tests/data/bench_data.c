@@ -13,7 +13,7 @@ static double now(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* ns of one call: the best of some rounds of about a millisecond. */
+/* ns of one call: the best of several rounds of about a millisecond. */
 static double measure(data_reduce_fn *reducer, const struct data_reduce *reduce)
 {
     double best = 1e18;

@@ -1,3 +1,4 @@
+/* The correct result of a reduction, computed slowly and differently from the kernels. */
 #include "oracle.h"
 
 #include <math.h>
@@ -32,7 +33,7 @@ double oracle_decode_half(enum comm_type type, uint16_t bits)
     return bits & 0x8000 ? -value : value;
 }
 
-/* Counts in units of the last place at this magnitude; whole numbers of them are rounded by comparing remainders. */
+/* Counts in units of the last place at this magnitude, and rounds by comparing the remainder. */
 uint16_t oracle_encode_half(enum comm_type type, double value)
 {
     int exponents, mantissas, exponent;
@@ -45,14 +46,14 @@ uint16_t oracle_encode_half(enum comm_type type, double value)
         return sign | infinite;
     value = fabs(value);
     (void)frexp(value, &exponent);
-    exponent -= 1; /* value in [2^exponent, 2^(exponent+1)) */
+    exponent -= 1; /* value is in [2^exponent, 2^(exponent+1)) */
     if (value == 0 || exponent < 1 - bias)
         exponent = 1 - bias;
     const double units = ldexp(value, mantissas - exponent), below = floor(units), rest = units - below;
     uint32_t whole = (uint32_t)below;
     if (rest > 0.5 || (rest == 0.5 && (whole & 1)))
         whole++;
-    /* whole still has its implied one where normal, so adding the exponent less one places it, and a carry moves up by itself */
+    /* whole still has its leading one if normal: so the exponent less one is added, and a carry moves up by itself */
     const uint32_t bits = ((uint32_t)(exponent + bias - 1) << mantissas) + whole;
     return (uint16_t)(sign | (bits >= infinite ? infinite : bits));
 }
@@ -138,7 +139,8 @@ static double float_combine(enum comm_type type, comm_op op, double a, double b)
         value = a + b;
         break;
     }
-    /* A sum or product of two f32 in double is rounded once more to the same f32: double has more than twice the bits. */
+    /* Rounding the sum or product of two f32 from double to f32 gives the correctly rounded f32: double has more than
+     * twice the bits. */
     return type == COMM_F64 ? value : (double)(float)value;
 }
 
@@ -169,7 +171,7 @@ static uint64_t integer_combine(enum comm_type type, comm_op op, uint64_t a, uin
     }
 }
 
-/* T over inputs [first, end): cut at the largest power of two below the length, which is where the left subtree is whole. */
+/* T over inputs [first, end): split at the largest power of two below the length, where the left subtree is complete. */
 static struct oracle_value tree(enum comm_type type, comm_op op, const struct data_reduce *reduce, size_t at, uint32_t first, uint32_t end)
 {
     if (end - first == 1)
@@ -234,7 +236,7 @@ void oracle_fill(enum comm_type type, bool partial, void *to, size_t elements, u
             value.u = bits >> 8 & 1 ? 0 : ~UINT64_C(0) << (bits >> 16 & 63);
         oracle_store(type, partial, to, at, value);
         const size_t bytes = partial ? data_partial_bytes(type) : data_type_bytes(type);
-        if (kind == 2) /* any bits at all */
+        if (kind == 2) /* any bits */
             memcpy((char *)to + at * bytes, &value.u, bytes);
     }
 }

@@ -1,4 +1,4 @@
-/* Every short length and alignment, through the cache and past it, with guards. */
+/* Every short length and alignment, through the cache and past it, with guard bytes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ static void copies(void **state)
     assert_int_equal(from[300], (unsigned char)(300 * 7 + 1));
 }
 
-/* What was there arrives, a byte of each of its lines is written, and nothing outside of it. */
+/* The bytes arrive, one byte in each of their source lines is written, and nothing outside. */
 static void takes(void **state)
 {
     unsigned char before[ROOM];

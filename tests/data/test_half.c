@@ -1,4 +1,5 @@
-/* f16 and bf16 against an independent conversion: all 65536 of each read, and many floats written, on every instruction set. */
+/* f16 and bf16 against an independent conversion: decodes all 65536 values of each, and encodes many floats, with every
+ * instruction set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,7 @@ static const enum comm_type halves[] = {COMM_F16, COMM_BF16};
 static uint16_t raw[65536 + 64], back[65536 + 64];
 static float wide[65536 + 64];
 
-/* One input: converts. from raw to partial, or from partial to raw. */
+/* One input: the reduction converts it, from raw to partial or from partial to raw. */
 static void convert(enum comm_type type, enum data_isa isa, const void *from, void *to, size_t elements, bool partial)
 {
     const void *inputs[1] = {from};
@@ -22,7 +23,7 @@ static void convert(enum comm_type type, enum data_isa isa, const void *from, vo
     data_reducer(type, COMM_SUM, isa)(&reduce);
 }
 
-/* Element by element where one is true, so that the tails convert too. */
+/* With `one`, element by element, so that the tails convert too. */
 static void convert_all(enum comm_type type, enum data_isa isa, const void *from, void *to, size_t elements, bool partial, bool one)
 {
     const size_t in = partial ? 4 : 2, out = partial ? 2 : 4, step = one ? 1 : elements;
@@ -61,7 +62,7 @@ static void check_written(enum comm_type type, enum data_isa isa, size_t element
     }
 }
 
-/* Every half, the middle to the next one, and the floats next to both: wherever rounding changes its mind. */
+/* Every half, the middle between it and the next one, and the floats next to both: every point where rounding changes. */
 static void edges_are_rounded(void **state)
 {
     (void)state;
@@ -92,7 +93,7 @@ static void any_float_is_rounded(void **state)
     for (unsigned round = 0; round < 16; round++) {
         for (size_t at = 0; at < 65536; at++) {
             uint32_t word = (uint32_t)oracle_random(&seed);
-            if (round & 1) /* around the exponents that f16 has */
+            if (round & 1) /* near the exponents that f16 has */
                 word = (word & 0x807fffff) | (100 + word % 45) << 23;
             memcpy(&wide[at], &word, 4);
         }

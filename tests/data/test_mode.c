@@ -1,4 +1,4 @@
-/* The caller's floating-point mode changes no result and is found again as it was. */
+/* The caller's floating-point mode changes no result, and is restored. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,13 +13,13 @@
 #if defined(__x86_64__)
 #    include <xmmintrin.h>
 
-/* Denormals in, denormals out, and sums that the rounding mode decides. */
+/* Denormal inputs and results, and sums that depend on the rounding mode. */
 static void fill(enum comm_type type, void *to, size_t elements, uint64_t *seed)
 {
     for (size_t at = 0; at < elements; at++) {
         const uint64_t bits = oracle_random(seed);
         struct oracle_value value = {.f = (double)(int64_t)bits * 0x1p-62};
-        if (at % 3 == 0) /* just around the smallest normal number of the type */
+        if (at % 3 == 0) /* near the smallest normal number of the type */
             value.f *= type == COMM_F64 ? 0x1p-1022 : type == COMM_F16 ? 0x1p-15 : 0x1p-127;
         oracle_store(type, false, to, at, value);
     }

@@ -57,7 +57,7 @@ static void sizes(void **state)
     }
 }
 
-/* What the room promises, said again as a rule rather than a table. */
+/* What the room promises, written as a rule instead of a table. */
 static enum comm_result expected(enum comm_type type, comm_op op)
 {
     const bool integer = (type >= COMM_I8 && type <= COMM_I64) || (type >= COMM_U8 && type <= COMM_U64);

@@ -1,5 +1,5 @@
-/* The types that are made of others' kernels, or reduced element by element: against the oracle of the conformance tests, at once and by
- * partial results; and every conversion of an 8-bit float. */
+/* The types that use other types' kernels, or are reduced element by element: compared with the oracle of the
+ * conformance tests, in one step and with partial results. Also every conversion of an 8-bit float. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ static const void *from[DATA_WAYS_MAX];
 static void fill(enum comm_type type, comm_op op, uint32_t ways, size_t n, uint64_t seed)
 {
     for (uint32_t i = 0; i < ways; i++) {
-        char *at = input[i] + (seed + i) % 5; /* at odd places */
+        char *at = input[i] + (seed + i) % 5; /* at odd addresses */
         oracle_fill(at, n, type, op, seed, (int32_t)i);
         from[i] = at;
     }
@@ -52,7 +52,7 @@ static void at_once(enum comm_type type, comm_op op, uint32_t ways, size_t n, en
     same(type, op, ways, n, output, "at once");
     if (n % 2)
         same(type, op, ways, n, second, "the second result");
-    /* In place of an input: of the last, which is on the right of everything. */
+    /* In place of an input: the last one, which is on the right of all others. */
     memcpy(output, from[ways - 1], n * oracle_type_bytes(type));
     const void *own[DATA_WAYS_MAX];
     memcpy(own, from, sizeof own);
@@ -62,7 +62,7 @@ static void at_once(enum comm_type type, comm_op op, uint32_t ways, size_t n, en
     same(type, op, ways, n, output, "in place");
 }
 
-/* Aligned groups first, in the accumulator; a group of one stays as it is. */
+/* Reduces aligned groups first, in the accumulator; a group of one stays as it is. */
 static void by_groups(enum comm_type type, comm_op op, uint32_t ways, size_t n, uint32_t group, enum data_isa isa)
 {
     const void *groups[DATA_WAYS_MAX];
@@ -106,7 +106,8 @@ static void against_the_oracle(void **state)
     }
 }
 
-/* Every one of the 256 comes back; what lies between two, and past the largest, is rounded as the oracle's search for the nearest says. */
+/* All 256 values survive a conversion. Values between two of them, and beyond the largest, are rounded as the oracle's
+ * search for the nearest value says. */
 static void every_8_bit_float(void **state)
 {
     static const enum comm_type small[] = {COMM_F8E4M3, COMM_F8E5M2};
@@ -123,7 +124,7 @@ static void every_8_bit_float(void **state)
         data_reducer(small[t], COMM_SUM, data_isa_best())(&copy);
         assert_int_equal(oracle_differ(back, all, 256, small[t]), 256);
         data_reducer(small[t], COMM_SUM, data_isa_best())(&widen);
-        for (int shift = 0; shift < 256; shift++) { /* sums of every two: half of them lie between, some are ties */
+        for (int shift = 0; shift < 256; shift++) { /* sums of every two values: half of them lie between values, some are ties */
             for (int i = 0; i < 256; i++)
                 all[i] = (uint8_t)(i ^ shift);
             float copy_of[256], other[256];
@@ -144,8 +145,8 @@ static void every_8_bit_float(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ operators of the caller */
-/* 2x2 matrices of small whole numbers, whose product tells left from right and every order of brackets the same. */
+/* ------------------------------------------------------------------------------------------------------------ user operators */
+/* 2x2 matrices of small whole numbers: their product is associative but not commutative. */
 static void multiply(void *inout, const void *in, size_t elements, void *arg)
 {
     size_t *calls = arg;

@@ -1,4 +1,5 @@
-/* All types, operators, ways, lengths, alignments and instruction sets against the oracle, with guards around everything written. */
+/* All types, operators, numbers of inputs, lengths, alignments and instruction sets against the oracle, with guard
+ * bytes around everything written. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +23,8 @@ enum {
     COUNTS = sizeof(counts) / sizeof(counts[0])
 };
 
-/* Places for 64 inputs, the output, its twin and what the oracle says; each on a line, moved by an offset of the case. */
+/* Room for 64 inputs, the output, its copy and the oracle's result; each aligned to a line and moved by the case's
+ * offset. */
 struct arena {
     _Alignas(64) char input[DATA_WAYS_MAX][SLOT], saved[SLOT], to[SLOT], also[SLOT], expected[SLOT];
     const void *from[DATA_WAYS_MAX];
@@ -38,7 +40,7 @@ struct trial {
     size_t elements;
     uint64_t partial;
     bool final, also, nontemporal;
-    int in_place;  /* -1: no; else the input that is also the output */
+    int in_place;  /* -1: no; otherwise the input that is also the output */
     size_t offset; /* in elements, of inputs and outputs in different ways */
 };
 
@@ -63,7 +65,7 @@ static void check_output(const struct trial *t, const char *slot, const char *ou
     }
 }
 
-/* Fills the inputs afresh when told to; otherwise they are as the last trial left them. */
+/* Fills the inputs anew if requested; otherwise they are as the last trial left them. */
 static void run_trial(const struct trial *t)
 {
     const size_t out_bytes = t->final ? data_type_bytes(t->type) : data_partial_bytes(t->type);
@@ -87,7 +89,7 @@ static void run_trial(const struct trial *t)
                                  .final = t->final,
                                  .nontemporal = t->nontemporal};
     oracle_reduce(t->type, t->op, &reduce, arena.expected);
-    if (t->in_place >= 0) { /* the input moves into the output's place */
+    if (t->in_place >= 0) { /* move the input to the output's place */
         memcpy(to, arena.from[t->in_place], t->elements * out_bytes);
         arena.from[t->in_place] = to;
     }
@@ -104,7 +106,7 @@ static bool accepted(enum comm_type type, comm_op op)
     return data_check(type, op, NULL) == COMM_OK;
 }
 
-/* The last of the ways whose element has the output's size, or -1. */
+/* The last (or first) input whose element has the output's size, or -1. */
 static int in_place_input(const struct trial *t, bool last)
 {
     const bool half = data_type_bytes(t->type) != data_partial_bytes(t->type);
@@ -116,7 +118,7 @@ static int in_place_input(const struct trial *t, bool last)
     return -1;
 }
 
-/* The cases' switches, all drawn from one word, so that every loop below meets all of them. */
+/* Takes the case's switches from one word, so that every loop below covers all of them. */
 static void draw_switches(struct trial *t, uint64_t bits)
 {
     const uint64_t masks[] = {0, UINT64_MAX, bits, UINT64_C(0xaaaaaaaaaaaaaaaa)};
@@ -151,7 +153,7 @@ static void everything_against_the_oracle(void **state)
         one_type(types[i]);
 }
 
-/* Every combination of switches, none left to chance, at lengths with a head, four of the widest vectors, single ones and a tail. */
+/* Every combination of switches, at lengths with a head, four of the widest vectors, single ones and a tail. */
 static void every_switch_of_the_hot_ones(void **state)
 {
     (void)state;
@@ -185,7 +187,7 @@ static void every_number_of_ways(void **state)
     }
 }
 
-/* Cut anywhere, each part alone gives the bytes of the whole; NaN and all, for one instruction set. */
+/* A vector cut anywhere gives the same bytes, part by part, as the whole, NaN included; for one instruction set. */
 static void cuts_do_not_matter(void **state)
 {
     (void)state;
@@ -223,7 +225,7 @@ static void cuts_do_not_matter(void **state)
     }
 }
 
-/* min and max of what is special, each pair in both orders, written down rather than computed. */
+/* min and max of special values, each pair in both orders, written down instead of computed. */
 static void zeros_and_nans(void **state)
 {
     (void)state;

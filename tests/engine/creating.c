@@ -1,6 +1,6 @@
 /*
- * A creating call ends on all ranks alike, or with the parent's failure; who has the child although another has not is told so in time.
- * The ranks' passes are made by hand, so that each stands where it should when the parent fails.
+ * A creating call ends in the same way on all ranks, or with the parent's failure. If one rank has the child and another has not, the first
+ * one learns so in time. The test makes the passes of each rank itself, so that each rank is in a chosen state when the parent fails.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -46,7 +46,8 @@ static void make(struct rig *rig, enum how how, int32_t r, struct making *m)
         MUST(comm_subset(rig->world[r], all, RANKS, 3, &m->child[r], &m->request[r]));
 }
 
-/* The parent failed: who has a child finds it failed for the parent's cause, or is told so within two seconds; nobody else has one. */
+/* The parent failed. A rank with a child finds it failed with the parent's cause, at the latest after two seconds. The other ranks have no
+ * child. */
 static void expect_end(struct rig *rig, struct making *m, int *with, int *without)
 {
     for (int32_t r = 0; r < RANKS; r++) {
@@ -59,7 +60,7 @@ static void expect_end(struct rig *rig, struct making *m, int *with, int *withou
         *(made == COMM_OK ? with : without) += 1;
     }
     if (m->child[0] && m->child[1] && m->child[2])
-        rig_proves_alive(m->child, RANKS); /* by then the parent's failure is not theirs */
+        rig_proves_alive(m->child, RANKS); /* if all have the child, the parent's failure does not affect it */
     for (int32_t r = 0; r < RANKS; r++) {
         struct comm_request sum = COMM_REQUEST_NONE;
         struct comm_error error = {.size = sizeof error};
@@ -80,7 +81,8 @@ static void expect_end(struct rig *rig, struct making *m, int *with, int *withou
     EQUAL(atomic_load(&memory_held), 0);
 }
 
-/* After `steps` passes of each rank in turn, rank 0 alone having made fewer; of a subset, ranks above `fewer` not having made the last. */
+/* Fails the parent after `steps` passes of each rank in turn. Rank 0 makes `fewer` passes less than the others. For a subset, ranks above
+ * `fewer` do not make the last pass. */
 static void fail_after(enum how how, int steps, int fewer, int *with, int *without)
 {
     struct making m = {{NULL}, {{NULL, 0}}};
@@ -111,10 +113,10 @@ RIG_TEST(a_child_without_a_member_fails_for_the_parents_cause)
     }
     CHECK(with > 0 && without > 0);
     rig_note("%d splits, %d dups, %d subsets of which a part of the ranks had the child", mixed[SPLIT], mixed[DUP], mixed[SUBSET]);
-    CHECK(mixed[DUP] > 0 && mixed[SUBSET] > 0); /* the case in question came about */
+    CHECK(mixed[DUP] > 0 && mixed[SUBSET] > 0); /* the case to be tested occurred */
 }
 
-/* An older operation keeps the creating call, which has ended, from being retired: its end is told once, whatever comes then. */
+/* An older operation keeps the creating call, which has ended, from retiring. Its end is reported once, whatever happens then. */
 static void behind_a_long_one(bool dup, int steps)
 {
     enum { LONG = 3000000 };
@@ -123,7 +125,7 @@ static void behind_a_long_one(bool dup, int steps)
     struct comm_request sum[RANKS];
     struct rig rig;
     rig_note("%s behind a long sum, failed after %d passes", dup ? "dup" : "split", steps);
-    rig_open_options(&rig, RANKS, "chunk=4K"); /* of which a pass moves a few */
+    rig_open_options(&rig, RANKS, "chunk=4K"); /* a pass moves only a few such chunks */
     for (int32_t r = 0; r < RANKS; r++) {
         MUST(comm_allreduce(rig.world[r], in[r], out[r], LONG, COMM_F32, COMM_SUM, &sum[r]));
         make(&rig, dup, r, &m);
@@ -133,7 +135,7 @@ static void behind_a_long_one(bool dup, int steps)
             step(&rig, r);
     for (int32_t r = 0; r < RANKS; r++) {
         IS(comm_test(sum[r]), COMM_PENDING);
-        CHECK(m.child[r] == NULL); /* not before its request says so */
+        CHECK(m.child[r] == NULL); /* not before its request completes */
     }
     int with = 0, without = 0;
     MUST(comm_revoke(rig.world[0]));

@@ -1,7 +1,7 @@
 /*
- * No memory, at every place where some is asked for, one after another: a world of three ranks does everything once, and the n-th take
- * fails, for n = 1, 2, 3 ... until a run needed fewer. Every run must end in time, with results that say so, right data wherever a result
- * says OK, and nothing left behind. Each run is a process of its own.
+ * No memory, at each allocation in turn. A world of three ranks uses every feature once, and the n-th allocation fails, for n = 1, 2, 3 ...
+ * until a run needs fewer. Every run must end in time, return results that fit, have correct data wherever a result is OK, and leak
+ * nothing. Each run is a process of its own.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum { RANKS = 3, LARGE = 70000, BURST = 100, STEPS = 12, RUN_SECONDS = 50, MOST_TAKES = 4000 };
-/* No right run comes near them, on whatever machine. */
+/* A correct run stays far below these limits on any machine. */
 #define DEADLINE (10 * RIG_S)
 #define PATIENCE (20 * RIG_S)
 
@@ -31,8 +31,9 @@ struct party {
     _Atomic int called;
 };
 
-/* ------------------------------------------------------------------------------------------------------------ what may follow */
-/* The cause, its announcement, or what an application does about it here (it aborts). Anything else is a wrong answer. */
+/* ------------------------------------------------------------------------------------------------------------ accepted results */
+/* True for the cause itself, the results that announce it, and the abort with which the application here reacts. Any other result is an
+ * error. */
 static bool follows(enum comm_result r)
 {
     return r == COMM_OK || r == COMM_ERR_MEMORY || r == COMM_ERR_REFUSED || r == COMM_ERR_ABORTED || r == COMM_ERR_FULL ||
@@ -46,7 +47,7 @@ static void expect(enum comm_result r, const char *what, int line)
 }
 #define EXPECT(call) expect((call), #call, __LINE__)
 
-/* OK only where the request ended well; in time in any case. */
+/* Waits for the request; it must end in time. Returns true only if it ended with OK. */
 static bool well(struct comm_request request, const char *what, int line)
 {
     enum comm_result r = comm_wait(request, PATIENCE);
@@ -93,7 +94,7 @@ static void collectives(struct comm_communicator *c, int32_t rank, size_t n)
     free(out);
 }
 
-/* Whoever gave the world up may still meet what was meant for receives that it never posted, until it hears whose cause it was. */
+/* A rank that aborted may still receive messages meant for receives that it never posted, until it learns the cause of the failure. */
 static _Thread_local bool gave_up;
 
 static void give_up(struct comm_communicator *c, int32_t code)
@@ -102,7 +103,7 @@ static void give_up(struct comm_communicator *c, int32_t code)
     EXPECT(comm_abort(c, code));
 }
 
-/* An application that cannot send tells everybody: the peer would wait for what never comes. */
+/* If a send fails, the application aborts, because the peer would wait for ever. */
 static bool sent(struct comm_communicator *c, enum comm_result r, const char *what, int line)
 {
     expect(r, what, line);
@@ -122,7 +123,7 @@ static void messages(struct comm_communicator *c, int32_t rank, size_t n, int ma
         out[i] = rank * 7 + (int32_t)i;
     for (int i = 0; i < many && ok; i++)
         ok = SENT(comm_send(c, out, n, COMM_I32, to, (uint32_t)i, &q[count])) && ++count;
-    for (int i = 0; i < many && ok; i++) /* the last first: all others have to be kept */
+    for (int i = 0; i < many && ok; i++) /* the last one first, so that all others must be kept */
         ok =
             SENT(comm_recv(c, in + n * (size_t)i, n, COMM_I32, i == 0 ? COMM_ANY_PEER : from, (uint32_t)(many - 1 - i), NULL, &q[count])) &&
             ++count;
@@ -174,7 +175,7 @@ static void children(struct party *p, struct comm_communicator *c, int32_t rank)
         EXPECT(comm_close(child, PATIENCE));
     }
     child = NULL;
-    if (rank != 1) { /* one that cannot begin is never there for the other */
+    if (rank != 1) { /* if one member cannot begin, the other waits for it in vain */
         static const int32_t pair[] = {2, 0};
         r = NOW(comm_subset, c, pair, 2, 11, &child);
         expect(r, "subset", __LINE__);
@@ -228,7 +229,7 @@ static void plans(struct comm_communicator *c, int32_t rank)
     comm_plan_free(plan);
 }
 
-/* More behind a gate than the queue has room for at first. */
+/* Queues more operations behind a gate than the queue has room for at first. */
 static void events(struct comm_communicator *c)
 {
     struct comm_event *gate = NULL;
@@ -237,7 +238,7 @@ static void events(struct comm_communicator *c)
     int count = 0;
     EXPECT(comm_event_create(c, &gate));
     enum comm_result reset = gate ? comm_event_reset(gate) : COMM_ERR_STATE;
-    if (gate) { /* without one the rest goes on ungated: the other ranks make these calls too */
+    if (gate) { /* without an event the rest runs ungated, because the other ranks make these calls too */
         expect(reset, "event_reset", __LINE__);
         EXPECT(comm_queue_wait_event(c, gate));
     }
@@ -245,7 +246,7 @@ static void events(struct comm_communicator *c)
         in[i] = i;
         enum comm_result r = comm_allreduce(c, &in[i], &out[i], 1, COMM_I64, COMM_SUM, &q[count]);
         expect(r, "gated allreduce", __LINE__);
-        if (r == COMM_ERR_FULL) { /* nothing was queued: all in front of it must go on first */
+        if (r == COMM_ERR_FULL) { /* nothing was queued: the earlier operations must make progress first */
             if (reset == COMM_OK && comm_event_query(gate) == COMM_PENDING)
                 EXPECT(comm_event_set(gate));
             reset = COMM_ERR_STATE;
@@ -293,7 +294,7 @@ static void gradients(struct comm_communicator *c)
     comm_buckets_free(b);
 }
 
-/* A window whose part is this rank's comm_mem_alloc memory, and one of the library's. */
+/* One window in memory from comm_mem_alloc, and one in memory of the library. */
 static void windows(struct comm_communicator *c, int32_t rank)
 {
     void *base = NULL;
@@ -360,13 +361,13 @@ static void quiet(void *arg, int level, const char *line)
     (void)line;
 }
 
-/* Exit 0: the fault came and all was well; 3: the run needed no such take. */
+/* Exit status 0: the fault occurred and all checks passed; 3: the run had fewer allocations. */
 static _Noreturn void run(uint64_t fail_at, uint64_t more)
 {
     struct party p = {{NULL}, 0};
     static const int fatal[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
     for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
-        signal(fatal[i], SIG_DFL); /* of this process alone */
+        signal(fatal[i], SIG_DFL); /* affects only this process */
     signal(SIGALRM, hung);
     alarm(RUN_SECONDS);
     rig_note("take %llu and %llu more have no memory", (unsigned long long)fail_at, (unsigned long long)more);
@@ -411,11 +412,11 @@ static bool sweep(uint64_t from, uint64_t step, uint64_t more)
                 return false;
         }
     }
-    return false; /* no run without a fault */
+    return false; /* no run was without a fault */
 }
 
 #if defined(__SANITIZE_THREAD__)
-enum { SPARSER = 3 }; /* threads do the same at each of them */
+enum { SPARSER = 3 }; /* under TSan fewer runs, because the threads repeat the same work in each */
 #else
 enum { SPARSER = 1 };
 #endif
@@ -426,14 +427,14 @@ static void every_take(void **state)
     assert_true(sweep(1, rig_quick() ? 7 * SPARSER : 1, 0));
 }
 
-/* Memory that is gone for a while: what is tried again fails again. */
+/* Several allocations in a row fail, so that retries fail too. */
 static void stretches(void **state)
 {
     (void)state;
     assert_true(sweep(1, rig_quick() ? 31 * SPARSER : 5, 6));
 }
 
-/* With a number: that run alone, in this process. */
+/* With a number as argument: only that run, in this process. */
 int main(int argc, char **argv)
 {
     if (argc > 1)

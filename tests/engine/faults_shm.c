@@ -1,6 +1,6 @@
 /*
- * No memory in one of two processes, at every place where it asks for some. The other must not hang: it is told, or its opening ends in its
- * time. Data is right wherever a result says OK, and the process without memory leaves nothing behind.
+ * No memory in one of two processes, at each of its allocations in turn. The other process must not hang: it is notified, or its opening
+ * ends in time. Data is correct wherever a result is OK, and the process without memory leaks nothing.
  */
 #define _GNU_SOURCE
 #include "engine/memory_env.h"
@@ -54,7 +54,7 @@ static bool swap(struct comm_communicator *c, int32_t rank, size_t n)
     enum comm_result sent = comm_send(c, out, n, COMM_I32, 1 - rank, 0, &q[0]);
     enum comm_result received = comm_recv(c, in, n, COMM_I32, 1 - rank, 0, NULL, &q[1]);
     if (sent != COMM_OK || received != COMM_OK)
-        (void)!comm_abort(c, 1); /* the peer would wait for it */
+        (void)!comm_abort(c, 1); /* the peer would wait for the message */
     bool ok = well(sent, q[0], "send");
     if (!ok)
         (void)!comm_abort(c, 1);
@@ -66,7 +66,7 @@ static bool swap(struct comm_communicator *c, int32_t rank, size_t n)
     return ok;
 }
 
-/* MEMORY: for both, or nothing had happened. Who is alone, since the other gave up, has the child alone. */
+/* MEMORY means that both ranks got it, or that nothing happened. If the other rank gave up, the child has only this rank. */
 static void recover(struct comm_communicator *c)
 {
     struct comm_communicator *child = NULL;

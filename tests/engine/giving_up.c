@@ -1,6 +1,6 @@
 /*
- * Two ranks give up at once, and one of them is the chosen: the other has returned from its call before the choice reaches it. What it
- * sends meanwhile must not be taken for what it left out.
+ * Two ranks give up at once, and one of them is the chosen one. The other has returned from its call before the choice reaches it. A
+ * message that it sends meanwhile must not be mistaken for one that it skipped.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -37,7 +37,7 @@ static void sends_no_more(enum comm_result (*gives_up)(struct comm_communicator 
     enum comm_result r = comm_send(rig.world[0], longer, 2, COMM_I32, WAITS, 5, &sent);
     CHECK(r == COMM_OK || r == cause);
     rig_progress_for(rig.world[0], 20 * RIG_MS);
-    enum comm_result early = comm_test(received); /* an abort is spread in a process by others too */
+    enum comm_result early = comm_test(received); /* within a process, other threads spread an abort too */
     CHECK(early == COMM_PENDING || early == cause);
     MUST(gives_up(rig.world[CHOSEN]));
     for (int32_t i = 0; i < RANKS; i++)

@@ -1,6 +1,7 @@
 /*
- * Late ranks are warned of at 5, 10 and 60 s, each time once, and the operation goes on until its deadline. The clock is the test's: it
- * jumps, so that the minute takes no time. A waiter about to sleep looks what is late, so each jump is followed by a short wait.
+ * Warnings about late ranks come after 5, 10 and 60 s, each once, and the operation continues until its deadline. The test controls the
+ * clock and moves it forward, so that a minute takes no time. A thread checks for late ranks before it sleeps, so each jump is followed by
+ * a short wait.
  */
 #define _GNU_SOURCE
 #include "base/env.h"
@@ -54,7 +55,7 @@ const struct comm_env *__real_wire_default_env(void);
 const struct comm_env *__wrap_wire_default_env(void);
 const struct comm_env *__wrap_wire_default_env(void)
 {
-    if (!machine) { /* first called before there are threads */
+    if (!machine) { /* the first call is made before there are other threads */
         machine = __real_wire_default_env();
         env = *machine;
         env.now = late_now;
@@ -65,7 +66,7 @@ const struct comm_env *__wrap_wire_default_env(void)
     return &env;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what is said */
+/* ------------------------------------------------------------------------------------------------------------ warnings */
 static struct {
     pthread_mutex_t lock;
     int count;
@@ -90,9 +91,9 @@ static int due(int64_t waited)
 }
 
 /*
- * The clock of the world jumps; who waits looks, when he gives up his CPU: on a busy machine that may take a while, in which the clock goes
- * on. want: how many warnings there are by then, and more only where another one became due meanwhile. text: how the last one ends, behind
- * a time from the jump to now.
+ * Moves the clock of the world forward. A waiting thread checks for late ranks before it sleeps. On a busy machine that may take a while,
+ * during which the clock continues. want: the number of warnings by then; more are allowed only if another one became due meanwhile. text:
+ * the end of the last warning, after a time between the jump and now.
  */
 static void at(int64_t since, int64_t ms, struct comm_request request, int want, const char *text)
 {
@@ -103,7 +104,7 @@ static void at(int64_t since, int64_t ms, struct comm_request request, int want,
     rig_note("%lld ms after the call", (long long)ms);
     atomic_fetch_add(&ahead, since + ms * RIG_MS - env.now(&env));
     for (int64_t end = rig_now() + RIG_PATIENCE / 2; count < want || seconds < 0; seconds = 0) {
-        IS(comm_wait(request, 60 * RIG_MS), COMM_PENDING); /* past its patience: a oversubscribed waiter yields for up to 21 ms */
+        IS(comm_wait(request, 60 * RIG_MS), COMM_PENDING); /* longer than its patience: an oversubscribed waiter yields for up to 21 ms */
         CHECK(env.log.drain(&env, env.now(&env) + RIG_PATIENCE) && rig_now() < end);
         pthread_mutex_lock(&warnings.lock);
         count = warnings.count;
@@ -142,12 +143,12 @@ RIG_TEST(contract_4_5_late_at_5_10_and_60_s)
         at(since, step_ms[i], q[0], want[i], text[i]);
     MUST(comm_allreduce(rig.world[1], &in, &out[1], 1, COMM_I64, COMM_SUM, &q[1]));
     MUST(comm_allreduce(rig.world[2], &in, &out[2], 1, COMM_I64, COMM_SUM, &q[2]));
-    rig_wait_all(q, 3); /* late, and well */
+    rig_wait_all(q, 3); /* late, but without an error */
     EQUAL(out[0], 3);
     rig_close(&rig);
 }
 
-/* Who looked away for a minute is told once what is the matter, not three times; the next operation is warned of anew. */
+/* A rank that did not check for a minute gets one warning, not three. The next operation gets warnings of its own. */
 RIG_TEST(contract_4_5_late_is_told_once_a_look)
 {
     struct comm_request q[3];
@@ -158,7 +159,7 @@ RIG_TEST(contract_4_5_late_is_told_once_a_look)
         int64_t since = env.now(&env);
         MUST(comm_allreduce(rig.world[1], &in, &out[1], 1, COMM_I64, COMM_SUM, &q[1]));
         MUST(comm_allreduce(rig.world[2], &in, &out[2], 1, COMM_I64, COMM_SUM, &q[2]));
-        at(since, 70400, q[1], 2 * round + 2, "; not called yet by ranks: 0"); /* one for each rank here */
+        at(since, 70400, q[1], 2 * round + 2, "; not called yet by ranks: 0"); /* one warning for each rank in this process */
         at(since, 80000, q[2], 2 * round + 2, NULL);
         MUST(comm_allreduce(rig.world[0], &in, &out[0], 1, COMM_I64, COMM_SUM, &q[0]));
         rig_wait_all(q, 3);

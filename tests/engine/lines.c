@@ -1,6 +1,6 @@
 /*
- * The two lines of a communicator where they meet, with all ranks in one thread, so that every state is reached on purpose: messages that
- * are held back and what they hold back, markers, callbacks, plans that find no room, creating calls that find no memory.
+ * The two lines of a communicator where they affect each other. All ranks are in one thread, so that the test reaches every state on
+ * purpose: held messages and what they hold back, markers, callbacks, plans that find no room, creating calls that find no memory.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -19,7 +19,7 @@ struct scene {
     struct comm_event *gate;
 };
 
-/* Everything that rank 0 issues from here on stands behind a gate. */
+/* Everything that rank 0 issues from here on waits behind a gate. */
 static void open_gated(struct scene *s, int32_t ranks, const char *options)
 {
     rig_open_options(&s->rig, ranks, options);
@@ -45,7 +45,7 @@ static void recv_word(struct comm_communicator *c, int32_t *value, int32_t peer,
     MUST(comm_recv(c, value, 1, COMM_I32, peer, tag, NULL, q));
 }
 
-/* A sum that rank 0 alone has called: what conflicts with its buffer is held back, what does not is free. */
+/* A sum that only rank 0 has called. It holds back whatever conflicts with its buffers, and nothing else. */
 static void half_a_sum(struct scene *s, int32_t *in, int32_t *out, struct comm_request *q)
 {
     MUST(comm_allreduce(s->rig.world[0], in, out, 1, COMM_I32, COMM_SUM, q));
@@ -74,9 +74,9 @@ RIG_TEST(a_held_send_holds_its_pair_and_direction)
     recv_word(s.rig.world[1], &x[1], 0, COMM_ANY_TAG, &got[1]);
     recv_word(s.rig.world[2], &x[2], 0, COMM_ANY_TAG, &got[2]);
     half_a_sum(&s, &in, &out[0], &sum);
-    send_word(s.rig.world[0], &out[0], 1, 5, &held);    /* the sum's result: held */
-    send_word(s.rig.world[0], &word, 1, 6, &behind);    /* conflicts with nothing, but is behind it */
-    send_word(s.rig.world[0], &word, 2, 7, &free_pair); /* another pair */
+    send_word(s.rig.world[0], &out[0], 1, 5, &held);    /* sends the sum's result, so it is held */
+    send_word(s.rig.world[0], &word, 1, 6, &behind);    /* conflicts with nothing, but is behind the held send */
+    send_word(s.rig.world[0], &word, 2, 7, &free_pair); /* another pair of ranks */
     recv_word(s.rig.world[0], &x[3], 1, 8, &back);      /* another direction */
     send_word(s.rig.world[1], &one, 0, 8, NULL);
     MUST(comm_wait(got[2], RIG_PATIENCE));
@@ -86,7 +86,7 @@ RIG_TEST(a_held_send_holds_its_pair_and_direction)
     IS(comm_test(held), COMM_PENDING);
     IS(comm_test(behind), COMM_PENDING);
     IS(comm_test(got[0]), COMM_PENDING);
-    IS(comm_cancel(held), COMM_ERR_STATE); /* receives alone are cancelled */
+    IS(comm_cancel(held), COMM_ERR_STATE); /* only receives can be cancelled */
     other_half(&s, 3, &one, out);
     rig_wait_all((struct comm_request[]){sum, held, behind, got[0], got[1]}, 5);
     EQUAL(x[0], 6);
@@ -103,7 +103,7 @@ RIG_TEST(a_held_wildcard_holds_all_later_receives)
     rig_open(&s.rig, 3, NULL);
     MUST(comm_event_create(s.rig.world[0], &s.gate));
     half_a_sum(&s, &in, &out[0], &sum);
-    recv_word(s.rig.world[0], &in, COMM_ANY_PEER, COMM_ANY_TAG, &any); /* writes what the sum reads */
+    recv_word(s.rig.world[0], &in, COMM_ANY_PEER, COMM_ANY_TAG, &any); /* writes the input of the sum */
     recv_word(s.rig.world[0], &x[0], 1, COMM_ANY_TAG, &later[0]);
     recv_word(s.rig.world[0], &x[1], 2, COMM_ANY_TAG, &later[1]);
     send_word(s.rig.world[1], &words[1], 0, 1, NULL);
@@ -116,7 +116,7 @@ RIG_TEST(a_held_wildcard_holds_all_later_receives)
     other_half(&s, 3, &one, out);
     rig_wait_all((struct comm_request[]){sum, any, later[0], later[1]}, 4);
     EQUAL(out[0], 6);
-    EQUAL(in, 11); /* the oldest arrival, to the oldest receive */
+    EQUAL(in, 11); /* the oldest arrival matches the oldest receive */
     EQUAL(x[0], 22);
     EQUAL(x[1], 22);
     close_scene(&s);
@@ -161,7 +161,7 @@ RIG_TEST(close_cancels_what_is_held)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ markers */
-/* Each marker is complete when what was issued before it is, whatever ends first and whatever comes later. */
+/* A marker is complete when everything issued before it is complete, in whatever order that ends and whatever is issued later. */
 RIG_TEST(markers_in_any_order_of_ends)
 {
     enum { MANY = 200 };
@@ -175,7 +175,7 @@ RIG_TEST(markers_in_any_order_of_ends)
         mark[i] = comm_last(rig.world[0]);
         CHECK(mark[i].comm == rig.world[0]);
     }
-    for (int i = MANY - 1; i > 0; i--) { /* the youngest first: no marker may be complete */
+    for (int i = MANY - 1; i > 0; i--) { /* the newest first: no marker may be complete */
         send_word(rig.world[1], &word[i], 0, (uint32_t)i, NULL);
         if (i % 50 == 0)
             settle(&(struct scene){.rig = rig});
@@ -193,7 +193,7 @@ RIG_TEST(markers_in_any_order_of_ends)
     EQUAL(atomic_load(&memory_held), 0);
 }
 
-/* The message that ends last lets work go that ends at once: the marker behind both is complete, though nothing is left to do. */
+/* The last message to end releases work that ends at once. The marker behind both must complete, although nothing is left to do. */
 RIG_TEST(a_marker_behind_work_that_a_message_lets_go)
 {
     for (int i = 0; i < 50; i++) {
@@ -233,7 +233,7 @@ RIG_TEST(callbacks_come_in_the_order_of_tickets)
     MUST(comm_notify(message, note_order, (void *)100));
     for (int i = 0; i < MANY; i++)
         MUST(comm_barrier(s.rig.world[0], &q[i]));
-    for (int i = 0; i < MANY; i++) { /* asked for in another order */
+    for (int i = 0; i < MANY; i++) { /* registered in another order */
         int k = i * 5 % MANY;
         MUST(comm_notify(q[k], note_order, (void *)(intptr_t)k));
     }
@@ -251,7 +251,7 @@ RIG_TEST(callbacks_come_in_the_order_of_tickets)
     settle(&s);
     EQUAL(calls, MANY + 1);
     EQUAL(order[MANY], 100);
-    MUST(comm_notify(q[0], note_order, (void *)7)); /* late, twice: each is told */
+    MUST(comm_notify(q[0], note_order, (void *)7)); /* after completion, twice: each callback runs */
     MUST(comm_notify(q[0], note_order, (void *)8));
     settle(&s);
     EQUAL(calls, MANY + 3);
@@ -272,7 +272,7 @@ static void record(struct comm_communicator *c, int32_t *in, int32_t *out, struc
     MUST(comm_plan_end(recorder, plan));
 }
 
-/* After a refused start the next ticket is the next one, and ranks are still in step. */
+/* After a refused start, the next call gets the next ticket, and the ranks are still in step. */
 static void starts_whole_or_not_at_all(struct scene *s, int already, bool no_memory)
 {
     struct comm_plan *plan[2];
@@ -307,7 +307,7 @@ RIG_TEST(a_plan_that_finds_no_memory_to_queue)
 {
     struct scene s;
     open_gated(&s, 2, NULL);
-    starts_whole_or_not_at_all(&s, 58, true); /* with the gate 59 of the first 64 places */
+    starts_whole_or_not_at_all(&s, 58, true); /* with the gate, 59 of the first 64 places */
     close_scene(&s);
 }
 
@@ -322,7 +322,8 @@ RIG_TEST(a_plan_that_finds_the_queue_full)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ creating calls */
-/* The n-th take of rank 1's call fails. All ranks are told; either the parent goes on (the offer said so), or it failed as refused. */
+/* The n-th allocation of rank 1's call fails. All ranks learn of it. Either the parent continues (the offer carried the error), or it
+ * failed with REFUSED. */
 static bool child_without_memory(uint64_t n, bool split)
 {
     enum { RANKS = 3 };
@@ -355,7 +356,7 @@ static bool child_without_memory(uint64_t n, bool split)
     MUST(comm_error_detail(rig.world[0], &error));
     if (r[0] == COMM_OK)
         rig_proves_alive(child, RANKS);
-    if (!told && comm_barrier(rig.world[0], NULL) == COMM_OK) { /* told in the exchange: the parent is whole */
+    if (!told && comm_barrier(rig.world[0], NULL) == COMM_OK) { /* the exchange carried the error: the parent is intact */
         for (int32_t i = 1; i < RANKS; i++)
             MUST(comm_barrier(rig.world[i], NULL));
         rig_proves_alive(rig.world, RANKS);

@@ -1,3 +1,4 @@
+/* Wraps the default env: counts memory, and keeps a list of live blocks (memory_env.h). */
 #define _GNU_SOURCE
 #include "engine/memory_env.h"
 
@@ -12,10 +13,10 @@ _Atomic int64_t memory_held, memory_held_bytes;
 
 static struct comm_env counting;
 static const struct comm_env *machine;
-static _Atomic int ready; /* 0, 1: being made, 2 */
+static _Atomic int ready; /* 0; 1: being created; 2: ready */
 static _Thread_local int in_handle;
 
-/* What is held, for the message of a test that failed. */
+/* The blocks held at present, for the message of a failed test. */
 enum { LIVE_MOST = 8192 };
 static struct live {
     void *at;
@@ -84,7 +85,7 @@ static void count_give(const struct comm_env *env, void *memory, size_t bytes)
     forget(memory, bytes);
     atomic_fetch_sub(&memory_held, 1);
     atomic_fetch_sub(&memory_held_bytes, (int64_t)bytes);
-    memset(memory, 0xdb, bytes < 4096 ? bytes : 4096); /* who still looks sees it */
+    memset(memory, 0xdb, bytes < 4096 ? bytes : 4096); /* makes a use after free visible */
     machine->give(machine, memory, bytes);
 }
 

@@ -1,6 +1,6 @@
 /*
- * The machine's env with memory that counts: how often it was asked for, what is held, and a take that fails when its number comes. Faces
- * are the process's and kept for ever; what they hold is counted apart.
+ * The machine's env with counted memory: the number of allocations, the blocks held, and an allocation that fails on request. Handles live
+ * as long as the process, so their memory is not counted as held.
  */
 #ifndef TESTS_ENGINE_MEMORY_ENV_H
 #define TESTS_ENGINE_MEMORY_ENV_H
@@ -8,14 +8,14 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-extern _Atomic uint64_t memory_takes;     /* since the start, handles' too */
+extern _Atomic uint64_t memory_takes;     /* since the start, including those of handles */
 extern _Atomic uint64_t memory_gives;     /* since the start */
-extern _Atomic int64_t memory_held;       /* blocks taken and not given, without the handles' */
-extern _Atomic int64_t memory_held_bytes; /* of them: who gives another size than he took is found here */
-extern _Atomic uint64_t memory_fail_at;   /* the take with this number has none; 0: all have */
-extern _Atomic uint64_t memory_fail_more; /* and so many after it */
-extern _Atomic uint64_t memory_failed;    /* how many had none */
+extern _Atomic int64_t memory_held;       /* blocks allocated and not freed, without those of handles */
+extern _Atomic int64_t memory_held_bytes; /* their bytes; detects a free with another size than the allocation */
+extern _Atomic uint64_t memory_fail_at;   /* number of the allocation that fails; 0: none */
+extern _Atomic uint64_t memory_fail_more; /* this many allocations after it fail too */
+extern _Atomic uint64_t memory_failed;    /* how many have failed */
 
-void memory_tell(void); /* what is held now, on standard error */
+void memory_tell(void); /* prints the blocks held now to standard error */
 
 #endif

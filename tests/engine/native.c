@@ -1,6 +1,6 @@
 /*
- * Natives under the engine, with one that lives in the test (native_fake): what it serves and what programs serve, its failures at each
- * call, buffers held after them, children, and calls that differ.
+ * Natives under the engine, with one inside the test (native_fake): which calls it serves and which programs serve, failures of each of its
+ * functions, buffers held after failures, children, and calls that differ.
  */
 #define _GNU_SOURCE
 #include "engine/native_calls.h"
@@ -17,7 +17,7 @@
 #include "engine/memory_env.h"
 #include "wire/native.h"
 
-/* ------------------------------------------------------------------------------------------------------------ who serves what */
+/* ------------------------------------------------------------------------------------------------------------ native or program */
 static void algorithm_of(struct comm_request q, const char *want)
 {
     struct comm_request_info info = {.size = sizeof info};
@@ -43,7 +43,7 @@ RIG_TEST(a_native_serves_what_it_accepts)
     for (int32_t r = 0; r < RANKS; r++)
         MUST(comm_reduce(rig.world[r], &in[r], &out[r], 1, COMM_F32, COMM_SUM, 0, &q[r]));
     rig_wait_all(q, RANKS);
-    algorithm_of(q[0], "read_all"); /* which the fake lacks */
+    algorithm_of(q[0], "read_all"); /* because the fake lacks reduce */
     char text[256];
     MUST(comm_explain(
         rig.world[0],
@@ -61,7 +61,7 @@ RIG_TEST(a_native_serves_what_it_accepts)
     EQUAL(fake.natives, 0);
 }
 
-/* A native's own order is for those who did not ask for a fixed one. Integers have one order. */
+/* A native may use its own order only if no fixed order was requested. Integer results do not depend on the order. */
 RIG_TEST(fixed_order_is_never_relaxed)
 {
     struct rig rig;
@@ -79,12 +79,12 @@ RIG_TEST(fixed_order_is_never_relaxed)
     issue_sums(rig.world, whole, sum, q);
     rig_wait_all(q, RANKS);
     algorithm_of(q[0], "fake");
-    for (int32_t r = 0; r < RANKS; r++) /* moves have no order */
+    for (int32_t r = 0; r < RANKS; r++) /* copies have no order */
         MUST(comm_broadcast(rig.world[r], &out[r], 1, COMM_F32, 1, &q[r]));
     rig_wait_all(q, RANKS);
     algorithm_of(q[0], "fake");
     rig_close(&rig);
-    rig_open_options(&rig, RANKS, "algorithm=allreduce:slices"); /* an algorithm asked for by name is obeyed */
+    rig_open_options(&rig, RANKS, "algorithm=allreduce:slices"); /* an algorithm requested by name is used */
     issue_sums(rig.world, whole, sum, q);
     rig_wait_all(q, RANKS);
     algorithm_of(q[0], "slices");
@@ -125,7 +125,7 @@ RIG_TEST(ended_in_any_order_retired_in_order)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ failures */
-/* Whatever fails while a world opens: the error comes out, and nothing stays. */
+/* Whatever fails while a world opens: the error is returned, and nothing is leaked. */
 static void opening_fails(enum fake_function function, uint64_t at, bool expected)
 {
     struct comm_communicator *world[RANKS] = {NULL};
@@ -180,7 +180,8 @@ RIG_TEST(a_native_that_never_connects)
     EQUAL(fake.channels, 0);
 }
 
-/* A start or an operation that fails on one rank fails the communicator on all, with the library's number and words; others go on. */
+/* If a start or an operation fails on one rank, the communicator fails on all, with the library's error number and text. Other
+ * communicators continue. */
 static void operation_fails(enum fake_function function, uint64_t at)
 {
     struct rig rig;
@@ -224,7 +225,8 @@ RIG_TEST(an_operation_that_fails)
     }
 }
 
-/* What a native says of one rank's own arguments refuses the call there; the number is used up, and who started it hears of that. */
+/* If a native rejects the arguments of one rank, that rank's call is refused. The number is used up, and ranks that started the call get
+ * REFUSED. */
 RIG_TEST(a_call_that_a_native_refuses)
 {
     struct rig rig;
@@ -233,7 +235,7 @@ RIG_TEST(a_call_that_a_native_refuses)
     rig_open(&rig, RANKS, NULL);
     fake.result = COMM_ERR_ARGUMENT;
     fake.fails = FAKE_ACCEPT;
-    for (int32_t r = 0; r < RANKS; r++) { /* all refuse it: nothing has happened */
+    for (int32_t r = 0; r < RANKS; r++) { /* all ranks refuse it: nothing has happened */
         fake.fails_at = atomic_load(&fake.calls[FAKE_ACCEPT]) + 1;
         IS(comm_allreduce(rig.world[r], in[r], out[r], 2 + (size_t)r, COMM_I32, COMM_SUM, &q[r]), COMM_ERR_ARGUMENT);
         struct comm_error error = detail_of(rig.world[r]);
@@ -246,12 +248,14 @@ RIG_TEST(a_call_that_a_native_refuses)
     fake.fails_at = atomic_load(&fake.calls[FAKE_ACCEPT]) + 100;
     MUST(comm_allreduce(rig.world[0], in[0], out[0], 1, COMM_I32, COMM_SUM, &q[0]));
     fake.fails_at = atomic_load(&fake.calls[FAKE_ACCEPT]) + 1;
-    IS(comm_broadcast(rig.world[1], out[1], 1, COMM_I32, 0, &q[1]), COMM_ERR_ARGUMENT); /* a form not asked for before */
+    /* a call with a new shape, so the native is asked */
+    IS(comm_broadcast(rig.world[1], out[1], 1, COMM_I32, 0, &q[1]), COMM_ERR_ARGUMENT);
     IS(comm_wait(q[0], RIG_PATIENCE), COMM_ERR_REFUSED);
     rig_close(&rig);
 }
 
-/* Ranks that make different calls: a long one is told before the library hears of the second call, a short one by whoever waits for it. */
+/* Ranks make different calls. For long calls, this is found before the library gets the second call; for short ones, a waiting rank finds
+ * it. */
 static void differ(size_t n, size_t other, comm_op op, bool planned)
 {
     struct rig rig;
@@ -358,7 +362,7 @@ RIG_TEST(contract_4_3_buffers_are_held_until_close)
     IS(comm_close(rig.world[0], RIG_S / 10), COMM_ERR_TIMEOUT);
     EQUAL(fake.channels, RANKS); /* kept on purpose */
     fake.holds = false;
-    MUST(comm_close(rig.world[1], RIG_S)); /* OK: the buffers are the caller's again */
+    MUST(comm_close(rig.world[1], RIG_S)); /* OK: the caller owns the buffers again */
     MUST(comm_close(rig.world[2], RIG_S));
     comm_event_free(gate);
 }
@@ -384,7 +388,7 @@ RIG_TEST(children_have_a_native_when_all_members_have)
     struct comm_communicator *child[RANKS] = {NULL};
     struct comm_request q[RANKS];
     int32_t in[RANKS], out[RANKS];
-    fake.connects = 40; /* the creating call stays pending meanwhile, and nothing else stands */
+    fake.connects = 40; /* the creating call stays pending meanwhile, and nothing else is blocked */
     rig_open(&rig, RANKS, NULL);
     for (int32_t r = 0; r < RANKS; r++)
         MUST(comm_split(rig.world[r], 0, -r, &child[r], &q[r]));

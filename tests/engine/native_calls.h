@@ -1,4 +1,4 @@
-/* What both suites of natives do with one: three ranks, a sum at each. */
+/* What both suites of native tests use: three ranks, and a sum on each. */
 #ifndef TESTS_ENGINE_NATIVE_CALLS_H
 #define TESTS_ENGINE_NATIVE_CALLS_H
 

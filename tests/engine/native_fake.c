@@ -1,3 +1,4 @@
+/* The fake native (native_fake.h): its operations, its class, and its place in the table of backends. */
 #define _GNU_SOURCE
 #include "engine/native_fake.h"
 
@@ -14,17 +15,17 @@ enum { OPS = 4096, RANKS = 64, CODE = 4711, GROUPS = 4096 };
 
 struct fake_native fake;
 
-/* One operation of a team: what each rank brought. */
+/* One operation of a team: the contribution of each rank. */
 struct op {
     struct native_call call[RANKS];
     void *in[RANKS]; /* a copy */
     uint32_t arrived, left;
 };
-/* One rank's part. */
+/* The contribution of one rank. */
 struct part {
     struct native_call call;
     uint32_t number, wait_looks;
-    const _Atomic uint64_t *word; /* a wait's */
+    const _Atomic uint64_t *word; /* of a wait */
     uint64_t value;
     bool is_wait, reached, running, counted;
 };
@@ -68,7 +69,7 @@ void fake_reset(void)
     memset(&fake, 0, sizeof fake);
 }
 
-/* A suite that knows nothing of this is told by its environment: FAKE_NATIVE="late partly stream". */
+/* For suites that do not know the fake, the environment sets its mode: FAKE_NATIVE="late partly stream". */
 __attribute__((constructor)) static void fake_from_environment(void)
 {
     const char *mode = getenv("FAKE_NATIVE");
@@ -83,13 +84,14 @@ __attribute__((constructor)) static void fake_from_environment(void)
 static enum comm_result step(enum fake_function function)
 {
     uint64_t number = atomic_fetch_add(&fake.calls[function], 1) + 1;
-    bool due = function == FAKE_ACCEPT ? number >= fake.fails_at : number == fake.fails_at; /* a form is asked for more than once */
+    bool due = function == FAKE_ACCEPT ? number >= fake.fails_at : number == fake.fails_at; /* a call shape may be queried more than once */
     if (fake.fails != function || !due)
         return COMM_OK;
     return fake.result ? (enum comm_result)fake.result : COMM_ERR_BACKEND;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what all ranks brought */
+/* ------------------------------------------------------------------------------------------------------------ contributions of the ranks
+ */
 static size_t in_bytes(const struct native_call *call, int32_t rank)
 {
     size_t n = call->collective == COLLECTIVE_ALLGATHER_V ? call->counts[rank] : call->n;
@@ -120,7 +122,7 @@ static struct op *bring(struct channel *c, struct part *p)
     return op;
 }
 
-/* A broadcast needs its root alone, anything else everybody. */
+/* A broadcast needs only its root; any other operation needs all ranks. */
 static bool may_end(const struct channel *c, const struct part *p, const struct op *op)
 {
     return p->call.collective == COLLECTIVE_BROADCAST ? op->in[p->call.root] != NULL : op->arrived == (uint32_t)c->size;
@@ -339,7 +341,7 @@ static void fake_reach(struct native_channel *channel, uint64_t cookie)
     atomic_fetch_add(&fake.reached, 1);
 }
 
-/* True: it ended. */
+/* True: the operation ended. */
 static bool look(struct channel *c, struct part *p)
 {
     if (p->is_wait)
@@ -390,7 +392,7 @@ static uint32_t fake_leave(struct native_channel *channel, enum wire_leave how)
 {
     struct channel *c = (struct channel *)channel;
     pthread_mutex_lock(&lock);
-    static struct channel *kept[GROUPS]; /* on purpose, and so that a leak detector knows */
+    static struct channel *kept[GROUPS]; /* kept on purpose, and reachable, so that a leak detector accepts it */
     static uint32_t count;
     uint32_t left = fake.holds ? c->count : 0;
     if (how == WIRE_CLOSE && left)
@@ -425,7 +427,7 @@ const struct native_class native_fake = {
     .close = fake_close,
 };
 
-/* ------------------------------------------------------------------------------------------------------------ its place in the table */
+/* ------------------------------------------------------------------------------------------------------------ the table of backends */
 const struct wire_backend *__real_wire_backend_find(const char *name);
 const struct wire_backend *__wrap_wire_backend_find(const char *name);
 const struct wire_backend *__wrap_wire_backend_find(const char *name)
@@ -434,7 +436,7 @@ const struct wire_backend *__wrap_wire_backend_find(const char *name)
     const struct wire_backend *found = __real_wire_backend_find(name);
     if (!found || strcmp(found->name, "local") != 0)
         return found;
-    if (!with.native) { /* once: an engine that is open reads it */
+    if (!with.native) { /* only once, because an open engine reads it */
         with = *found;
         with.native = &native_fake;
     }

@@ -1,9 +1,9 @@
 /*
- * native_fake: a native that lives in this process, for every rank of it, and does what libraries do to us: completes late and in any
- * order, fails at a chosen call, lacks some calls, cannot cancel, holds buffers. The linker puts it beside the wire `local`.
+ * native_fake: a native inside this process, for all its ranks. It behaves as real libraries may: it completes late and in any order, fails
+ * at a chosen call, lacks some calls, cannot cancel, and holds buffers. The linker adds it to the wire `local`.
  *
- * As a stream (NATIVE_STREAM) it is a queue per channel: what was started runs in order, reads its input when it gets there, and stands
- * where it must wait. Reductions are made in the canonical order, so that the conformance suite compares bit for bit.
+ * As a stream (NATIVE_STREAM) it is one queue per channel: started operations run in order, read their input when they run, and block at
+ * waits. Reductions use the canonical order, so that the conformance suite can compare bit for bit.
  */
 #ifndef TESTS_ENGINE_NATIVE_FAKE_H
 #define TESTS_ENGINE_NATIVE_FAKE_H
@@ -27,23 +27,23 @@ enum fake_function {
 
 struct fake_native {
     uint32_t flags;    /* NATIVE_* */
-    uint32_t delay;    /* an operation ends after up to so many looks at it */
-    uint32_t connects; /* `joined` says PENDING so often */
+    uint32_t delay;    /* an operation ends after at most this many polls */
+    uint32_t connects; /* `joined` returns PENDING this many times */
     uint64_t seed;
-    enum fake_function fails; /* the fails_at-th call of this function, counted over all ranks, has an error */
-    int32_t result;           /* which one; 0: BACKEND */
+    enum fake_function fails; /* the fails_at-th call of this function, counted over all ranks, returns an error */
+    int32_t result;           /* the error; 0: BACKEND */
     uint64_t fails_at;
-    bool partly;         /* lacks some calls, by their length */
-    bool no_child;       /* only the world has it */
-    _Atomic bool holds;  /* after a failure the buffers stay in use until this is false again */
-    bool no_rank_0;      /* rank 0 of a child has none */
-    bool parks_not;      /* a stream that may not park: `wait` without a word is UNSUPPORTED */
+    bool partly;         /* lacks some calls, depending on their length */
+    bool no_child;       /* only the world has a native */
+    _Atomic bool holds;  /* after a failure the buffers stay in use while this is true */
+    bool no_rank_0;      /* rank 0 of a child has no native */
+    bool parks_not;      /* a stream that cannot park: `wait` without a word returns UNSUPPORTED */
     _Atomic bool stalls; /* nothing ends */
-    /* counted */
+    /* Counters. */
     _Atomic uint64_t calls[FAKE_FUNCTIONS];
     _Atomic uint64_t started, ended, looks, waits, reached, mixed, channels, natives;
-    _Atomic uint64_t strangers; /* starts and looks by threads that did not say fake_program_thread */
-    _Atomic uint64_t order;     /* of starts on one channel: a ticket below an earlier one's */
+    _Atomic uint64_t strangers; /* starts and polls by threads that did not call fake_program_thread */
+    _Atomic uint64_t order;     /* starts on one channel with a ticket below an earlier one */
 };
 extern struct fake_native fake;
 void fake_reset(void);

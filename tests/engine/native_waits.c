@@ -1,4 +1,4 @@
-/* Waits between the timelines of natives (native_fake) and others, and sleeping while a native has something pending. */
+/* Waits between the timelines of natives (native_fake) and others, and sleeping while a native has pending work. */
 #define _GNU_SOURCE
 #include "engine/native_calls.h"
 
@@ -17,7 +17,7 @@
 #include "wire/native.h"
 
 /* ------------------------------------------------------------------------------------------------------------ timelines */
-/* Work on two communicators, joined by an event, over and over: what the second reads is what the first wrote. */
+/* Work on two communicators, joined by an event, many times: the second one reads what the first one wrote. */
 static void chain_of_events(uint32_t flags)
 {
     struct rig rig;
@@ -62,7 +62,8 @@ RIG_TEST(events_join_natives)
     chain_of_events(NATIVE_STREAM);
 }
 
-/* A stream's calls are all started inside the call, behind whatever it waits for; host gates release them without a call of the library. */
+/* All calls of a stream start inside the call, behind the waits before them. Setting a gate on the host releases them without another
+ * library call. */
 RIG_TEST(contract_8_1_a_stream_starts_inside_the_call)
 {
     enum { MANY = 200 };
@@ -80,7 +81,8 @@ RIG_TEST(contract_8_1_a_stream_starts_inside_the_call)
         MUST(comm_event_reset(gate[r]));
         MUST(comm_queue_wait_event(rig.world[r], gate[r]));
         in[r] = 1;
-        for (int i = 0; i < MANY; i++) { /* conflicting buffers, more than a window: none of ours is tracked there */
+        /* conflicting buffers, and more calls than a window: the engine does not track buffers of a stream */
+        for (int i = 0; i < MANY; i++) {
             MUST(comm_allreduce(rig.world[r], COMM_IN_PLACE, &in[r], 1, COMM_I32, COMM_MAX, &q[r]));
             EQUAL(fake.started, (uint64_t)r * MANY + (uint64_t)i + 1);
         }
@@ -88,7 +90,7 @@ RIG_TEST(contract_8_1_a_stream_starts_inside_the_call)
     rig_progress_for(rig.world[0], 20 * RIG_MS);
     IS(comm_test(q[0]), COMM_PENDING);
     EQUAL(fake.reached, 0);
-    in[1] = 7; /* read when the stream gets there, not at the call */
+    in[1] = 7; /* read when the stream runs the operation, not at the call */
     for (int32_t r = 0; r < RANKS; r++)
         MUST(comm_event_set(gate[r]));
     rig_wait_all(q, RANKS);
@@ -116,7 +118,7 @@ RIG_TEST(a_stream_whose_wait_cannot_end_well)
     fake.parks_not = false;
     MUST(comm_queue_wait_event(rig.world[0], gate));
     MUST(comm_allreduce(rig.world[0], &in, &out, 1, COMM_I32, COMM_SUM, &q));
-    comm_event_free(gate); /* nobody can set it any more */
+    comm_event_free(gate); /* after that, no thread can set it */
     IS(comm_wait(q, RIG_PATIENCE), COMM_ERR_ABANDONED);
     struct comm_error error;
     rig_fails_within(rig.world[1], COMM_ERR_ABANDONED, 2 * RIG_S, &error);
@@ -124,8 +126,8 @@ RIG_TEST(a_stream_whose_wait_cannot_end_well)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sleeping */
-/* A native wakes nobody: while something is pending there a sleeper looks in 50 us and then less and less often, down to 1 ms; and never
-   while nothing is. */
+/* A native wakes no thread. While it has pending work, a sleeper polls after 50 us, and then less and less often, down to once per 1 ms.
+ * Without pending work it never polls. */
 RIG_TEST(contract_6_4_natives_are_polled_at_deadlines)
 {
     struct rig rig;
@@ -144,7 +146,7 @@ RIG_TEST(contract_6_4_natives_are_polled_at_deadlines)
     IS(comm_wait(q[0], 300 * RIG_MS), COMM_PENDING);
     uint64_t turns = (fake.looks - before) / RANKS, most = (uint64_t)((rig_now() - start) / RIG_MS) * 4 + 60;
 #if defined(__SANITIZE_THREAD__)
-    most = UINT64_MAX; /* a look takes so long there that it counts as copying, which keeps a sleeper awake */
+    most = UINT64_MAX; /* under TSan a poll takes so long that it counts as copying, which keeps a sleeper awake */
 #endif
     if (turns < 10 || turns > most)
         rig_die(__FILE__, __LINE__, "%llu looks at each in 300 ms; expected 10 to %llu", (unsigned long long)turns,
@@ -166,7 +168,7 @@ static void *unstall(void *arg)
     return NULL;
 }
 
-/* A loop on the descriptor sleeps, and hears of a completion that nobody rang for. */
+/* A loop that sleeps on the descriptor learns of a completion that rang no bell. */
 RIG_TEST(contract_6_5_a_loop_hears_of_natives)
 {
     struct rig rig;
@@ -190,7 +192,7 @@ RIG_TEST(contract_6_5_a_loop_hears_of_natives)
         if (armed == COMM_OK)
             wakes += poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 5000);
     }
-    CHECK(rig_now() - start < 3 * RIG_S); /* not by the time-out of poll */
+    CHECK(rig_now() - start < 3 * RIG_S); /* not by the time-out of poll() */
     if (wakes < 1 || wakes > 1000)
         rig_die(__FILE__, __LINE__, "%d wakes in 100 ms", wakes);
     pthread_join(thread, NULL);
@@ -198,7 +200,7 @@ RIG_TEST(contract_6_5_a_loop_hears_of_natives)
     rig_close(&rig);
 }
 
-/* NATIVE_CALLER: the monitor keeps out of it, and there is no progress thread. */
+/* NATIVE_CALLER: the monitor does not call the native, and there is no progress thread. */
 RIG_TEST(only_the_programs_threads_enter)
 {
     struct rig rig;
@@ -210,14 +212,14 @@ RIG_TEST(only_the_programs_threads_enter)
     rig_open(&rig, RANKS, COMM_CONFIG(.options = "cpus=8", .operation_timeout_ns = 40 * RIG_MS));
     for (int i = 0; i < 2; i++) {
         issue_sums(rig.world, in, out, q);
-        rig_nap(20 * RIG_MS); /* the monitor looks several times */
+        rig_nap(20 * RIG_MS); /* the monitor runs several times meanwhile */
         fake.stalls = i == 1;
         if (i == 0) {
             rig_wait_all(q, RANKS);
             fake.stalls = true;
         }
     }
-    rig_nap(300 * RIG_MS); /* it finds the deadline passed, and leaves the native alone */
+    rig_nap(300 * RIG_MS); /* the monitor finds the deadline passed, and does not call the native */
     IS(comm_wait(q[0], RIG_PATIENCE), COMM_ERR_TIMEOUT);
     EQUAL(fake.strangers, 0);
     char text[256] = "";

@@ -1,4 +1,4 @@
-/* How processes meet: by an id that rank 0 made, through a store of the host's own, and a second time on the engine that is there. */
+/* How processes meet: by an id that rank 0 created, through the program's own store, and in a second world on the same engine. */
 #define _GNU_SOURCE
 #include "proc/proc.h"
 
@@ -14,7 +14,7 @@
 
 enum { RANKS = 3, STORE_BYTES = 16384 };
 
-/* The host's store: what ranks say, two rounds of it, as nobody is ever further ahead. */
+/* The program's store: the values of the ranks for two rounds, since no rank is ever more than one round ahead. */
 struct store {
     _Atomic int round[RANKS];
     _Atomic int id_is_there;
@@ -77,7 +77,7 @@ static void use(struct comm_communicator *world, int32_t rank)
     }
 }
 
-/* Nothing of a launcher's: the program says all. */
+/* Removes the launcher's variables: the configuration of the program says everything. */
 static void forget_launcher(void)
 {
     static const char *const names[] = {"COMM_RANK", "COMM_RANKS", "COMM_JOB", "COMM_LOCAL_RANK", "COMM_LOCAL_RANKS"};
@@ -117,7 +117,7 @@ RIG_TEST(processes_meet_by_an_id)
     run(by_id);
 }
 
-/* A rank that never comes is waited for as long as the opening may last, and no longer. */
+/* The other ranks wait for a missing rank as long as the opening may last, and no longer. */
 static void one_is_missing(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     struct comm_communicator *world = NULL;
@@ -158,7 +158,7 @@ static void by_store(struct proc *proc, int32_t rank, struct comm_communicator *
     (void)proc;
     (void)none;
     forget_launcher();
-    for (int i = 0; i < 2; i++) { /* again, after the first world is gone */
+    for (int i = 0; i < 2; i++) { /* again, after the first world is closed */
         struct comm_communicator *world = NULL;
         enum comm_result r = open_by_store(&s, NULL, 10 * RIG_S, &world, text, sizeof text);
         if (r != COMM_OK)
@@ -173,7 +173,7 @@ RIG_TEST(processes_meet_through_a_store)
     run(by_store);
 }
 
-/* The host's store fails on one rank: that one is told at once, the others in the opening's time. */
+/* The store fails on one rank. That rank gets the error at once, the others when the time for opening is over. */
 static void store_fails(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     struct speaker s = {.rank = rank, .fails_at = rank == 1 ? 0 : -1};
@@ -194,7 +194,7 @@ RIG_TEST(a_store_that_fails)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ a second world */
-/* Two worlds on one engine, an event between them, and a wait on one that moves the other. */
+/* Two worlds on one engine, with an event between them; a wait on one also moves the other. */
 static void second_world(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     struct speaker s = {.rank = rank, .fails_at = -1};
@@ -214,12 +214,12 @@ static void second_world(struct proc *proc, int32_t rank, struct comm_communicat
     MUST(comm_event_create(first, &event));
     for (int i = 0; i < 100; i++) {
         if (i % RANKS == rank)
-            rig_nap(RIG_MS / 2); /* somebody is late each time */
+            rig_nap(RIG_MS / 2); /* one rank is late in each round */
         MUST(comm_allreduce(first, &in, &middle, 1, COMM_I64, COMM_SUM, &q[0]));
         MUST(comm_event_record(event, first));
         MUST(comm_queue_wait_event(second, event));
         MUST(comm_allreduce(second, &middle, &out, 1, COMM_I64, COMM_SUM, &q[1]));
-        MUST(comm_queue_wait_request(first, q[1])); /* the next round reads and writes the same */
+        MUST(comm_queue_wait_request(first, q[1])); /* the next round reads and writes the same buffers */
         MUST(comm_wait(q[1], RIG_PATIENCE));
         EQUAL(out, 18);
         MUST(comm_test(q[0]));
@@ -227,7 +227,7 @@ static void second_world(struct proc *proc, int32_t rank, struct comm_communicat
     comm_event_free(event);
     MUST(comm_close(first, RIG_PATIENCE));
     use(second, rank);
-    IS(open_by_store(&s, first, RIG_S, &first, text, sizeof text), COMM_ERR_CLOSED); /* that one's engine is not told any more */
+    IS(open_by_store(&s, first, RIG_S, &first, text, sizeof text), COMM_ERR_CLOSED); /* its engine cannot be found any more */
     MUST(comm_close(second, RIG_PATIENCE));
 }
 

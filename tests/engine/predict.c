@@ -1,4 +1,4 @@
-/* What programs are told of algorithms and prices, and how a machine's figures choose. */
+/* What the library reports of algorithms and prices, and how the figures of a machine choose. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -19,7 +19,7 @@ static struct comm_call call_of(const char *collective, size_t n)
     return (struct comm_call){.size = sizeof(struct comm_call), .collective = collective, .n = n, .type = COMM_F32, .op = COMM_SUM};
 }
 
-/* The figures as they are, but for one. */
+/* Copies the figures, with one replaced. */
 static void with_figure(const char *from, const char *key, const char *value, char *to)
 {
     size_t at = 0, length = strlen(key);
@@ -43,7 +43,7 @@ RIG_TEST(every_algorithm_is_told_and_has_a_price)
     size_t count = 0, cells = 0;
     rig_open(&rig, RANKS, NULL);
     MUST(comm_describe_machine(rig.world[0], text, sizeof text));
-    with_figure(text, "cpus", "cpus 16 cpus", roomy); /* ranks that take turns may do so in a lucky order */
+    with_figure(text, "cpus", "cpus 16 cpus", roomy); /* ranks that take turns on a CPU may be lucky in their order */
     for (; comm_describe_algorithm(count, &info) == COMM_OK; count++) {
         int64_t last = 0, ns;
         CHECK(info.name[0] && info.help[0] && info.ranks_min >= 1 && info.ranks_max >= info.ranks_min);
@@ -54,7 +54,7 @@ RIG_TEST(every_algorithm_is_told_and_has_a_price)
                 rig_die(__FILE__, __LINE__, "%s/%s, %zu elements: %lld ns, an eighth of them %lld", info.collective, info.name, n,
                         (long long)ns, (long long)last);
             last = ns;
-            for (int32_t r = 1; r < RANKS; r++) { /* every rank says the same */
+            for (int32_t r = 1; r < RANKS; r++) { /* every rank computes the same price */
                 int64_t theirs;
                 MUST(comm_predict(rig.world[r], &call, info.name, roomy, &theirs));
                 CHECK(theirs == ns);
@@ -118,14 +118,14 @@ RIG_TEST(explain_tells_all_prices)
     call.n = 1 << 20;
     MUST(comm_explain(rig.world[0], &call, text, sizeof text));
     CHECK(strstr(text, "predicted: slices ") && strstr(text, "the others: tree ") && !strstr(text, "hosts") && !strstr(text, "read_all"));
-    call.ranks = 100000; /* more than can be mock through */
+    call.ranks = 100000; /* more ranks than can be simulated */
     call.n = 2;
     MUST(comm_explain(rig.world[0], &call, text, sizeof text));
     CHECK(strstr(text, "ranks=100000") && strstr(text, "predicted: doubling "));
     rig_close(&rig);
 }
 
-/* What ran, on every rank. */
+/* Checks the algorithm that ran, on every rank. */
 static void expect(struct rig *rig, size_t n, const char *algorithm, bool wanted)
 {
     static int64_t in[4096], out[RANKS][4096];
@@ -148,7 +148,7 @@ static void open_with(struct rig *rig, const char *text, const char *more)
     CHECK(file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text) && close(file) == 0);
     snprintf(options, sizeof options, "machine=%s%s", path, more);
     rig_open_options(rig, RANKS, options);
-    unlink(path); /* read once, when the world opens */
+    unlink(path); /* the file is read only once, when the world opens */
 }
 
 RIG_TEST(figures_choose)
@@ -161,9 +161,9 @@ RIG_TEST(figures_choose)
     expect(&rig, 1, "read_all", true);
     MUST(comm_describe_machine(rig.world[0], text, sizeof text));
     rig_close(&rig);
-    with_figure(text, "express", "express 900000 ns", changed); /* one call by hand takes as long as ten thousand others */
+    with_figure(text, "express", "express 900000 ns", changed); /* makes the fast path seem as slow as ten thousand calls */
     open_with(&rig, changed, "");
-    for (int round = 0; round < 2; round++) /* now by price, now as it was found before */
+    for (int round = 0; round < 2; round++) /* first by price, then from the cache */
         for (size_t n = 1; n <= 4096; n += n / 2 + 1)
             expect(&rig, n, "read_all", false);
     MUST(comm_describe_machine(rig.world[3], back, sizeof back));
@@ -180,12 +180,12 @@ RIG_TEST(figures_choose)
     for (int32_t r = 0; r < RANKS; r++)
         MUST(comm_close(sub[r], RIG_PATIENCE));
     rig_close(&rig);
-    open_with(&rig, changed, ",algorithm=allreduce:read_all"); /* a name is stronger than a price */
+    open_with(&rig, changed, ",algorithm=allreduce:read_all"); /* a name has precedence over prices */
     expect(&rig, 1, "read_all", true);
     rig_close(&rig);
 }
 
-/* A name that cannot be obeyed is refused, on all ranks, and named. */
+/* A forced algorithm that cannot serve the call is refused on all ranks, and the text names it. */
 RIG_TEST(a_forced_algorithm_is_obeyed_or_refused)
 {
     struct rig rig;
@@ -202,7 +202,7 @@ RIG_TEST(a_forced_algorithm_is_obeyed_or_refused)
         if (!strstr(error.text, "\"doubling\" cannot serve allreduce"))
             rig_die(__FILE__, __LINE__, "rank %d is told \"%s\"", r, error.text);
     }
-    expect(&rig, 8, "doubling", true); /* all refused it: the communicator goes on */
+    expect(&rig, 8, "doubling", true); /* all ranks refused it, so the communicator continues */
     rig_close(&rig);
 }
 

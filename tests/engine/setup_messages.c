@@ -1,6 +1,6 @@
 /*
- * Letters that members of a subset write to each other, one of which is not as setup messages are: whoever gets it ends the communicator
- * with CORRUPT in the time that a cause takes to be chosen, on whichever rank; it does not wait for ever with the communicator's lock held.
+ * Setup messages between members of a subset, one of them with a wrong length. Its receiver fails the communicator with CORRUPT, on any
+ * rank, within the time that choosing a cause takes. It must not wait for ever with the lock of the communicator held.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -21,14 +21,15 @@ static union {
     char more[256];
 } setup;
 
-/* From rank 1: the victim's proposal is not chosen by itself at once, since it is not the lowest. */
+/* From rank 1. The victim is not the lowest rank, so it cannot choose its own proposal at once. */
 static void write_setup_message(struct comm_communicator *c, size_t bytes)
 {
     enum comm_result r;
     struct comm_state *b = state_lock(c, &r);
 
     MUST(r);
-    (void)link_post(b, MESSAGE_SETUP, true, VICTIM, &setup.parcel, bytes, LINK_TOLD); /* of no link here: nobody hears of its end */
+    /* no such link exists here, so its completion goes nowhere */
+    (void)link_post(b, MESSAGE_SETUP, true, VICTIM, &setup.parcel, bytes, LINK_TOLD);
     state_settle(b);
     state_unlock(b);
 }
@@ -39,12 +40,12 @@ RIG_TEST(setup_messages_of_a_wrong_length)
     static const int32_t members[] = {1, VICTIM};
     struct rig rig;
 
-    setenv("COMM_BACKEND", "tcp", 1); /* where all share a board a cause is chosen at once */
+    setenv("COMM_BACKEND", "tcp", 1); /* with a common board a cause would be chosen at once */
     setenv("COMM_LOG", "off", 1);
     rig_open(&rig, RANKS, NULL);
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         struct comm_communicator *c[RANKS], *out = NULL;
-        struct comm_window *w[RANKS]; /* with it comes what writes to a peer */
+        struct comm_window *w[RANKS]; /* creates the links, which can write to a peer */
         struct comm_request request, made[RANKS];
         struct comm_error error;
         rig_note("%zu bytes", lengths[i]);
@@ -55,7 +56,7 @@ RIG_TEST(setup_messages_of_a_wrong_length)
         enum comm_result r;
         struct comm_state *b = state_lock(c[1], &r);
         b->rma.links[VICTIM].serves =
-            b->unit.engine->env->take(b->unit.engine->env, sizeof *b->rma.links[VICTIM].serves, 64); /* it hears of LINK_TOLD */
+            b->unit.engine->env->take(b->unit.engine->env, sizeof *b->rma.links[VICTIM].serves, 64); /* receives the completion LINK_TOLD */
         state_unlock(b);
         MUST(comm_subset(c[VICTIM], members, 2, 5, &out, &request));
         write_setup_message(c[1], lengths[i]);

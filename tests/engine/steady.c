@@ -1,6 +1,6 @@
 /*
- * The steady state of a world in one process: after warm-up nothing between issue and completion takes memory or gives any back. Counted by
- * the env itself, every call of every size class for itself. (Processes: tests/proc/steady.c.)
+ * The steady state of a world in one process: after the warm-up, no memory is allocated or freed between issue and completion. The env
+ * counts, for each call and each class of size. (With processes: tests/proc/steady.c.)
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -107,7 +107,7 @@ static void record_plan(struct bench *b, int32_t r)
     MUST(comm_plan_end(record, &b->plan[r]));
 }
 
-/* What is kept of past operations grows to its last size. */
+/* Lets the records of past operations grow to their final size. */
 static void allreduce_one(struct bench *b)
 {
     size_t bytes = b->bytes;
@@ -191,7 +191,7 @@ RIG_TEST(steady_mixture)
 {
     steady(mixtures, 4000, WARM, count(MANY));
 }
-/* Of operations one after another each has the scratch memory that the last one had. */
+/* Consecutive operations each reuse the scratch memory of the previous one. */
 RIG_TEST(steady_scratch)
 {
     enum { ROUNDS = 80, SCRATCH_LEAST = 32768 };

@@ -1,7 +1,7 @@
 /*
- * Calls of the system that fail, one after another: each function that the library calls, its first call, its second ... until a run needed
- * fewer. In one of two processes over shared memory, and in a world of one process. The other process must not hang; data is right wherever
- * a result says OK; an opening that fails says why; and nothing is left: no memory, descriptor, mapping or thread.
+ * System calls that fail, one after another: for each function that the library calls, its first call, its second ... until a run needs
+ * fewer. In one of two processes over shared memory, and in a world of one process. The other process must not hang. Data is correct
+ * wherever a result is OK. An opening that fails says why. No memory, descriptor, mapping or thread is leaked.
  */
 #define _GNU_SOURCE
 #include "engine/system_faults.h"
@@ -31,13 +31,13 @@ static const bool under_tsan = true;
 static const bool under_tsan = false;
 #endif
 
-/* ------------------------------------------------------------------------------------------------------------ what is left */
+/* ------------------------------------------------------------------------------------------------------------ leaks */
 struct left {
     int descriptors, threads, mappings;
 };
 static struct left what_is_left(void);
 
-/* Of shared memory: the others are the C library's business. */
+/* Counts only mappings of the library's shared memory; the rest belongs to the C library. */
 static int shared_mappings(void)
 {
     char line[512];
@@ -56,7 +56,7 @@ static void nothing(void *arg, int32_t rank)
     (void)rank;
 }
 
-/* Before anything: with the first thread some run-times start one of their own. */
+/* Called first: some run-times start a thread of their own with the first thread. */
 static struct left begin_with(void)
 {
     rig_threads(1, nothing, NULL);
@@ -69,7 +69,7 @@ static struct left what_is_left(void)
     return (struct left){(int)proc_entries("/proc/self/fd", NULL), (int)proc_entries("/proc/self/task", NULL), shared_mappings()};
 }
 
-/* A thread that was joined may still be listed for a moment. */
+/* A joined thread may still be listed for a moment. */
 static void check_left(const struct left *before)
 {
     struct left now = what_is_left();
@@ -83,8 +83,8 @@ static void check_left(const struct left *before)
     EQUAL(atomic_load(&memory_held), 0);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what is done */
-/* The cause, or what a peer or the application makes of it. */
+/* ------------------------------------------------------------------------------------------------------------ the work */
+/* True for the cause, and for what a peer or the application makes of it. */
 static bool follows(enum comm_result r)
 {
     return r == COMM_OK || r == COMM_ERR_MEMORY || r == COMM_ERR_SYSTEM || r == COMM_ERR_REFUSED || r == COMM_ERR_ABORTED ||
@@ -98,7 +98,7 @@ static bool well(struct comm_communicator *c, enum comm_result r, struct comm_re
     if (!follows(r))
         rig_die(__FILE__, __LINE__, "%s: %s", what, comm_result_name(r));
     if (r != COMM_OK)
-        (void)!comm_abort(c, 1); /* the others would wait for it */
+        (void)!comm_abort(c, 1); /* the others would wait for this rank */
     return r == COMM_OK;
 }
 
@@ -162,7 +162,7 @@ static void plans_and_events(struct comm_communicator *c)
     }
 }
 
-/* Sleeps too: one waits while the other is away for a moment. */
+/* Includes a sleep: one rank waits while the other is away for a moment. */
 static void everything(struct comm_communicator *c, int32_t rank)
 {
     struct comm_request q = COMM_REQUEST_NONE;
@@ -190,10 +190,10 @@ static struct {
     struct system_fault fault;
     uint32_t at;
     bool ever_after;
-    bool in_one;              /* all ranks in one process */
-    int32_t rank;             /* whose calls fail */
-    bool must_be_well;        /* nobody may notice */
-    int32_t descriptor_limit; /* so many more than there are; -1: no limit of this test's */
+    bool in_one;              /* all ranks are in one process */
+    int32_t rank;             /* the rank with failing calls */
+    bool must_be_well;        /* the fault must have no effect */
+    int32_t descriptor_limit; /* this many more descriptors than are open; -1: no limit */
 } trial;
 
 static void plant(int32_t rank)
@@ -202,12 +202,12 @@ static void plant(int32_t rank)
         return;
     if (trial.descriptor_limit >= 0) {
         struct rlimit limit = {0};
-        int highest = dup(0); /* the lowest that is free: all below are taken */
+        int highest = dup(0); /* the lowest free number: all lower ones are in use */
         close(highest);
         CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
         limit.rlim_cur = (rlim_t)(highest + trial.descriptor_limit);
         CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-        system_fail(&(struct system_fault){"setrlimit", EPERM}, 1, true); /* as if it were the hard limit too */
+        system_fail(&(struct system_fault){"setrlimit", EPERM}, 1, true); /* as if this were the hard limit too */
     } else {
         system_fail(&trial.fault, trial.at, trial.ever_after);
     }
@@ -267,7 +267,7 @@ static void party_main(void *arg, int32_t rank)
     (void)!comm_close(p->world[rank], 4 * RIG_S);
 }
 
-/* Both ranks in this process. */
+/* Both ranks are in this process. */
 static void both_main(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     struct party p = {{NULL}};
@@ -279,7 +279,7 @@ static void both_main(struct proc *proc, int32_t rank, struct comm_communicator 
         comm_open_local(COMM_CONFIG(.operation_timeout_ns = 6 * RIG_S, .log = quiet, .error_text = text, .error_text_bytes = sizeof text),
                         2, NULL, p.world);
     if (strcmp(trial.fault.call, "pthread_create") == 0)
-        system_heal(); /* the ranks' own threads are the test's */
+        system_heal(); /* the threads of the ranks belong to the test */
     if (r == COMM_OK)
         rig_threads(2, party_main, &p);
     else if (!text[0])
@@ -290,7 +290,7 @@ static void both_main(struct proc *proc, int32_t rank, struct comm_communicator 
     check_left(&before);
 }
 
-/* Whether the fault came. */
+/* Returns whether the fault occurred. */
 static bool try_once(int32_t *opened)
 {
     struct proc proc = {.raw = true};
@@ -300,7 +300,7 @@ static bool try_once(int32_t *opened)
     return proc.page[trial.rank].number[0] != 0;
 }
 
-/* The first call, the second ... of one. */
+/* Fails the first call of a function, then the second, and so on. */
 static void try_fault(const struct system_fault *fault)
 {
     int32_t opened;
@@ -319,7 +319,7 @@ static void try_fault(const struct system_fault *fault)
     trial.ever_after = false;
 }
 
-/* Side by side, each in processes of its own: an opening that fails mostly waits for its time to be over. */
+/* Runs workers in parallel, each in its own processes: a failing opening mostly waits until its time is over. */
 static void side_by_side(size_t workers, void (*work)(const void *arg, size_t worker), const void *arg)
 {
     pid_t pid[SIDE_BY_SIDE];
@@ -391,7 +391,7 @@ RIG_TEST(system_fails_in_one_process)
     try_each(hard, COUNT(hard), false);
 }
 
-/* A signal's interruption, or a moment without room, is nothing. */
+/* An interruption by a signal, or a moment without room, must have no effect. */
 static const struct system_fault soft[] = {
     {"send", EINTR},      {"send", EAGAIN},      {"recv", EINTR},         {"recv", EAGAIN},          {"sendmsg", EINTR},
     {"sendmsg", EAGAIN},  {"recvmsg", EINTR},    {"recvmsg", EAGAIN},     {"poll", EINTR},           {"connect", EINTR},
@@ -407,7 +407,7 @@ RIG_TEST(interruptions_are_nothing)
         try_each(soft, COUNT(soft), true);
 }
 
-/* What old or strict kernels lack has something in its place. */
+/* Old or strict kernels lack some calls, and the library uses others instead. */
 RIG_TEST(features_that_are_absent)
 {
     static const struct system_fault absent[] = {
@@ -421,7 +421,7 @@ RIG_TEST(features_that_are_absent)
         for (size_t i = 0; i < COUNT(absent); i++) {
             int32_t opened;
             if (under_tsan && strcmp(absent[i].call, "membarrier") == 0)
-                continue; /* it is not used there: the detector does not see it */
+                continue; /* not used under TSan, which does not understand it */
             trial.fault = absent[i];
             rig_note("rank %d: no %s (%s)", trial.rank, absent[i].call, strerror(absent[i].error));
             CHECK(try_once(&opened));
@@ -430,7 +430,7 @@ RIG_TEST(features_that_are_absent)
     }
 }
 
-/* As ulimit -n does it: also descriptors that come in messages. */
+/* A limit as set by ulimit -n; it also affects descriptors received in messages. */
 static void run_out(const void *arg, size_t rank)
 {
     int32_t opened = COMM_ERR_SYSTEM;
@@ -441,7 +441,7 @@ static void run_out(const void *arg, size_t rank)
         CHECK(trial.descriptor_limit < 100);
         try_once(&opened);
     }
-    CHECK(trial.descriptor_limit > 8); /* there were openings that failed */
+    CHECK(trial.descriptor_limit > 8); /* some openings failed */
 }
 
 RIG_TEST(descriptors_run_out)

@@ -1,3 +1,4 @@
+/* Functions that the linker puts in front of system calls (system_faults.h). */
 #define _GNU_SOURCE
 #include "engine/system_faults.h"
 
@@ -38,7 +39,7 @@ void system_heal(void)
     atomic_store(&fail_at, 0);
 }
 
-/* 0, or the errno with which this call fails. */
+/* The errno with which this call must fail, or 0. */
 static int fault_of(const char *call)
 {
     uint32_t at = atomic_load(&fail_at);
@@ -89,7 +90,7 @@ WRAP(ssize_t, read, -1, (int fd, void *bytes, size_t count), (fd, bytes, count))
 WRAP(int, setrlimit, -1, (__rlimit_resource_t what, const struct rlimit *limit), (what, limit))
 WRAP(ssize_t, write, -1, (int fd, const void *bytes, size_t count), (fd, bytes, count))
 
-/* Its error is what it returns. */
+/* pthread_create returns its error. */
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*fn)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*fn)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*fn)(void *), void *arg)
@@ -121,7 +122,7 @@ static const char *name_of(long number, long what)
     case SYS_membarrier:
         return "membarrier";
     case SYS_futex:
-        return (what & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET ? "futex_wait" : "another"; /* to wake is never interrupted */
+        return (what & FUTEX_CMD_MASK) == FUTEX_WAIT_BITSET ? "futex_wait" : "another"; /* waking is never interrupted */
     case SYS_epoll_pwait2:
         return "epoll_pwait2";
     default:

@@ -1,11 +1,11 @@
-/* What must hold for any bytes: a header is refused, or it is one that encodes to the very same bytes and is within every bound. */
+/* For any bytes: a header is refused, or it encodes to exactly the same bytes and is within every bound. */
 #include "fuzz/fuzz.h"
 
 #include "net/frame/frame.h"
 
 #include <string.h>
 
-enum { CHECKED = 28 }; /* bytes of a header that its checksum is of */
+enum { CHECKED = 28 }; /* number of header bytes that the checksum covers */
 
 static int decode(const unsigned char head[FRAME_HEAD])
 {
@@ -23,7 +23,7 @@ static int decode(const unsigned char head[FRAME_HEAD])
     return 1;
 }
 
-/* As they are, and once more with the checksum made right. */
+/* Decodes the bytes as they are, and again with a correct checksum. */
 int fuzz_frame(const unsigned char *bytes, size_t count)
 {
     unsigned char head[FRAME_HEAD] = {0};

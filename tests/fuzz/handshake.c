@@ -1,7 +1,5 @@
-/*
- * What must hold for any bytes: who listens lets in exactly the hello that was made with its key, and who dials believes no answer but one
- * made for him. Randomness is mocked, so that an input always does the same.
- */
+/* For any bytes: a listener accepts only the hello that was made with its key, and a dialer accepts only an answer that was made for it.
+ * Randomness is mocked, so each input always has the same effect. */
 #include "fuzz/fuzz.h"
 
 #include "net/auth/handshake.h"
@@ -38,7 +36,7 @@ int fuzz_handshake(const unsigned char *bytes, size_t count)
     enum handshake_fault fault = handshake_answer(&h, &mock, key, hello, answer);
     HOLD((fault == HANDSHAKE_OK) == !memcmp(hello, right, sizeof hello));
     HOLD(handshake_read_head(answer) == fault && *handshake_fault_text(fault) == (fault ? *handshake_fault_text(fault) : 0));
-    if (fault == HANDSHAKE_OK) { /* and the other way round: the answer passes, and no other */
+    if (fault == HANDSHAKE_OK) { /* the dialer accepts this answer, and no other */
         HOLD(handshake_hello(&dialer, &mock, key, &names, right) && handshake_finish(&dialer, answer) == HANDSHAKE_OK);
         HOLD(!memcmp(dialer.seal.key[0], h.seal.key[1], CRYPTO_KEY) && !memcmp(dialer.seal.key[1], h.seal.key[0], CRYPTO_KEY));
     }

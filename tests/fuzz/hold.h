@@ -1,4 +1,4 @@
-/* What must hold for any input of a fuzzer: said, and the end, in every build. */
+/* A property that must hold for any input of a fuzzer. Otherwise prints it and aborts, in every build. */
 #ifndef TESTS_FUZZ_HOLD_H
 #define TESTS_FUZZ_HOLD_H
 

@@ -21,7 +21,7 @@ static bool is_all(const unsigned char *at, size_t bytes, unsigned char value)
     return all;
 }
 
-/* Nothing around it was touched; and what has ended stays as it was. */
+/* Nothing around the buffer was touched, and a finished request's buffer has not changed. */
 static void check_request(const struct honest_request *r)
 {
     if (r->memory) {
@@ -44,7 +44,7 @@ static bool is_held(const struct honest_request *r)
     return r->state == HONEST_PENDING || (r->state == HONEST_ENDED && r->view.at);
 }
 
-/* The oldest that has ended makes room. NULL: all are under way. */
+/* Reuses the oldest finished request. NULL: all are pending. */
 static struct honest_request *make_request(struct honest_side *s, enum honest_kind kind, wire_key key, uint32_t peer, size_t bytes,
                                            bool memory)
 {
@@ -78,7 +78,7 @@ static void end_request(struct honest_request *r, int32_t result)
     bool landed = (r->kind == HONEST_LOOK || r->kind == HONEST_TAKE) && r->memory && result == WIRE_DONE;
 
     HOLD(r->state == HONEST_PENDING && (result == WIRE_DONE || (result == WIRE_MISMATCH && r->kind == HONEST_LOOK)));
-    HOLD(!landed || !memchr(r->memory + CANARY, FILL, r->bytes)); /* no peer of ours ever says this byte */
+    HOLD(!landed || !memchr(r->memory + CANARY, FILL, r->bytes)); /* the hostile peers never send this byte */
     if (result != WIRE_DONE)
         r->view.at = NULL;
     r->state = HONEST_ENDED;
@@ -91,7 +91,7 @@ static void end_request(struct honest_request *r, int32_t result)
     r->side->of->ended += result == WIRE_DONE;
 }
 
-/* What a call of the wire said at once. */
+/* Handles the immediate result of a call. */
 static void answered(struct honest_request *r, enum wire_result result)
 {
     if (result == WIRE_DONE || result == WIRE_MISMATCH)
@@ -136,7 +136,7 @@ static void join(struct honest_side *s)
     struct honest *h = s->of;
 
     HOLD(h->class->join(&h->wire->wire, &s->team, &limits, NULL, offers[0], &s->channel) == COMM_OK);
-    for (int32_t i = 1; i < s->team.size; i++) /* all have this rank's name for it */
+    for (int32_t i = 1; i < s->team.size; i++) /* every member uses this rank's name of the channel */
         memcpy(offers[i], offers[0], sizeof offers[0]);
     HOLD(h->class->join(&h->wire->wire, &s->team, &limits, offers, offers[0], &s->channel) == COMM_OK);
 }
@@ -183,7 +183,7 @@ void honest_abort(struct honest_side *s)
         return;
     s->aborted = true;
     s->channel->class->leave(s->channel, WIRE_ABORT);
-    for (uint32_t i = 0; i < HONEST_REQUESTS; i++) /* who still writes there writes to nobody's memory */
+    for (uint32_t i = 0; i < HONEST_REQUESTS; i++) /* a later write would go to freed memory */
         if (h->request[i].side == s) {
             h->request[i].view.at = NULL;
             drop_request(&h->request[i]);
@@ -214,7 +214,7 @@ void honest_close(struct honest *h)
     mock_end(&h->mock);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ hearing */
+/* ------------------------------------------------------------------------------------------------------------ events */
 static void hear_message(struct honest_side *s, const struct wire_event *e)
 {
     HOLD(e->peer > 0 && e->peer < s->team.size && wire_key_seq(e->key) == s->heard[e->peer] + 1);
@@ -273,7 +273,7 @@ void honest_watch(struct honest *h, int64_t ns)
         HOLD(events[i].kind == WIRE_EVENT_DOWN && events[i].peer > 0 && events[i].peer < HONEST_RANKS && !h->down[events[i].peer]);
         HOLD(events[i].result == COMM_ERR_PEER || events[i].result == COMM_ERR_CLOSED);
         h->down[events[i].peer] = true;
-        for (int k = 0; k < HONEST_SIDES; k++) /* as an engine: it has failed */
+        for (int k = 0; k < HONEST_SIDES; k++) /* an engine treats this as a failure too */
             if (events[i].result == COMM_ERR_PEER && events[i].peer < h->side[k].team.size)
                 honest_abort(&h->side[k]);
     }
@@ -291,7 +291,7 @@ void honest_heed(struct honest *h, bool on)
     (void)h->class->heed(&h->wire->wire, on);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what must hold */
+/* ------------------------------------------------------------------------------------------------------------ properties */
 static void check_messages(const struct tcp_channel *c)
 {
     uint32_t count[HONEST_RANKS] = {0}, slots[HONEST_RANKS] = {0}, all = 0;
@@ -301,7 +301,7 @@ static void check_messages(const struct tcp_channel *c)
         count[m->peer]++;
         slots[m->peer] += m->slot;
     }
-    for (uint32_t i = 1; i < c->size; i++) { /* what a sender has credit for, and no more */
+    for (uint32_t i = 1; i < c->size; i++) { /* no more than the sender has credit for */
         HOLD(c->member[i].arrived - c->member[i].seen_told <= c->handle.caps.window);
         HOLD(slots[i] <= TCP_EAGER_SLOTS);
     }
@@ -329,7 +329,7 @@ void honest_check(struct honest *h)
             check_lane(h, &h->wire->links[peer].lane[k]);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ doing */
+/* ------------------------------------------------------------------------------------------------------------ actions */
 uint16_t honest_edge(uint32_t which)
 {
     static const uint16_t edges[] = {WIRE_ONCE | WIRE_TO_ALL, WIRE_ONCE, WIRE_TO_ALL, 0};
@@ -352,7 +352,7 @@ static wire_key key_for(const struct honest_side *s, uint32_t which, uint32_t ro
     return wire_key_of(s->retired + 1 + which / WIRE_STREAM_EDGES % open, honest_edge(edge) & WIRE_ONCE ? 0 : round, edge);
 }
 
-/* Every request of an operation stays known until it is retired, so that none is made twice. */
+/* Every request of an operation is kept until it is retired, so that none is made twice. */
 static bool is_asked(const struct honest_side *s, enum honest_kind kind, wire_key key, uint32_t peer)
 {
     bool asked = false;

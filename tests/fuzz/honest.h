@@ -1,7 +1,7 @@
 /*
- * The honest side of a tcp wire whose peers are the fuzzer's: it keeps every rule that an engine keeps (numbers in order, views released
- * before their operation is retired, nothing but notes after an abort), on buffers that are watched. What a request's buffer holds when the
- * request has ended it holds for ever; around each stand bytes that nobody may touch; after an abort all of them are given back at once.
+ * The honest side of a tcp wire whose peers are controlled by the fuzzer. It keeps every rule that an engine keeps: numbers in order, views
+ * released before their operation is retired, only notes after an abort. Its buffers are checked: the buffer of a finished request must not
+ * change, the bytes around each buffer must not be touched, and after an abort all buffers are freed at once.
  */
 #ifndef TESTS_FUZZ_HONEST_H
 #define TESTS_FUZZ_HONEST_H
@@ -20,8 +20,8 @@ struct honest_request {
     uint32_t peer, tag;
     uint16_t edge;
     unsigned char *memory; /* canary, bytes, canary; NULL: a view */
-    size_t bytes, said;    /* said: by the hostile peer, of a message */
-    struct wire_view view; /* once it has ended, until it is released */
+    size_t bytes, said;    /* said: number of message bytes that the hostile peer has sent */
+    struct wire_view view; /* from its end until it is released */
     uint32_t sum;
 };
 
@@ -53,24 +53,24 @@ struct honest {
     struct tcp_wire *wire;
     struct honest_side side[HONEST_SIDES];
     struct honest_request request[HONEST_REQUESTS];
-    uint32_t next, ended; /* ended: how many requests have, well */
-    uint64_t told;        /* bytes that this side had to say itself */
-    uint32_t lines;       /* of the log */
-    char line[200];       /* the last */
+    uint32_t next, ended; /* ended: number of requests that finished without error */
+    uint64_t told;        /* bytes that this side had to send */
+    uint32_t lines;       /* number of log lines */
+    char line[200];       /* the last one */
     bool down[HONEST_RANKS];
 };
 
 void honest_open(struct honest *h, enum mock_wire how);
-/* Everything is ended, and given back; what does not hold then ends the process. */
+/* Ends and frees everything; aborts if a property does not hold then. */
 void honest_close(struct honest *h);
 
 void honest_progress(struct honest *h);
-void honest_watch(struct honest *h, int64_t ns); /* the monitor's look, so much later */
+void honest_watch(struct honest *h, int64_t ns); /* lets the time pass, then runs the monitor's poll */
 void honest_arm(struct honest *h, bool on);
-void honest_heed(struct honest *h, bool on); /* the monitor is woken by what comes, or no more */
-void honest_check(struct honest *h);         /* what must hold at any moment */
+void honest_heed(struct honest *h, bool on); /* arrivals wake the monitor, or no longer do */
+void honest_check(struct honest *h);         /* properties that hold at any moment */
 
-/* Each does nothing where an engine may not. size: what it is about, cut to what is allowed. */
+/* Each does nothing if an engine would not be allowed to do it. size: the length, limited to what is allowed. */
 void honest_issue(struct honest_side *s);
 void honest_look(struct honest_side *s, uint32_t peer, uint32_t which, uint32_t round, size_t size, bool lands, bool glance);
 void honest_see(struct honest_side *s, uint32_t which, size_t size);
@@ -84,9 +84,9 @@ void honest_publish(struct honest_side *s, uint32_t chain);
 void honest_abort(struct honest_side *s);
 void honest_reopen(struct honest_side *s);
 
-/* The `which`th request of this kind that is pending; NULL: there is none. */
+/* The pending request number `which` of this kind; NULL: there is none. */
 struct honest_request *honest_pending(struct honest_side *s, enum honest_kind kind, uint32_t which);
-/* What edge `which` of an operation is. */
+/* The kind of edge `which` of an operation. */
 uint16_t honest_edge(uint32_t which);
 
 #endif

@@ -1,7 +1,5 @@
-/*
- * What must hold for any environment: it is refused with a text, or rank and count fit each other, here and on all hosts, the job has a
- * name, and an address is HOST:PORT or the launcher's store.
- */
+/* For any environment: it is refused with a text. Or rank and count are consistent, on this host and over all hosts, the job has a name,
+ * and an address is HOST:PORT or the launcher's store. */
 #include "fuzz/fuzz.h"
 
 #include "base/format.h"

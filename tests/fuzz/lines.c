@@ -7,7 +7,7 @@ static char memory[BYTES];
 static const char *name[LINES], *value[LINES];
 static int lines;
 
-/* The next line, or NULL; `at` is one of its own now. */
+/* Terminates the line at `at`. Returns the next one, or NULL. */
 static char *cut_line(char *at)
 {
     char *end = strchr(at, '\n');

@@ -1,14 +1,12 @@
-/*
- * What must hold for any file of a machine's figures: it is refused with a line and a text and nothing of it is kept, or every figure is
- * within its range, and what is printed of it reads as the same machine again.
- */
+/* For any machine file: it is refused with a line number and a text, and nothing of it is kept. Or every parameter is within its range, and
+ * printing and parsing it gives the same machine. */
 #include "fuzz/fuzz.h"
 
 #include "model/cost.h"
 
 #include <string.h>
 
-enum { FIGURE_MOST = 1000000000 }; /* in the file's own unit: at most three places behind the point are kept of it */
+enum { FIGURE_MOST = 1000000000 }; /* in the file's own unit; at most three decimal places are kept */
 
 static uint64_t figure_of(const struct cost_machine *machine, uint32_t i)
 {

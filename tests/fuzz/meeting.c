@@ -1,7 +1,5 @@
-/*
- * What must hold for any text in the place where rank 0 says how it is met, a file or a launcher's store: it is refused, or every field is
- * within its range, and what is written of it reads as the same again.
- */
+/* For any text that rank 0 may publish in a file or a launcher's store: it is refused. Or every field is within its range, and formatting
+ * and parsing it gives the same fields. */
 #include "fuzz/fuzz.h"
 
 #include "net/boot/meeting.h"

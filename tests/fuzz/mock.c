@@ -19,14 +19,14 @@ enum { GUARDED_BYTES = 65536, PAGE = 4096, CLOCK_STEP_NS = 1000, LOOK_AT_ALL = 4
 
 static struct mock *here;
 static bool keeping;
-static int full = -1; /* a socket that takes no byte */
-static int idle = -1; /* what is never readable: the poller's own descriptor */
+static int full = -1; /* a socket that accepts no byte */
+static int idle = -1; /* never readable: the poller's own descriptor */
 
 struct mock_socket {
     unsigned char *bytes;
-    size_t begin, end, ready, room; /* of bytes: not received yet, of those up to `ready` may be */
+    size_t begin, end, ready, room; /* begin .. end: bytes not received yet; those before `ready` can be received */
     size_t takes;
-    uint32_t other; /* what leaves arrives there; none: NOBODY */
+    uint32_t other; /* the socket at which sent bytes arrive; NOBODY: none */
     bool closed, reset, used;
     const struct iovec *vector[POLLER_WAYS];
     uint32_t count[POLLER_WAYS];
@@ -40,7 +40,7 @@ static void *take(const struct comm_env *env, size_t bytes, size_t align)
 
     (void)env;
     HOLD(align <= 4096 && bytes);
-    if (bytes >= GUARDED_BYTES) { /* its last byte stands before a page that nobody may touch */
+    if (bytes >= GUARDED_BYTES) { /* the last byte is before a page without access */
         size_t pages = (bytes + PAGE - 1) / PAGE * PAGE;
         at = mmap(NULL, pages + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         HOLD(at != MAP_FAILED && mprotect(at + pages, PAGE, PROT_NONE) == 0);
@@ -116,7 +116,7 @@ static void panic(const struct comm_env *env, const char *text)
     abort();
 }
 
-/* Once for all. Nobody reads the other end of what is full. */
+/* Made once for all inputs. Nobody reads the other end of `full`. */
 static void make_files(void)
 {
     static char bytes[65536];
@@ -218,7 +218,7 @@ static int64_t receive(struct mock_socket *s)
     return s->closed && s->begin == s->end ? s->reset ? -ECONNRESET : 0 : -EAGAIN;
 }
 
-/* Every byte of it is read, also where nobody hears it. */
+/* Reads every byte, even if nobody receives it. */
 static int64_t transmit(struct mock_socket *s)
 {
     unsigned char piece[4096];
@@ -286,10 +286,11 @@ static int64_t start(struct poller *of, uint32_t socket, enum poller_way way, co
     struct mock_socket *s = &here->socket[socket];
 
     (void)of;
-    HOLD(s->used && count && (!s->vector[way] || way == POLLER_RECEIVE)); /* behind an attempt that got something it is begun anew */
+    HOLD(s->used && count &&
+         (!s->vector[way] || way == POLLER_RECEIVE)); /* an attempt that received something may start the receive again */
     s->vector[way] = vector;
     s->count[way] = count;
-    if (way == POLLER_RECEIVE || here->late) /* as the real ones, which else would be asked for ever */
+    if (way == POLLER_RECEIVE || here->late) /* like the real pollers; otherwise the caller would loop for ever */
         return -EINPROGRESS;
     int64_t n = try_way(s, way);
     return n == -EAGAIN ? -EINPROGRESS : n;
@@ -362,7 +363,7 @@ static const struct poller_class mock_class = {.name = "mock",
                                                .submit = nothing,
                                                .arm = arm};
 
-__typeof__(poller_open) __wrap_poller_open; /* so that the compiler sees when it is no longer what it takes the place of */
+__typeof__(poller_open) __wrap_poller_open; /* makes the compiler check that the type matches the replaced function */
 enum comm_result __wrap_poller_open(enum poller_kind kind, const struct poller_config *config, char *text, size_t bytes,
                                     struct poller **opened)
 {
@@ -385,7 +386,7 @@ enum comm_result __wrap_poller_open(enum poller_kind kind, const struct poller_c
 /* ------------------------------------------------------------------------------------------------------------ connecting */
 static const unsigned char key[CRYPTO_KEY] = {11, 22, 33};
 
-/* What two ranks have after the handshake; the same for all. */
+/* The seals of two ranks after the handshake; the same for all pairs. */
 static const struct seal *seals(void)
 {
     static struct seal both[2];
@@ -410,7 +411,7 @@ static void seal_lane(struct tcp_lane *lane, uint32_t side)
         HOLD(tcp_lane_seal(lane, &seals()[side], here->how == MOCK_SEALED ? CRYPTO_CHACHA : CRYPTO_NONE));
 }
 
-/* In the place of the real one: every peer is connected, and its ends are the target's. */
+/* Replaces the real one: every peer is connected, and the target controls its ends. */
 __typeof__(tcp_mesh) __wrap_tcp_mesh;
 enum comm_result __wrap_tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
 {
@@ -428,7 +429,7 @@ enum comm_result __wrap_tcp_mesh(struct tcp_wire *w, const struct wire_config *c
     return COMM_OK;
 }
 
-/* The same where all ranks are in this process. */
+/* The same for ranks that are all in this process. */
 __typeof__(tcp_mesh_here) __wrap_tcp_mesh_here;
 enum comm_result __wrap_tcp_mesh_here(struct tcp_wire *w, const struct wire_config *config)
 {
@@ -460,7 +461,7 @@ void mock_say(struct mock *p, uint32_t peer, uint32_t lane, uint32_t socket, con
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what reaches descriptors */
+/* ------------------------------------------------------------------------------------------------------------ calls on descriptors */
 __typeof__(close) __real_close, __wrap_close;
 int __wrap_close(int fd)
 {
@@ -473,7 +474,7 @@ int __wrap_shutdown(int fd, int how)
     return fd == full ? 0 : __real_shutdown(fd, how);
 }
 
-/* Nothing that left by the poller waits in the kernel. */
+/* Nothing that was sent through the poller waits in the kernel. */
 __typeof__(ioctl) __real_ioctl, __wrap_ioctl;
 int __wrap_ioctl(int fd, unsigned long request, ...)
 {
@@ -484,7 +485,7 @@ int __wrap_ioctl(int fd, unsigned long request, ...)
     return fd == full ? -1 : __real_ioctl(fd, request, to);
 }
 
-/* A nap. */
+/* A sleep. */
 __typeof__(poll) __real_poll, __wrap_poll;
 int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
 {

@@ -1,14 +1,14 @@
 /*
- * What a member says to an engine beside its exposures: notes of all sorts, published calls, and messages of the library's own (asks and
- * answers of windows, setup messages), with any contents, at every state of the engine. Three ranks of one process on a mock machine make
- * real calls; of what the last of them says a part is the fuzzer's. Over the wire local there is a board, over tcp (connected by mock.h)
- * none.
+ * What a member sends to an engine in addition to its exposures: notes of all kinds, published calls, and the library's own messages
+ * (requests and replies of windows, setup messages), with any contents, in every state of the engine. Three ranks of one process on a mock
+ * machine make real calls. Part of what the last of them sends comes from the fuzzer. The local wire has a board, tcp (connected by mock.h)
+ * has none.
  *
- * What must hold: no call hangs, everything ends when it is closed and all memory comes back; a failure has a cause whose ranks are members
- * and a text; what a request of the honest ranks wrote stays as it was when it had ended.
+ * For any input: no call hangs. Closing ends everything and frees all memory. A failure has a text, and its cause names members only. The
+ * buffer of an honest rank's request does not change after the request has ended.
  *
- * An input is a row of actions: a byte for what is done (bit 7: no pass is made behind it), then what that needs; zeros stand behind its
- * end.
+ * An input is a row of actions: a byte for the action (bit 7: no pass follows), then its arguments. After the end of the input all bytes
+ * are zero.
  */
 #include "fuzz/fuzz.h"
 #include "fuzz/threadless.h"
@@ -29,7 +29,7 @@
 enum { RANKS = 3, LIAR = RANKS - 1, COMMS = 6, WINDOWS = 4, REQUESTS = 64, BYTES = 24576, SAYINGS = 16, FILL = 0xa5 };
 enum { CLOSE_NS = 100000000, TIMEOUT_NS = 2000000000, PASSES = 3 };
 
-/* A call that is under way, and where it writes. */
+/* A pending call, and where it writes. */
 struct asked {
     struct comm_request request;
     unsigned char *memory;
@@ -38,7 +38,7 @@ struct asked {
     bool ended, honest;
 };
 
-/* What the liar's next message is instead of what its program sends. */
+/* Replaces the next message that the liar's program sends. */
 struct lie {
     bool told;
     uint32_t kind, tag;
@@ -57,7 +57,7 @@ struct game {
     struct lie lie;
     struct wire_class liars[COMMS]; /* the classes of the liar's channels */
     const struct wire_class *real;
-    uint64_t memory[RANKS][8]; /* of windows that are made of their program's own */
+    uint64_t memory[RANKS][8]; /* memory of the program, for windows that use it */
 };
 static struct game game;
 
@@ -66,7 +66,7 @@ static uint32_t next(void)
     return game.at < game.end ? *game.at++ : 0;
 }
 
-/* Small ones, and those at the ends of their ranges. */
+/* Small values, and those at the limits of their ranges. */
 static uint32_t word(void)
 {
     static const uint32_t ends[] = {UINT32_MAX, INT32_MAX, UINT32_C(0x80000000), 65535, 65536, 1u << 20, 255,
@@ -92,7 +92,7 @@ static void check_asked(struct asked *a)
     }
 }
 
-/* NULL: as many as there may be are under way. */
+/* NULL: all are pending. */
 static struct asked *make_asked(uint32_t rank, size_t bytes)
 {
     struct asked *a = &game.asked[game.next++ % REQUESTS];
@@ -107,13 +107,13 @@ static struct asked *make_asked(uint32_t rank, size_t bytes)
     return a;
 }
 
-/* One of those that there are. */
+/* The result is one of the known codes. */
 static void any_answer(enum comm_result result)
 {
     HOLD(!strncmp(comm_result_name(result), "COMM_", 5));
 }
 
-/* Whose call it was; one that was refused has nothing under way. */
+/* Handles the result of a call; a refused call has nothing pending. */
 static void begun(struct asked *a, enum comm_result result)
 {
     if (result == COMM_OK || result == COMM_PENDING)
@@ -156,7 +156,7 @@ static void make_liar(uint32_t which)
 
     if (!b || !b->channel || b->channel->class == &game.liars[which])
         return;
-    game.real = b->channel->class; /* two ranks have another class than more, with the same expose */
+    game.real = b->channel->class; /* a channel of two ranks has another class, with the same expose */
     game.liars[which] = *game.real;
     game.liars[which].expose = expose;
     b->channel->class = b->wire = &game.liars[which];
@@ -252,7 +252,7 @@ static void call_all(void)
 
     for (uint32_t r = 0; r < RANKS; r++) {
         struct comm_communicator *c = game.comm[r][which];
-        struct asked *a = c && !(who >> r & 1) ? make_asked(r, BYTES) : NULL; /* a bit: without this rank */
+        struct asked *a = c && !(who >> r & 1) ? make_asked(r, BYTES) : NULL; /* a set bit omits the rank */
         if (a)
             begun(a, collective(c, a, what, n, (int32_t)root % RANKS));
     }
@@ -272,7 +272,7 @@ static void message(void)
         begun(a, comm_recv(c, a->memory, n, COMM_BYTE, from, tag ? tag : COMM_ANY_TAG, NULL, &a->request));
 }
 
-/* All ranks make it, and have it when it is there. */
+/* All ranks make a communicator. It is used when it is there. */
 static void make_comm(void)
 {
     uint32_t parent = next() % COMMS, how = next(), place = game.comms;
@@ -283,7 +283,7 @@ static void make_comm(void)
     game.comms++;
     for (uint32_t r = 0; r < RANKS; r++) {
         struct comm_communicator *c = game.comm[r][parent];
-        if (!c || how >> 6 == r + 1) /* without this rank */
+        if (!c || how >> 6 == r + 1) /* omits one rank */
             continue;
         struct asked *a = make_asked(r, sizeof c);
         if (!a)
@@ -369,7 +369,7 @@ static void end_comm(void)
         any_answer(comm_sync(c, COMM_FOREVER));
         return;
     default:
-        for (uint32_t i = 0; i < game.windows; i++) /* no window outlives its communicator */
+        for (uint32_t i = 0; i < game.windows; i++) /* a window must not outlive its communicator */
             if (game.windows_on[i] == which)
                 return;
         comm_close(c, CLOSE_NS);
@@ -377,7 +377,7 @@ static void end_comm(void)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the game */
+/* ------------------------------------------------------------------------------------------------------------ the target */
 static void make_passes(void)
 {
     for (int i = 0; i < PASSES; i++)
@@ -388,7 +388,7 @@ static void make_passes(void)
         make_liar(i);
 }
 
-/* Its cause is of a member, or of nobody, and it is told. */
+/* The cause of a failure names a member or no rank, and has a text. */
 static void check_comm(struct comm_communicator *c)
 {
     struct comm_error error = {.size = sizeof error};
@@ -424,7 +424,7 @@ static void say_nothing(void *arg, int level, const char *line)
     HOLD(level > 0 && line[0]);
 }
 
-/* FUZZ_LOG: an input is mocked again, and its lines are wanted. */
+/* FUZZ_LOG: an input is replayed, and its log lines are wanted. */
 static void open_all(uint32_t how)
 {
     struct comm_communicator *world[RANKS] = {NULL};
@@ -443,7 +443,7 @@ static void open_all(uint32_t how)
     make_liar(0);
 }
 
-/* Bounded, whatever was said. */
+/* Must end in bounded time, whatever was sent. */
 static void close_all(void)
 {
     for (uint32_t i = COMMS; i-- > 0;)

@@ -1,7 +1,5 @@
-/*
- * What must hold for any configuration: it is refused with a text and nothing of it is kept, or every option has a value that its row
- * allows, from where it says.
- */
+/* For any configuration: it is refused with a text, and nothing of it is kept. Or every option has a value that its row allows, from the
+ * source that it reports. */
 #include "fuzz/fuzz.h"
 
 #include "fuzz/lines.h"

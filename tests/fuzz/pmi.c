@@ -1,9 +1,9 @@
 /*
- * What must hold for any answers of a launcher that speaks PMI's simple wire protocol: rank 0's words are read whole, or there is an error
- * with a text; after an answer that was none nothing is asked any more. The medium's own source is part of this file, since its state is
- * the process's, and each input begins with none; its reads and writes are mocked.
+ * For any replies of a launcher with PMI's simple wire protocol: rank 0's entry is read whole, or there is an error with a text. After a
+ * malformed reply nothing is requested any more. The medium's source is included here, since its state belongs to the process and each
+ * input must begin with none. Its reads and writes are mocked.
  *
- * An input is what the launcher answers, and each question is answered by the next line of it, in reads of up to 100 bytes.
+ * An input is what the launcher replies. Each request gets the next line of it, in reads of up to 100 bytes.
  */
 #define _GNU_SOURCE
 #include "fuzz/fuzz.h"

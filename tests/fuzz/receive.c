@@ -1,12 +1,12 @@
 /*
- * The whole receive path of a tcp wire after a real handshake, in plain, checked and sealed: two hostile peers say what they like, while
- * the honest side (honest.h) has looks, exposures, messages and notes under way on two communicators. What must hold for any input: the
- * honest side's buffers and counts (honest_check), that all memory comes back, that a message takes no more memory than it says bytes, and
- * that a peer either can go on to be heard or is told down, with a line that says why.
+ * The whole receive path of a tcp wire after a real handshake: plain, checked and sealed. Two hostile peers send anything, while the honest
+ * side (honest.h) has looks, exposures, messages and notes pending on two communicators. For any input: the honest side's buffers and
+ * counts are right (honest_check), all memory is freed, a message takes no more memory than it has bytes, and each peer either can still be
+ * heard or is reported down, with a log line that has the reason.
  *
- * An input is a row of actions, and every row of bytes is one: a byte for what is done (bit 7: and nothing is read yet), then what it
- * needs, in whose place there are zeros at the end of the input. A hostile frame is made as the protocol wants it next, by what the honest
- * side waits for, and then changed as its byte of changes says; its number and checksum are right.
+ * An input is a row of actions, and every row of bytes is valid: a byte for the action (bit 7: nothing is read yet), then its arguments,
+ * which are zeros after the end of the input. A hostile frame is made as the protocol expects it next, from what the honest side waits for,
+ * and then changed according to its byte of changes. Its number and checksum are right.
  */
 #include "fuzz/fuzz.h"
 #include "fuzz/honest.h"
@@ -40,7 +40,7 @@ enum action {
 enum change { LANE = 1, SEQ = 2, PLACE = 4, OTHER_TAG = 8, LENGTH = 16, ADDRESS = 32, SPLIT = 64, REPEAT = 128 };
 enum {
     TURNS = 100,
-    LOOKS = 8 /* a second each: who said goodbye may have as many as five more */,
+    LOOKS = 8 /* a second each: after a goodbye, a peer may have five more */,
     SAID_MOST = 4 << 20,
     MEMORY_LEAST = 16 << 20
 };
@@ -68,11 +68,11 @@ static size_t size_of(uint32_t byte)
     return sizes[byte % (sizeof sizes / sizeof *sizes)];
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what a peer says */
+/* ------------------------------------------------------------------------------------------------------------ hostile frames */
 struct word {
     struct frame frame;
     uint32_t side, peer, lane;
-    uint64_t value; /* the first eight bytes of what it carries */
+    uint64_t value; /* the first eight bytes of the payload */
     struct honest_request *of;
 };
 
@@ -87,7 +87,7 @@ static void of_request(struct word *w, struct honest_side *s, enum honest_kind k
     w->frame.bytes = (uint32_t)w->of->bytes;
 }
 
-/* As the protocol wants it next. */
+/* Makes the frame that the protocol expects next. */
 static void make_right(struct game *g, struct word *w, uint32_t which, size_t size)
 {
     struct honest_side *s = &g->honest.side[w->side];
@@ -106,7 +106,7 @@ static void make_right(struct game *g, struct word *w, uint32_t which, size_t si
         f->bytes = (uint32_t)size;
         w->lane = TCP_LANE_BULK;
         of_request(w, s, HONEST_TAKE, which);
-        if (w->of) { /* the rest; and once more when there is none */
+        if (w->of) { /* the rest; and again from the start if there is none */
             size_t rest = w->of->bytes - w->of->said % w->of->bytes;
             f->bytes = (uint32_t)(rest < TCP_DATA_BYTES ? rest : TCP_DATA_BYTES);
         }
@@ -177,7 +177,7 @@ static void change(struct game *g, struct word *w, uint32_t changes)
     }
 }
 
-/* In the place of what the frame carries: no byte is one that stands in buffers before. */
+/* Fills the payload with bytes that buffers never contain before. */
 static void say_frame(struct game *g, struct word *w, uint32_t behind)
 {
     static unsigned char all[FRAME_LINE + FRAME_PAYLOAD_MAX + FRAME_LINE];
@@ -223,12 +223,12 @@ static void say(struct game *g, enum frame_kind kind)
         say_frame(g, &w, behind);
         if (kind == FRAME_EAGER || kind == FRAME_ANNOUNCE)
             w.frame.key += UINT64_C(1) << 32;
-        if (changes & LANE) /* the same again by the other connection, as long as a part of it is held back */
+        if (changes & LANE) /* the same again on the other lane, while a part of it is held back */
             w.lane ^= 1;
     }
 }
 
-/* Under the seal, or in its place. */
+/* Sends raw bytes, sealed or instead of a seal. */
 static void say_bytes(struct game *g)
 {
     uint32_t where = next(g), count = next(g), peer = 1 + (where >> 1 & 1), lane = where & 1;
@@ -271,7 +271,7 @@ static void take_bytes(struct game *g)
                           : 0);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what the honest side does */
+/* ------------------------------------------------------------------------------------------------------------ the honest side */
 static void look(struct game *g, struct honest_side *s, uint32_t where)
 {
     uint32_t which = next(g), how = next(g);
@@ -358,8 +358,8 @@ static void step(struct game *g)
     HOLD(g->honest.mock.held_bytes <= MEMORY_LEAST + 4 * (g->said + g->honest.told));
 }
 
-/* ------------------------------------------------------------------------------------------------------------ how it ends */
-/* All that was said is read, in so many looks. */
+/* ------------------------------------------------------------------------------------------------------------ the end */
+/* Reads all that was sent, in a bounded number of looks. */
 static void drain(struct game *g)
 {
     struct honest *h = &g->honest;
@@ -375,7 +375,7 @@ static void drain(struct game *g)
     }
 }
 
-/* Whoever did nothing wrong is heard; whoever did is down, and it was said why. */
+/* A peer that did nothing wrong can still be heard. Any other is down, and the reason was logged. */
 static void check_peer(struct game *g, uint32_t peer)
 {
     struct honest *h = &g->honest;

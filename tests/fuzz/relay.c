@@ -1,9 +1,9 @@
 /*
- * What must hold whatever neighbours pass on, and from whom it comes: each thing is passed on at most once, whole, to all neighbours but
- * the one it came from; what is new is never lost; what makes no sense is refused, and then nobody else hears it. One rank of eight with
- * its five neighbours, without sockets: a model beside it knows what was here before.
+ * Whatever neighbours forward, and whichever of them sends it: each word is forwarded at most once, whole, to all neighbours except the one
+ * it came from. A new word is never lost. An invalid word is refused and not forwarded. The target is one rank of eight with its five
+ * neighbours, without sockets. A model records which words have arrived.
  *
- * An input is a row of things said: 1 byte by whom, 2 how long, 8 key, 4 tag, then so many bytes, as a frame has them.
+ * An input is a row of words: 1 byte for the sender, 2 for the length, 8 key, 4 tag, then that many bytes, as in a frame.
  */
 #include "fuzz/fuzz.h"
 
@@ -55,7 +55,7 @@ static void join(struct net *n)
     struct wire_channel *channel = NULL;
 
     HOLD(tcp->join(&n->w.wire, &team, &limits, NULL, offers[0], &channel) == COMM_OK);
-    for (int i = 1; i < MEMBERS; i++) /* all have this rank's name for it */
+    for (int i = 1; i < MEMBERS; i++) /* every member uses this rank's name of the channel */
         memcpy(offers[i], offers[0], sizeof offers[0]);
     HOLD(tcp->join(&n->w.wire, &team, &limits, offers, offers[0], &channel) == COMM_OK);
     n->channel = tcp_of(channel);
@@ -129,7 +129,7 @@ static bool is_whole(const struct origin *o)
     return whole;
 }
 
-/* Numbers wrap: what is farther back than anybody remembers may come again, in another era. */
+/* Numbers wrap: a number that is further back than is remembered may come again, in another cycle. */
 static void remember(struct origin *o, uint32_t number, bool newer)
 {
     uint32_t kept = 0;
@@ -142,7 +142,7 @@ static void remember(struct origin *o, uint32_t number, bool newer)
     o->numbers = kept;
 }
 
-/* How many frames this neighbour was given: none or this one, to the byte. */
+/* How many frames this neighbour was given: none, or exactly this one. */
 static uint32_t given(struct tcp_link *link, const struct frame *f, const unsigned char *payload)
 {
     struct tcp_lane *lane = &link->lane[TCP_LANE_SMALL];
@@ -177,7 +177,7 @@ static void notes_are_sound(const struct tcp_channel *c)
     HOLD(fresh == c->notes_fresh && !c->member[c->rank].fresh);
 }
 
-/* 1: it was new. */
+/* Returns 1 if the word was new. */
 static int say(struct net *n, struct tcp_link *via, const struct frame *f, const unsigned char *payload)
 {
     uint32_t who = word(payload + 8), number = word(payload + 12), others = 0;

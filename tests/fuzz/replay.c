@@ -1,7 +1,5 @@
-/*
- * One target (FUZZ_TARGET) over its corpus, in every build and without a fuzzer: each file of the folder, or each file, that is named is
- * one input. A corpus of which nothing is accepted, or that is not there, is a failure.
- */
+/* One target (FUZZ_TARGET) over its corpus, in every build and without a fuzzer. Each argument is a folder of inputs or one input. It fails
+ * if the corpus is missing, or if no input is accepted. */
 #include "fuzz/fuzz.h"
 
 #include <dirent.h>
@@ -20,10 +18,10 @@ static void run_file(const char *path)
     HOLD(file);
     size_t count = fread(bytes, 1, sizeof bytes, file);
     fclose(file);
-    exact = malloc(count ? count : 1); /* so that a sanitizer sees a read behind it */
+    exact = malloc(count ? count : 1); /* so that a sanitizer detects a read beyond the end */
     HOLD(exact);
     memcpy(exact, bytes, count);
-    fprintf(stderr, "%s\n", path); /* the last one named is the one that failed */
+    fprintf(stderr, "%s\n", path); /* the last name printed is the input that failed */
     accepted += FUZZ_TARGET(exact, count) > 0;
     inputs++;
     free(exact);

@@ -13,7 +13,7 @@ static struct mock *mock;
 static env_thread_fn *monitor;
 static void *watched;
 static jmp_buf turn_is_over;
-static int watching; /* 0: nobody; 1: before its look; 2: behind it */
+static int watching; /* 0: not at all; 1: before its look; 2: after it */
 
 __typeof__(wire_default_env) __real_wire_default_env, __wrap_wire_default_env;
 const struct comm_env *__wrap_wire_default_env(void)
@@ -68,7 +68,7 @@ static void bell_close(const struct comm_env *of, struct env_bell *bell)
     (void)bell;
 }
 
-/* The monitor thread is a function that is called for one look and left when it lies down again: it holds no lock then. */
+/* The monitor thread is a function that is called for one look, and left by longjmp when it would sleep again: it holds no lock then. */
 static void bell_wait(const struct comm_env *of, struct env_bell *bell, int64_t deadline)
 {
     if (watching == 2)
@@ -98,7 +98,7 @@ static bool join(const struct comm_env *of, struct env_thread *thread, int64_t d
     return true;
 }
 
-/* Lines are told where they are written. */
+/* Log lines are written by the thread that logs. */
 static void stop_nothing(const struct comm_env *of)
 {
     (void)of;
@@ -161,7 +161,7 @@ void threadless_begin(struct mock *p)
 void threadless_end(void)
 {
     mock_end(mock);
-    env.name = NULL; /* the next one plays upon the real one */
+    env.name = NULL; /* the next environment is built from the real one again */
 }
 
 void threadless_watch(int64_t ns)
@@ -175,7 +175,7 @@ void threadless_watch(int64_t ns)
     watching = 0;
 }
 
-/* Faces and what they hold are the process's, for ever: they are counted apart. */
+/* Handles and their contents belong to the process for ever, so they are counted separately. */
 __typeof__(timeline_handle_take) __real_timeline_handle_take, __wrap_timeline_handle_take;
 struct comm_communicator *__wrap_timeline_handle_take(const struct comm_env *of, void *state)
 {

@@ -1,4 +1,4 @@
-/* The cases; each file tells what they are about. */
+/* The cases; each file describes its own. */
 #ifndef MODEL_CASES_H
 #define MODEL_CASES_H
 

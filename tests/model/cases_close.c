@@ -1,6 +1,7 @@
 /*
- * Leaving a channel whose memory serves the next one: what another member may still read is not touched. Rank 0 leaves and makes a second
- * channel, which takes the first one's memory if both have left; rank 1 reads rank 0's last line until it leaves itself.
+ * Leaves a channel and reuses its memory for the next one: memory that another member may still read is not touched.
+ * Rank 0 leaves and makes a second channel, which takes the first one's memory if both members have left. Rank 1 reads
+ * rank 0's last line until it leaves itself.
  */
 #include "model/cases.h"
 #include "model/members.h"
@@ -8,7 +9,7 @@
 enum { ONCE = WIRE_ONCE | WIRE_TO_ALL };
 static const int32_t world[2] = {0, 1};
 
-/* One exchange lies behind; rank 0's line stands, unread. */
+/* One exchange is complete; rank 0's line has not been read. */
 static void setup(void)
 {
     members_make((struct wire_limits){.window = 4, .minimal = 1, .chunk = 64});
@@ -36,7 +37,7 @@ static void leave_and_make(uint32_t t)
     shmchan_leave(members->channel[1], WIRE_CLOSE);
 }
 
-/* Both make another one: each sweeps while the other leaves, sweeps, or has reused its memory already. */
+/* Both make another channel: each sweeps while the other leaves, sweeps, or has already reused its memory. */
 static void both_make(uint32_t t)
 {
     shmchan_leave(members->channel[t], WIRE_CLOSE);

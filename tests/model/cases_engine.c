@@ -1,7 +1,7 @@
 /*
- * Sleeping in one process: who retires tells (engine_told, which makes no fence) beside who sleeps on the bell, with the poll ownership, or
- * parks; the progress thread that parks while nothing is to do. progress/pass.c and engine.c as they are, over a communicator whose only
- * work is a flag.
+ * Sleeping in one process. A thread that retires an operation notifies (engine_told, which has no fence) while another
+ * sleeps on the bell, with the poll ownership, or parks; and the progress thread parks when there is nothing to do.
+ * Runs the real progress/pass.c and engine.c, over a communicator whose only work is a flag.
  */
 #include "model/cases.h"
 
@@ -19,12 +19,12 @@ static struct office {
     struct progress_unit unit;
     struct comm_communicator handle;
     _Atomic(struct comm_communicator *) handles[64];
-    uint32_t posted;       /* under the handle's lock */
-    bool last;             /* the engine ends with what is posted */
-    _Atomic uint32_t done; /* as the handle's word: moved under the lock, read by anybody */
+    uint32_t posted;       /* protected by the handle's lock */
+    bool last;             /* the engine ends with the posted work */
+    _Atomic uint32_t done; /* as the handle's word: changed under the lock, read by any thread */
 } * o;
 
-/* What is posted is done by the next pass, whoever makes it. */
+/* The next pass does the posted work, whichever thread makes it. */
 static bool step(struct progress_unit *unit)
 {
     if (!o->posted)
@@ -71,14 +71,14 @@ static void setup(bool barrier_is_there)
     e->class = &class;
     e->parts = no_parts;
     e->table.handles = o->handles;
-    e->waiting.spin_ns = 1000; /* of a clock that stands: who moves things goes on looking */
+    e->waiting.spin_ns = 1000; /* by a clock that stands still: a thread that moves things keeps looking */
     atomic_store(&e->table.words, 1);
     atomic_store(&e->table.active[0], 1);
     atomic_store(&e->monitor.tick_ns, 1000000000);
     atomic_store(&o->handles[0], &o->handle);
     o->handle.env = &model_env;
     atomic_store(&o->handle.state, &o->unit);
-    atomic_store(&o->handle.lock.home, barrier_is_there ? 1 : BASE_HOME_NEVER); /* thread 0's, or nobody's */
+    atomic_store(&o->handle.lock.home, barrier_is_there ? 1 : BASE_HOME_NEVER); /* thread 0 is its home, or no thread */
     o->unit.engine = e;
     o->unit.handle = &o->handle;
     model_constant(e->table.worlds, sizeof e->table.worlds);
@@ -119,7 +119,7 @@ static bool is_done(void *arg)
     return atomic_load_explicit(&o->done, memory_order_acquire) != 0;
 }
 
-/* As a wire's event does: the operation ends in the publisher's own pass, and it leaves nothing to do. */
+/* As a wire's event does: the operation ends in the publisher's own pass, which leaves nothing to do. */
 static void retire(void)
 {
     base_home_lock(&o->handle.lock, &model_env);
@@ -134,7 +134,7 @@ static void sleep_until_done(void)
     while (!is_done(NULL)) {
         engine_sleep(&o->engine, is_done, NULL, ENGINE_NEVER, false);
         if (!is_done(NULL))
-            model_env.relax(&model_env, true); /* a lock was held: it tries again when it may be another */
+            model_env.relax(&model_env, true); /* a lock was held: try again when that may have changed */
     }
 }
 
@@ -146,7 +146,7 @@ static void one_retires(uint32_t t)
         sleep_until_done();
 }
 
-/* A gate that is set by hand: no lock is held, so the teller fences. */
+/* A gate that is set by hand: no lock is held, so the notifying thread fences. */
 static void set_by_hand(uint32_t t)
 {
     if (t) {
@@ -157,7 +157,7 @@ static void set_by_hand(uint32_t t)
     engine_told_unlocked(&o->engine);
 }
 
-/* The operation was posted by somebody who does not wait: whoever waits finds it by a pass of his own. */
+/* A thread that does not wait posted the operation; the waiting thread finds it by a pass of its own. */
 static void one_posts(uint32_t t)
 {
     if (t) {
@@ -191,7 +191,7 @@ const struct model_case case_told_by_hand = {
 const struct model_case case_told_posted = {
     .name = "told, posted and found", .threads = 2, .setup = home_setup, .run = one_posts, .faults = home_faults, .most = 40000};
 
-/* ------------------------------------------------------------------------------------------------------------ two who sleep */
+/* ------------------------------------------------------------------------------------------------------------ two sleepers */
 static void two_sleep(uint32_t t)
 {
     if (t == 0)
@@ -210,7 +210,7 @@ static void progress_thread_setup(void)
     o->last = true;
 }
 
-/* Work comes while the progress thread parks, or is about to, and is done without anybody waiting for it. */
+/* Work arrives while the progress thread parks, or is about to, and is done though no thread waits for it. */
 static void progress_thread(uint32_t t)
 {
     if (t) {

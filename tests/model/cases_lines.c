@@ -1,6 +1,7 @@
 /*
- * The lines of the memory wires: exposing, viewing and writing again, for each of the forms in which bytes travel; notes; messages. Two
- * members, the smallest window, one credit; what is not the case's own was done in the set-up, alone.
+ * The lines of the memory wires: exposing, viewing and writing again, for each form in which bytes travel; notes;
+ * messages. There are two members, the smallest window and one credit. Everything outside the case's subject is done in
+ * the set-up, by one thread.
  */
 #include "model/cases.h"
 #include "model/members.h"
@@ -11,7 +12,7 @@ static void check_bytes(const void *at, size_t bytes, uint32_t seq)
 {
     const unsigned char *c = at;
     uint64_t word = 0;
-    memcpy(&word, at, bytes < 8 ? bytes : 8); /* seen by the race detector; the rest is compared */
+    memcpy(&word, at, bytes < 8 ? bytes : 8); /* for the race detector; the rest is compared below */
     MODEL_CHECK(c[0] == (unsigned char)seq && c[bytes - 1] == (unsigned char)seq);
 }
 
@@ -21,7 +22,7 @@ static void wait_for(uint32_t thread)
     model_env.relax(&model_env, false);
 }
 
-/* Until it is there; then its bytes are looked at. */
+/* Views until the bytes are there, then checks them. */
 static void view_until(uint32_t rank, wire_key key, uint16_t edge, uint16_t flags, size_t bytes)
 {
     struct wire_view *view = &members->view[rank];
@@ -40,7 +41,7 @@ static void expose_until(uint32_t rank, wire_key key, uint16_t edge, size_t byte
     MODEL_CHECK(result == WIRE_DONE);
 }
 
-/* Pending views, until as many have come as were asked for. */
+/* Advances until as many pending views as requested have completed. */
 static void advance_until(uint32_t rank, uint32_t want)
 {
     while (want) {
@@ -85,7 +86,7 @@ static void line_pending(uint32_t t)
     check_bytes(members->view[1].at, WORD, 1);
 }
 
-/* Eight operations lie behind; the reader is at the first one, and the writer wants its line for the ninth. */
+/* Eight operations are done; the reader is at the first one, and the writer needs its line for the ninth. */
 static void again_setup(void)
 {
     shmchan_setup();
@@ -106,7 +107,8 @@ static void line_again(uint32_t t)
     view_until(1, first_of(9), ONCE, WIRE_WORK | WIRE_GLANCE, WORD);
 }
 
-/* Both ways, as in an allreduce: each shows, sees the other's, and retires, twice over the same two lines. */
+/* Both directions, as in an allreduce: each rank exposes, views the other's, and retires, twice over the same two
+ * lines. */
 static void exchange_setup(void)
 {
     shmchan_setup();
@@ -147,7 +149,7 @@ const struct model_case case_exchange = {
     .name = "line, two exchanges", .threads = 2, .setup = exchange_setup, .run = exchange, .faults = line_faults};
 
 /* ------------------------------------------------------------------------------------------------------------ a place */
-/* One operation was made with more bytes than a line holds, so its places are there. */
+/* One operation had more bytes than a line holds, so the places exist. */
 static void place_setup(void)
 {
     shmchan_setup();
@@ -178,7 +180,7 @@ const struct model_case case_place = {
 const struct model_case case_place_first = {
     .name = "place, made at the first use", .threads = 2, .setup = shmchan_setup, .run = place_first, .faults = line_faults};
 
-/* ------------------------------------------------------------------------------------------------------------ a reader's own line */
+/* ------------------------------------------------------------------------------------------------------------ a line per reader */
 static void each_setup(void)
 {
     shmchan_setup();
@@ -199,7 +201,7 @@ static void each_again(uint32_t t)
     view_until(1, first_of(2), WIRE_ONCE, WIRE_WORK | WIRE_GLANCE, LONG);
 }
 
-/* It is looked for before its exposer has a place for it. */
+/* The reader looks before the exposer has a place. */
 static void each_first(uint32_t t)
 {
     if (t == 0) {
@@ -225,7 +227,7 @@ static void stream_setup(void)
     model_name(c->own.stream, c->shape.stream_bytes, "stream key");
 }
 
-/* The reader has one round of two to see; the writer writes the second over the first, with one credit. */
+/* The reader has one of two rounds left to view; the writer writes the second over the first, with one credit. */
 static void stream(uint32_t t)
 {
     if (t == 0) {
@@ -254,7 +256,7 @@ static void stream_landing(uint32_t t)
     }
 }
 
-/* The next operation over the same place: by retirement. */
+/* The next operation over the same place, ordered by retirement. */
 static void stream_next(uint32_t t)
 {
     if (t == 0) {
@@ -291,12 +293,12 @@ const struct model_case case_stream_landing = {
 const struct model_case case_stream_next = {
     .name = "stream, the next operation", .threads = 2, .setup = stream_setup, .run = stream_next, .faults = next_faults};
 
-/* ------------------------------------------------------------------------------------------------------------ stored where it lands */
+/* ------------------------------------------------------------------------------------------------------------ direct landings */
 enum { PAGE = SHMCHAN_LANDING_PAGE };
 static void stored_setup(void)
 {
     members_make((struct wire_limits){.window = 4, .minimal = 1, .chunk = PAGE});
-    expose_until(0, wire_key_of(1, 0, 0), 0, CHUNK); /* the places are there */
+    expose_until(0, wire_key_of(1, 0, 0), 0, CHUNK); /* makes the places */
     struct shmchan_channel *c = shmchan_of(members->channel[0]);
     model_name(c->own.stream, c->shape.stream_bytes, "stream key");
     MODEL_CHECK(member_land(1, wire_key_of(1, 0, 0), 0, CHUNK, members->landed) == WIRE_DONE);
@@ -306,7 +308,7 @@ static void stored_setup(void)
     MODEL_CHECK(members->lent);
 }
 
-/* Two rounds, one behind the other in one slot. The exposer finds each place told or not. */
+/* Two rounds, one after the other in one slot. The exposer may find each place announced or not. */
 static void stored(uint32_t t)
 {
     if (t == 0) {
@@ -350,7 +352,7 @@ static void notes_setup(void)
     note_of(0, 1, 11);
 }
 
-/* A note is heard whole: the old one or the new; and in the end the new one. */
+/* A note is read whole, the old one or the new one, and in the end the new one. */
 static void notes(uint32_t t)
 {
     if (t == 0) {

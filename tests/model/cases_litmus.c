@@ -1,4 +1,4 @@
-/* The explorer itself: the known small programs, each of whose odd outcomes C11 allows or forbids. */
+/* Tests of the explorer itself: the well-known litmus tests, where C11 allows or forbids each odd outcome. */
 #include "model/cases.h"
 
 #include <stdatomic.h>
@@ -51,7 +51,7 @@ BUFFERING(buffering_sc, memory_order_seq_cst, (void)0)
 BUFFERING(buffering_fences, RELAXED, atomic_thread_fence(memory_order_seq_cst))
 BUFFERING(buffering_weak_fences, RELAXED, atomic_thread_fence(memory_order_acq_rel))
 
-/* One side with a fence for all, the other with a compiler's. */
+/* One side with a barrier for all threads, the other with a compiler barrier. */
 static void asymmetric(uint32_t t)
 {
     if (t) {
@@ -125,7 +125,7 @@ static void passing_plain_race(uint32_t t)
         l->seen[1][0] = l->plain;
     }
 }
-/* A change in the middle goes on with the release of what it changed. */
+/* A read-modify-write in between continues the release sequence of what it changed. */
 static void passing_through_a_change(uint32_t t)
 {
     if (t == 0) {

@@ -1,4 +1,4 @@
-/* The two locks of the core: whoever is inside is alone, and sees what those before did. */
+/* The two locks of the core: a thread inside is alone, and sees what the threads before it did. */
 #include "base/home.h"
 #include "model/cases.h"
 
@@ -86,7 +86,7 @@ const struct model_case case_lock_twice = {.name = "lock, twice each",
                                            .deadlines = true,
                                            .faults = lock_faults};
 
-/* Whoever waits goes to sleep at once, and has waited too long by then: so it is claimed, and kept. */
+/* A waiter sleeps at once, and has waited too long by then, so the lock is claimed and kept for it. */
 static int64_t late[MODEL_THREADS];
 
 static int64_t later(const struct comm_env *env)
@@ -130,7 +130,7 @@ const struct model_case case_lock_claimed_three = {.name = "lock, three who clai
                                                    .faults = lock_faults};
 
 /* ------------------------------------------------------------------------------------------------------------ base_home_lock */
-/* Thread 0 lives there. */
+/* Thread 0 is the home thread. */
 static void home_setup(void)
 {
     model_has_barrier = true;

@@ -1,6 +1,6 @@
 /*
- * Messages: the ring of announcements, the eager slots, grants and chunks, each where one thing is written again over another. Rank 0 sends
- * to rank 1. What was sent earlier was sent in the set-up.
+ * Messages: the ring of announcements, the eager slots, grants and chunks, in each place where one thing is written
+ * over another. Rank 0 sends to rank 1. Earlier messages are sent in the set-up.
  */
 #include "model/cases.h"
 #include "model/members.h"
@@ -24,7 +24,7 @@ static enum wire_result send(uint32_t seq, size_t bytes)
     return shmchan_expose(members->channel[0], &e);
 }
 
-/* Its first and last byte say which it is. */
+/* The first and last byte identify the message. */
 static void write_message(uint32_t seq, size_t bytes)
 {
     members->sent[0] = members->sent[bytes - 1] = (unsigned char)seq;
@@ -47,7 +47,7 @@ static void check_message(uint32_t seq, size_t bytes)
     MODEL_CHECK(members->landed[0] == (unsigned char)seq && members->landed[bytes - 1] == (unsigned char)seq);
 }
 
-/* A pass of one rank, which must bring `want` of what this kind is; or wait. */
+/* Makes passes of one rank until `want` events of this kind have come; otherwise waits. */
 static void pass_until(uint32_t rank, uint32_t kind, uint32_t want)
 {
     while (want) {
@@ -78,7 +78,7 @@ static void setup_channel(void)
     members_make((struct wire_limits){.window = WINDOW, .minimal = 1, .chunk = 64});
 }
 
-/* So that the pair's region, and with chunks the chunks' too, and the tables for messages under way are there. */
+/* Makes the pair's region (and with chunks the chunks' region) and the tables for messages under way. */
 static void make_pair(size_t bytes)
 {
     write_message(1, bytes);
@@ -117,7 +117,7 @@ static void short_message(uint32_t t)
         receive(2, SHORT);
 }
 
-/* The ring is full: the next one goes over the first as soon as that was read. */
+/* The ring is full: the next message overwrites the first as soon as that was read. */
 static void full_setup(void)
 {
     short_setup();
@@ -143,7 +143,8 @@ static void full_ring(uint32_t t)
     }
 }
 
-/* The knock orders what it tells of; who looks again without one (a pass that could not finish) goes by the announcement alone. */
+/* The knock orders what it announces; a rank that looks again without a knock (after a pass that could not finish)
+ * relies on the announcement alone. */
 static const struct model_fault short_faults[] = {
     {.what = "a knock is made without release", .kind = MODEL_CHANGE, .name = "inbox", .thread = 0},
     {.what = "a knock is heard without acquire", .kind = MODEL_CHANGE, .name = "inbox", .thread = 1},
@@ -162,7 +163,7 @@ const struct model_case case_message_full = {
     .name = "message, over a full ring", .threads = 2, .setup = full_setup, .run = full_ring, .faults = full_faults};
 
 /* ------------------------------------------------------------------------------------------------------------ eager slots */
-/* The first of nine stands in the slot that the ninth would like, and is being taken. */
+/* The first of nine messages is in the slot that the ninth needs, and is being taken. */
 static void eager_setup(void)
 {
     setup_channel();
@@ -207,7 +208,7 @@ static void large_setup(void)
     pass_until(1, WIRE_EVENT_ANNOUNCED, 1);
 }
 
-/* Granted, pumped through one chunk, landed; then the sender may write its buffer again. */
+/* Granted, sent through one chunk, and landed; then the sender may overwrite its buffer. */
 static void large(uint32_t t)
 {
     if (t == 0) {
@@ -220,7 +221,7 @@ static void large(uint32_t t)
     check_message(2, LARGE);
 }
 
-/* More chunks than there are: the first four stand, the receiver makes room for the fifth. */
+/* More chunks than fit: the first four are there, and the receiver makes room for the fifth. */
 enum { FIVE = SHMCHAN_CHUNKS * SHMCHAN_PLACE_BYTES + 8 };
 static void chunks_setup(size_t bytes)
 {
@@ -239,7 +240,7 @@ static void five_setup(void)
     chunks_setup(FIVE);
 }
 
-/* The sender had more to do than one pass brings, so it looks again without having heard a knock. */
+/* The sender had more to do than one pass does, so it looks again without a knock. */
 static void room_setup(void)
 {
     chunks_setup(FIVE);

@@ -1,6 +1,7 @@
 /*
- * Sleeping beside publishing, between processes: the shm wire's own bell, arm and flush. Who publishes stores, fences and looks for
- * sleepers; who sleeps says so, fences and looks once more. Where the kernel has the barrier, the sleeper makes it for both.
+ * Sleeping while another process publishes: the shm wire's own bell, arm and flush. A publisher stores, fences and
+ * looks for sleepers. A sleeper announces itself, fences and looks once more. If the kernel has the barrier, the
+ * sleeper executes it for both.
  */
 #include "model/cases.h"
 #include "model/members.h"
@@ -15,7 +16,7 @@ static struct sleepers {
     char bell[2];
 } * s;
 
-/* A peer's bell is known here by its descriptor alone. */
+/* Only the descriptor of a peer's bell is known here. */
 static struct comm_env with_descriptors;
 
 static void ring_descriptor(const struct comm_env *env, struct env_bell *bell)
@@ -74,7 +75,7 @@ static bool is_there(uint32_t rank, uint32_t seq)
     return member_view(rank, wire_key_of(seq, 0, 0), ONCE, WIRE_WORK | WIRE_GLANCE, 8, &members->view[rank]) == WIRE_DONE;
 }
 
-/* As the engine does it (sleep_on_bell): says that it sleeps, looks again, sleeps. */
+/* As the engine's sleep_on_bell: announces the sleep, looks again, sleeps. */
 static void sleep_until_there(uint32_t rank, uint32_t seq)
 {
     struct wire *wire = &s->wire[rank].host.wire;
@@ -105,7 +106,7 @@ static void one_publishes(uint32_t t)
         sleep_until_there(1, 1);
 }
 
-/* The second wake-up is not lost either, nor taken for the first. */
+/* The second wake-up is not lost either, and not taken for the first. */
 static void one_publishes_twice(uint32_t t)
 {
     for (uint32_t seq = 1; seq <= 2; seq++) {

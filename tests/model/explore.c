@@ -1,4 +1,5 @@
-/* Every schedule and every choice, one run after another: the threads are coroutines that hand the CPU back at each operation. */
+/* Explores every schedule and every choice, one run after another: the threads are coroutines that yield at each
+ * operation. */
 #define _GNU_SOURCE
 #include "model/memory.h"
 
@@ -26,7 +27,7 @@ struct fiber {
     struct op next;
 };
 
-/* Where the run branched. Of a schedule: who could be taken, and who slept then. */
+/* Where the run branched. For a choice of thread: the candidates, and those asleep then. */
 struct choice {
     uint32_t count, taken;
     uint8_t thread[MODEL_THREADS];
@@ -45,9 +46,10 @@ static struct {
     struct fiber fiber[MODEL_THREADS];
     struct choice choice[CHOICES];
     uint32_t choices, at;     /* recorded, replayed */
-    uint32_t running, asleep; /* asleep: a bit per thread whose next step was tried already, with nothing since that it depends on */
+    uint32_t running, asleep; /* asleep: one bit per thread whose next step was tried already, if nothing that it depends on has happened
+                               * since */
     bool exploring;
-    uint64_t chance; /* 0: every choice in turn; otherwise choices are drawn, and this is what the next one is drawn from */
+    uint64_t chance; /* 0: all choices in turn; otherwise the state from which random choices are drawn */
     struct bell bell[BELLS];
     struct {
         uint32_t thread;
@@ -62,7 +64,7 @@ static struct {
 static _Alignas(4096) char stacks[MODEL_THREADS][STACK_BYTES];
 bool model_has_barrier;
 
-/* ------------------------------------------------------------------------------------------------------------ what went wrong */
+/* ------------------------------------------------------------------------------------------------------------ error reports */
 static const char *kind_name(enum model_kind kind)
 {
     static const char *const text[] = {"starts",       "loads",   "stores", "changes", "fence", "signal fence",
@@ -124,7 +126,7 @@ uint32_t explore_choose(uint32_t n)
     return n < 2 ? 0 : next_choice(n)->taken;
 }
 
-/* The next run: the last choice that has one left. False: all were made. */
+/* Prepares the next run: advances the last choice that has alternatives left. False: all runs were made. */
 static bool turn(void)
 {
     while (x.choices && x.choice[x.choices - 1].taken + 1 == x.choice[x.choices - 1].count)
@@ -152,7 +154,7 @@ static void weaken(struct op *op)
     op->sc = false;
 }
 
-/* For model_weaken_each: the places that order something. */
+/* For model_weaken_each: records the places that order something. */
 static void note_site(const struct op *op)
 {
     if (op->order == __ATOMIC_RELAXED && op->kind != MODEL_SIGNAL_FENCE)
@@ -212,7 +214,7 @@ void explore_fence(struct op *op)
         memory_signal_fence(x.running);
         return;
     }
-    if (op->sc) { /* the others concern this thread alone */
+    if (op->sc) { /* other fences concern this thread alone */
         f->next = *op;
         leave_fiber();
     }
@@ -249,7 +251,7 @@ static void relax(const struct comm_env *env, bool yield)
     memory_refresh(x.running);
 }
 
-/* As the kernel does it: a fence, a look, and asleep, all at once for whoever wakes. */
+/* As the kernel does: a fence, a look and going to sleep, in one step as seen by the waking thread. */
 static void park(const struct comm_env *env, _Atomic uint32_t *word, uint32_t seen, int64_t deadline)
 {
     struct fiber *f = &x.fiber[x.running];
@@ -366,7 +368,7 @@ static void *take(const struct comm_env *env, size_t bytes, size_t align)
     return memory_take(bytes, align);
 }
 
-/* Whoever still uses it then races with this. */
+/* A thread that still uses the memory races with this. */
 static void give(const struct comm_env *env, void *memory, size_t bytes)
 {
     (void)env;
@@ -410,7 +412,7 @@ static bool writes(const struct op *op)
     return op->kind == MODEL_STORE || op->kind == MODEL_CHANGE;
 }
 
-/* Whether two threads' next steps lead to the same whichever comes first. */
+/* Whether the next steps of two threads have the same effect in either order. */
 static bool independent(const struct op *a, const struct op *b)
 {
     if (a->kind == MODEL_START || b->kind == MODEL_START)
@@ -465,7 +467,7 @@ static bool can_go(uint32_t thread)
     return f->state == READY && (f->next.kind != MODEL_RELAX || memory_changed(thread));
 }
 
-/* Nobody can go on. A sleeper's deadline may help, where that is allowed. True: somebody goes on. */
+/* No thread can continue. A sleeper's deadline may help, where that is allowed. True: a thread continues. */
 static bool pass_time(void)
 {
     uint32_t sleeper[MODEL_THREADS], count = 0, left = 0;
@@ -488,7 +490,7 @@ static bool schedule(uint32_t *thread)
     uint32_t can = 0, count = 0, tried = 0;
     uint8_t candidates[MODEL_THREADS];
     for (uint32_t i = 0; i < x.c->threads; i++) {
-        uint32_t t = (x.running + i) % x.c->threads; /* the one that runs goes on first */
+        uint32_t t = (x.running + i) % x.c->threads; /* the running thread continues first */
         can += can_go(t);
         if (can_go(t) && !(x.asleep >> t & 1))
             candidates[count++] = (uint8_t)t;
@@ -545,7 +547,7 @@ static void explore_all(uint64_t most)
         report->complete = !turn();
     } while (!report->complete);
     x.chance = report->complete ? 0 : 1;
-    for (uint64_t i = 0; x.chance && i < most; i++) /* in turn one sees the ends of runs alone: so as many by chance */
+    for (uint64_t i = 0; x.chance && i < most; i++) /* runs in turn vary only the ends of runs: so do as many random ones */
         report->runs += run_once();
 }
 

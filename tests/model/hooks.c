@@ -1,6 +1,6 @@
 /*
- * What the compiler's instrumentation for ThreadSanitizer calls, in place of the detector's own run-time. Outside of a run (set-up, the
- * last checks) an operation is simply done.
+ * The functions that the compiler's instrumentation for ThreadSanitizer calls, instead of the detector's own run-time.
+ * Outside of a run (in the set-up and the final checks) an operation is simply executed.
  */
 #define _GNU_SOURCE
 #include "model/hooks.h"
@@ -58,7 +58,7 @@ static struct op op_of(enum model_kind kind, const volatile void *at, uint32_t b
         return op.succeeded;                                                                                                               \
     }
 
-/* As clang has it: what was there comes back. */
+/* clang's form: returns the previous value. */
 #define COMPARE_VALUE(bits)                                                                                                                \
     uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(volatile uint##bits##_t *at, uint##bits##_t expected, uint##bits##_t value,  \
                                                               int order, int failed);                                                      \
@@ -175,7 +175,7 @@ void __tsan_func_entry(void *caller)
 void __tsan_func_exit(void);
 void __tsan_func_exit(void) {}
 
-/* replace.h has the instrumented sources call these. */
+/* replace.h makes the instrumented sources call these. */
 void *model_memcpy(void *to, const void *from, size_t bytes);
 void *model_memcpy(void *to, const void *from, size_t bytes)
 {
@@ -190,7 +190,7 @@ void *model_memset(void *to, int value, size_t bytes)
     return memset(to, value, bytes);
 }
 
-/* Whoever dirties what it has read writes there: a race with its owner, where nothing is between. */
+/* A thread that dirties what it has read writes there: a race with the owner if nothing orders them. */
 void model_dirty(void *at, size_t bytes);
 void model_dirty(void *at, size_t bytes)
 {
@@ -205,7 +205,7 @@ void model_take(void *to, void *from, size_t bytes, bool nontemporal)
     model_dirty(from, bytes);
 }
 
-/* Copies of whole structs, as newer compilers have them called. */
+/* Copies of whole structs; newer compilers call this. */
 void *__tsan_memcpy(void *to, const void *from, size_t bytes);
 void *__tsan_memcpy(void *to, const void *from, size_t bytes)
 {

@@ -1,4 +1,4 @@
-/* Where the instrumented code comes in. Private to the explorer. */
+/* The entry points of the instrumented code. Private to the explorer. */
 #ifndef MODEL_HOOKS_H
 #define MODEL_HOOKS_H
 

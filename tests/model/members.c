@@ -1,3 +1,4 @@
+/* Two members of a channel over the explorer's memory, and their exposures and views. */
 #include "model/members.h"
 
 #include "base/log.h"

@@ -1,4 +1,5 @@
-/* The memory that C11 promises, and no better: every word remembers what it held, every thread what it may not miss any more. */
+/* The memory that C11 promises, and nothing stronger: every word keeps its old values, and every thread the values that
+ * it can no longer miss. */
 #include "model/memory.h"
 
 #include <stdio.h>
@@ -16,18 +17,18 @@ enum {
 };
 
 struct knower {
-    struct view now;      /* what this thread may not miss */
-    struct view read;     /* what an acquire fence would add: all it ever read */
-    struct view released; /* by its last release fence */
-    struct view light;    /* at its last signal fence: what another's barrier sees of it */
-    struct view due;      /* what another's barrier said since, known from the next signal fence on */
+    struct view now;      /* what this thread cannot miss */
+    struct view read;     /* what an acquire fence would add: everything that it has read */
+    struct view released; /* at its last release fence */
+    struct view light;    /* at its last signal fence: what another thread's barrier sees of it */
+    struct view due;      /* learned from other threads' barriers; known from the next signal fence on */
     struct {
         uint16_t word, value;
     } reads[MEMORY_READS];
     uint32_t read_count;
 };
 
-/* Of GRAIN bytes: when each thread last read or wrote them, plainly or not. */
+/* For GRAIN bytes: when each thread last read or wrote them, plainly or atomically. */
 struct shadow {
     uint32_t run;
     uint16_t plain_read[MODEL_THREADS], plain_write[MODEL_THREADS], read[MODEL_THREADS], write[MODEL_THREADS];
@@ -36,7 +37,7 @@ struct shadow {
 static _Alignas(4096) char arena[MEMORY_ARENA];
 static char kept[MEMORY_ARENA];
 static size_t used, used_first;
-static bool dirty[MEMORY_ARENA / PAGE]; /* written by this run */
+static bool dirty[MEMORY_ARENA / PAGE]; /* written in this run */
 static struct shadow shadows[MEMORY_ARENA / GRAIN];
 static struct word words[MEMORY_WORDS];
 static struct knower knowers[MODEL_THREADS];
@@ -94,7 +95,7 @@ static void join(struct view *to, const struct view *from)
         to->clock[i] = to->clock[i] > from->clock[i] ? to->clock[i] : from->clock[i];
 }
 
-/* Coherence alone: that a fence came first makes no happens-before by itself. */
+/* Only coherence: an earlier fence alone makes no happens-before. */
 static void join_values(struct view *to, const struct view *from)
 {
     for (uint32_t i = 0; i < word_count; i++)
@@ -137,7 +138,7 @@ static uint32_t word_of(uintptr_t address, uint32_t bytes)
         fences.at[i] = 0;
     } else if (w->bytes != bytes) {
         model_fail("a word of %u bytes is accessed as one of %u", w->bytes, bytes);
-    } else if (w->written) { /* its races were looked for; whoever comes here comes after the plain write */
+    } else if (w->written) { /* races were checked; an access here comes after the plain write */
         w->written = false;
         w->first = w->count;
         w->values[w->count++] = (struct value){.value = fetch(address, bytes)};
@@ -170,7 +171,7 @@ void memory_plain(uint32_t thread, uintptr_t address, size_t bytes, bool write)
 {
     if (!bytes || !memory_owns(address))
         return;
-    size_t step = bytes > SAMPLED_FROM ? SAMPLED : GRAIN; /* of a long copy a grain in every line: the rest shares its fate */
+    size_t step = bytes > SAMPLED_FROM ? SAMPLED : GRAIN; /* for a long copy, one grain per line: the rest is in the same state */
     for (uintptr_t at = address & ~(uintptr_t)(step - 1); at < address + bytes; at += step)
         check_shadow(thread, at, write, true);
     for (uintptr_t at = address - (uintptr_t)arena; write && at < address - (uintptr_t)arena + bytes + PAGE - 1; at += PAGE)
@@ -230,12 +231,12 @@ static void store(uint32_t thread, uint32_t w, uint64_t new, int order, bool sc,
     k->now.at[w] = k->read.at[w] = number;
     v->value = new;
     v->released = order == RELAXED || order == ACQUIRE ? k->released : k->now;
-    if (sequence) /* a change goes on with the release sequence of what it read */
+    if (sequence) /* a read-modify-write continues the release sequence of what it read */
         join(&v->released, sequence);
     v->released.at[w] = number;
     if (sc)
         word->last_sc = number;
-    for (uint32_t i = 0; i < k->read_count; i++) /* one's own stores are no news */
+    for (uint32_t i = 0; i < k->read_count; i++) /* own stores are not new */
         k->reads[i].value = k->reads[i].word == w ? number : k->reads[i].value;
     put(word->address, word->bytes, new);
 }
@@ -263,7 +264,7 @@ static uint64_t cut(uint64_t value, uint32_t bytes)
     return bytes >= 8 ? value : value & ((UINT64_C(1) << 8 * bytes) - 1);
 }
 
-/* Reads the newest value: nothing may come between. A comparison that fails is a load. */
+/* Reads the newest value, because nothing may come in between. A failed comparison is a load. */
 static uint64_t change(uint32_t thread, uint32_t w, struct op *op)
 {
     struct knower *k = &knowers[thread];
@@ -292,7 +293,7 @@ uint64_t memory_atomic(uint32_t thread, struct op *op)
         old = load(thread, w, op->order, op->sc);
     else if (op->kind == MODEL_CHANGE)
         old = change(thread, w, op);
-    if (memory_owns(op->address)) /* after what a load acquired */
+    if (memory_owns(op->address)) /* after what a load has acquired */
         check_shadow(thread, op->address & ~(uintptr_t)(GRAIN - 1), writes, false);
     if (op->kind == MODEL_STORE)
         store(thread, w, cut(op->operand, op->bytes), op->order, op->sc, NULL);
@@ -331,8 +332,8 @@ void memory_fence(uint32_t thread, int order)
     k->now.clock[thread]++;
 }
 
-/* Each other thread is interrupted somewhere between two of its instructions: what stands before its last signal fence was done by then,
- * and what comes after its next one is done after. */
+/* Each other thread is interrupted between two of its instructions: everything before its last signal fence has been
+ * done by then, and everything after its next one is done later. */
 void memory_barrier(uint32_t thread)
 {
     struct knower *k = &knowers[thread];
@@ -356,7 +357,7 @@ bool memory_changed(uint32_t thread)
     return false;
 }
 
-/* Stores are seen in the end. */
+/* Stores become visible eventually. */
 void memory_refresh(uint32_t thread)
 {
     struct knower *k = &knowers[thread];

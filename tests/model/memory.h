@@ -1,4 +1,4 @@
-/* What a value was, who may still read it, and what a thread knows. Private to the explorer. */
+/* What values a word had, which of them may still be read, and what a thread knows. Private to the explorer. */
 #ifndef MODEL_MEMORY_H
 #define MODEL_MEMORY_H
 
@@ -6,7 +6,7 @@
 
 enum { MEMORY_WORDS = 192, MEMORY_VALUES = 96, MEMORY_ARENA = 4 << 20, MEMORY_READS = 64 };
 
-/* Per word the oldest value that may still be read; per thread how much of it has happened before. */
+/* Per word, the oldest value that may still be read; per thread, how many of its steps happened before. */
 struct view {
     uint16_t at[MEMORY_WORDS];
     uint16_t clock[MODEL_THREADS];
@@ -18,14 +18,14 @@ struct value {
 struct word {
     uintptr_t address;
     uint32_t bytes, count, first; /* values [first, count) exist */
-    uint16_t last_sc;             /* the last one stored by a seq_cst operation */
-    bool written;                 /* plainly, since the last atomic access: all older values are gone */
+    uint16_t last_sc;             /* the last value that a seq_cst operation stored */
+    bool written;                 /* by a plain write since the last atomic access: all older values are gone */
     struct value values[MEMORY_VALUES];
 };
 
 enum change { CHANGE_SET, CHANGE_ADD, CHANGE_SUB, CHANGE_AND, CHANGE_OR, CHANGE_XOR, CHANGE_COMPARE };
 
-/* The next operation of a thread, known before it is done. */
+/* The next operation of a thread, known before it runs. */
 struct op {
     enum model_kind kind;
     enum change change;
@@ -40,7 +40,7 @@ struct op {
 void memory_reset(uint32_t threads);
 bool memory_owns(uintptr_t address);
 void *memory_take(size_t bytes, size_t align);
-void memory_keep(void); /* what the arena holds now is what each run begins with */
+void memory_keep(void); /* each run begins with the arena's contents of this moment */
 void memory_restore(void);
 
 uint64_t memory_atomic(uint32_t thread, struct op *op);
@@ -49,15 +49,15 @@ void memory_fence(uint32_t thread, int order);
 void memory_signal_fence(uint32_t thread);
 void memory_barrier(uint32_t thread);
 void memory_plain(uint32_t thread, uintptr_t address, size_t bytes, bool write);
-bool memory_changed(uint32_t thread); /* something that it read since memory_refresh */
+bool memory_changed(uint32_t thread); /* whether something that it has read since memory_refresh has changed */
 void memory_refresh(uint32_t thread);
-void memory_meet(uint32_t thread, struct view *at, bool give); /* through a lock of the kernel's */
+void memory_meet(uint32_t thread, struct view *at, bool give); /* through a lock of the kernel */
 
 /* names.c */
 const char *memory_name(uintptr_t address);
-bool memory_is_constant(const struct op *op); /* looking at it is no step; a store to it is an error */
+bool memory_is_constant(const struct op *op); /* a load of it is not a step; a store to it is an error */
 
-/* Of explore.c: one of n, by turns. */
+/* In explore.c: chooses one of n. */
 uint32_t explore_choose(uint32_t n);
 
 #endif

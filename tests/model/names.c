@@ -1,4 +1,4 @@
-/* Words by the names that cases give them, for what is told of a run, and those that no run writes. */
+/* The names that cases give to words, for reports, and the words that no run writes. */
 #include "model/memory.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* Read before every instrumented source: copies are plain accesses, which the instrumentation leaves to the detector's own memcpy. */
+/* Included before every instrumented source: copies become plain accesses, which the instrumentation leaves to the
+ * detector's own memcpy. */
 #ifndef MODEL_REPLACE_H
 #define MODEL_REPLACE_H
 

@@ -1,6 +1,7 @@
 /*
- * Every case is explored to the end and must be right; then each of its planted faults must be found. `test_model NAME` runs the cases
- * whose names contain NAME; `test_model --weaken NAME` tells for each place in the code whether its order is needed.
+ * Explores every case completely, and it must be correct; then each of its planted faults must be found. `test_model
+ * NAME` runs the cases whose names contain NAME; `test_model --weaken NAME` tells for each place in the code whether
+ * its memory order is needed.
  */
 #include "model/cases.h"
 

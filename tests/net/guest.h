@@ -1,4 +1,4 @@
-/* Ranks that meet, as threads of a test: what each is told to be, and what came of it. */
+/* Ranks that meet, as threads of a test: how each is configured, and its result. */
 #ifndef TESTS_NET_GUEST_H
 #define TESTS_NET_GUEST_H
 
@@ -22,10 +22,10 @@ struct guest {
 };
 
 void guest_nap(int64_t ns);
-/* A port that nobody has; another process may take it meanwhile, which no test of ours does. NULL: no such family here. */
+/* Finds a port that is free now. Another process may take it, but no test of ours does. NULL: this host lacks the address family. */
 const char *guest_free_address(int family, char text[64]);
 void guest_meet(struct guest *guests, int32_t count);
-/* Both ranks of a world of two, one of them otherwise than it must be. */
+/* Makes both ranks of a world of two, for a test that changes one of them. */
 void guest_pair(struct guest g[2], const char *address);
 void guest_expect(const struct guest *g, enum comm_result result, const char *text);
 

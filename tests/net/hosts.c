@@ -41,7 +41,7 @@ static void write_to(const char *path, const char *text)
     close(file);
 }
 
-/* Who is not root becomes root of a user namespace, where that is allowed. */
+/* A user other than root becomes root of a user namespace, if that is allowed. */
 static void become_root(void)
 {
     char map[64];
@@ -131,7 +131,7 @@ static void plug(const struct hosts *h, int32_t i)
         rig_skip(said);
     HOSTS_MUST(h, -1, "ip link set port%d master switch up", i);
     HOSTS_MUST(h, i, "ip addr add 10.77.0.%d/24 dev eth0", i + 1);
-    hosts_run(h, i, "ip -6 addr add fd77::%d/64 dev eth0 nodad", i + 1); /* a kernel may have none */
+    hosts_run(h, i, "ip -6 addr add fd77::%d/64 dev eth0 nodad", i + 1); /* the kernel may lack IPv6 */
     HOSTS_MUST(h, i, "ip link set lo up");
     HOSTS_MUST(h, i, "ip link set eth0 up");
 }
@@ -169,7 +169,7 @@ void hosts_cable(const struct hosts *h, int32_t host, bool in)
     HOSTS_MUST(h, -1, "ip link set port%d %s", host, in ? "up" : "down");
 }
 
-/* To a station that is not there: the frames leave, and nobody takes them. */
+/* Sends the frames to a MAC address that nobody has, so they are lost. */
 void hosts_lose(const struct hosts *h, int32_t from, int32_t to)
 {
     HOSTS_MUST(h, from, "ip neigh replace 10.77.0.%d lladdr 02:00:00:00:77:77 dev eth0 nud permanent", to + 1);

@@ -23,7 +23,7 @@ void links_needed(struct proc *proc, int32_t rank)
     setenv("COMM_TCP_LINKS", "needed", 1);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what is open */
+/* ------------------------------------------------------------------------------------------------------------ open sockets */
 int links_connected(void)
 {
     int count = 0;
@@ -44,7 +44,7 @@ int links_port(void)
         if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) < 0 || !listens)
             continue;
         CHECK(getsockname(fd, (struct sockaddr *)&at, &length) == 0);
-        CHECK(at.sin_addr.s_addr == htonl(INADDR_LOOPBACK)); /* one address, never all */
+        CHECK(at.sin_addr.s_addr == htonl(INADDR_LOOPBACK)); /* one address, never the wildcard */
         return ntohs(at.sin_port);
     }
     return 0;
@@ -58,7 +58,7 @@ void links_await(int want)
         rig_nap(RIG_MS);
         count = links_connected();
     }
-    EQUAL(count, want); /* counted once: a pending peer may still come and go */
+    EQUAL(count, want); /* not counted again: a pending peer may still come and go */
 }
 
 void links_check_monitors(void)

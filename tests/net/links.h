@@ -1,29 +1,27 @@
-/*
- * links: what tests of links that are made when they are needed share. Ranks are processes, and count the connections that they have.
- */
+/* links: shared by tests of links that are made when needed. Ranks are processes, and count their connections. */
 #ifndef NET_LINKS_H
 #define NET_LINKS_H
 
 #include "proc/proc.h"
 
-/* A rank's `enter`. */
+/* A value for proc's `enter`. */
 void links_needed(struct proc *proc, int32_t rank);
 
 int links_connected(void);
-/* The port on which this rank listens; 0: it does not. */
+/* The port on which this rank listens; 0: none. */
 int links_port(void);
-/* A link's second connection may come a little after the message that the first one carried. */
+/* Waits until there are `want` connections: a link's second connection may come slightly after the message that the first one carried. */
 void links_await(int want);
-/* Each epoll that watches a connection costs every segment that comes on it: the poller's and the one that hears of ends do, no other,
- * however the connection was made. */
+/* Checks that at most two epoll instances watch each connection: the poller's, and the one for the ends of connections. Each costs time for
+ * every segment. */
 void links_check_monitors(void);
 
 void links_sum(struct comm_communicator *c);
-/* Both send first, at the same time. */
+/* Both ranks send first, at the same time. */
 void links_exchange(struct comm_communicator *c, int32_t peer);
 int32_t links_far_from(int32_t rank, int32_t ranks);
 
-/* All ranks are here before one goes on; the parent's part is to run from one such number to another. */
+/* A barrier of all ranks. The parent runs them from one number to another. */
 void links_phase(struct proc *proc, int32_t rank, int64_t number);
 void links_run_phases(struct proc *proc, int64_t from, int64_t to);
 

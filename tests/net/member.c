@@ -81,7 +81,7 @@ bool member_say(struct member *m, uint32_t which, struct frame f, const void *pa
     return member_begin(m, which, f, payload, f.bytes) && member_finish(m, which, &f, "", f.bytes);
 }
 
-/* False: it has ended, or nothing came for long. */
+/* False: the connection has ended, or nothing came for a long time. */
 static bool receive_all(int fd, void *bytes, size_t count)
 {
     char *at = bytes;

@@ -1,4 +1,4 @@
-/* The middle: see middle.h. */
+/* A machine between two ranks: see middle.h. */
 #define _GNU_SOURCE
 #include "net/middle.h"
 #include "conform/rig.h"
@@ -23,7 +23,7 @@ struct relay {
     struct sockaddr_storage to;
     socklen_t to_bytes;
     size_t passed[2];
-    bool over[2]; /* that side says no more */
+    bool over[2]; /* that side sends no more */
     bool swallows, held;
 };
 
@@ -42,7 +42,7 @@ static bool send_all(int fd, const char *at, size_t bytes)
     return true;
 }
 
-/* Bytes on their way; `at`: where among them it happens. False: the connection is over. */
+/* Causes the fault at offset `at` of the bytes in transit. False: the connection is over. */
 static bool harm(struct relay *r, int way, char *bytes, size_t n, size_t at)
 {
     size_t rest = n - at < HARM ? n - at : HARM;
@@ -62,9 +62,9 @@ static bool harm(struct relay *r, int way, char *bytes, size_t n, size_t at)
     case MIDDLE_SWALLOW: /* but not its end */
         r->swallows = true;
         return send_all(to, bytes, at);
-    case MIDDLE_SWAP: /* at least of the first bytes with those behind */
+    case MIDDLE_SWAP: /* exchanges at least the first bytes with those after them */
         rest = rest > (n - at) / 2 ? (n - at) / 2 : rest;
-        if (!rest) { /* the next bytes are as good */
+        if (!rest) { /* try again at the next byte */
             middle.at++;
             return send_all(to, bytes, n);
         }
@@ -76,7 +76,7 @@ static bool harm(struct relay *r, int way, char *bytes, size_t n, size_t at)
     }
 }
 
-/* A mark that lies across two reads is not counted: there are many. */
+/* A mark that spans two reads is not counted; there are many marks. */
 static void look(const struct relay *r, int way, const char *bytes, size_t n)
 {
     for (const char *at = bytes; middle.mark && (at = memmem(at, n - (size_t)(at - bytes), middle.mark, MIDDLE_MARK)) != NULL; at++)
@@ -99,7 +99,7 @@ static bool pass(struct relay *r, int way)
         r->held = true;
         rig_nap(middle.held_ns);
     }
-    if (n <= 0) { /* what the other way still has is passed on */
+    if (n <= 0) { /* the other direction may still have data, which is forwarded */
         r->over[way] = true;
         shutdown(r->fd[!way], SHUT_WR);
         return !r->over[!way];
@@ -111,7 +111,7 @@ static bool pass(struct relay *r, int way)
         return harm(r, way, bytes, (size_t)n, middle.at - before);
     if (planned && r->swallows)
         return true;
-    send_all(r->fd[!way], bytes, (size_t)n); /* that side may have gone, and still have said something */
+    send_all(r->fd[!way], bytes, (size_t)n); /* that side may have closed after sending something */
     return true;
 }
 

@@ -1,4 +1,4 @@
-/* Two ranks of one process over the tcp wire, without an engine: nobody looks but who is told to. */
+/* Two ranks of one process over the tcp wire, without an engine: they make progress only when the test calls them. */
 #ifndef TESTS_NET_PAIR_H
 #define TESTS_NET_PAIR_H
 
@@ -15,13 +15,13 @@ struct pair {
     struct wire_team team[PAIR_RANKS];
 };
 
-/* hear: what is logged as an error; NULL: nobody. A test fails where they cannot be connected. */
+/* hear: gets the logged errors; may be NULL. The test fails if the ranks cannot be connected. */
 void pair_open(struct pair *pair, uint32_t window, void (*hear)(void *arg, int level, const char *line));
 void pair_close(struct pair *pair);
 
-/* Bytes that say of which operation and edge they are. */
+/* Fills bytes with a pattern of the operation and edge. */
 void pair_fill(unsigned char *to, uint32_t seq, uint32_t edge, size_t bytes);
-/* 0 .. sides - 1; the same throws after each pair_open. (Marsaglia, "Xorshift RNGs", 2003.) */
+/* A random number 0 .. sides - 1; the sequence restarts at each pair_open. (Marsaglia, "Xorshift RNGs", 2003.) */
 uint32_t pair_dice(uint32_t sides);
 
 #endif

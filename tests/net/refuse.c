@@ -1,5 +1,5 @@
-/* refuse ERROR PROGRAM...: runs a program that no ring may be made for, as under a container's seccomp filter: each call of io_uring ends
- * with ERROR, which is EPERM or ENOSYS. 77 and a reason where the kernel takes no filter. */
+/* refuse ERROR PROGRAM...: runs a program with a seccomp filter like that of a container: each io_uring call fails with ERROR, which is
+ * EPERM or ENOSYS. Exits with 77 and a reason if the kernel supports no filter. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -16,7 +16,7 @@ int main(int argc, char **argv)
     unsigned error = argc > 2 && strcmp(argv[1], "ENOSYS") == 0 ? ENOSYS : EPERM;
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, SYS_io_uring_setup, 0, 2), /* setup, enter and register stand one behind the other */
+        BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, SYS_io_uring_setup, 0, 2), /* the numbers of setup, enter and register are consecutive */
         BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, SYS_io_uring_register, 1, 0),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),

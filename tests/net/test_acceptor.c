@@ -1,7 +1,5 @@
-/*
- * What holds pending peers at the acceptor of an open world to their part: how often it is looked at, and that a recording is answered
- * once. And how long the end of a link that was made later is believed to be no death.
- */
+/* Limits for pending peers at the acceptor of an open world: how often it looks, and that a replayed hello is answered once. Also how long
+ * the end of a link that was made later does not count as a death. */
 #include "net/auth/accept_limiter.h"
 #include "net/auth/pending.h"
 #include "net/lane/lane.h"
@@ -21,7 +19,7 @@
 
 #define SECOND_NS INT64_C(1000000000)
 
-/* Somebody comes each 10 us, as long as there is time, and is accepted at the next look, with whoever came since, 16 at most. */
+/* A peer comes every 10 us. Each look accepts those that have come since the last one, 16 at most. */
 static void pending_peers_are_looked_at_so_often_and_no_more(void **state)
 {
     struct accept_limiter limiter = {0};
@@ -34,16 +32,16 @@ static void pending_peers_are_looked_at_so_often_and_no_more(void **state)
             continue;
         int64_t batch = waited < 16 ? waited : 16;
         waited -= batch;
-        accept_limiter_charge(&limiter, now, PACE_LOOK_NS + batch * PACE_ACCEPT_NS);
+        accept_limiter_charge(&limiter, now, RATE_LOOK_NS + batch * RATE_ACCEPT_NS);
         looks++;
         accepted += batch;
     }
-    int64_t most = 10 * SECOND_NS + PACE_SAVED_NS + PACE_LOOK_NS + 16 * PACE_ACCEPT_NS; /* the last one may be charged in advance */
-    assert_true(looks * PACE_LOOK_NS + accepted * PACE_ACCEPT_NS <= most);
-    assert_true(accepted > 1000); /* and so often it is: an honest one among them has his turn */
+    int64_t most = 10 * SECOND_NS + RATE_SAVED_NS + RATE_LOOK_NS + 16 * RATE_ACCEPT_NS; /* the last one may be charged in advance */
+    assert_true(looks * RATE_LOOK_NS + accepted * RATE_ACCEPT_NS <= most);
+    assert_true(accepted > 1000); /* so often that an honest peer among them gets its turn */
 }
 
-/* Each look finds an honest one, who is accepted, answered, and let in at the next. */
+/* Each look finds an honest peer, which is accepted, answered, and admitted at the next look. */
 static void honest_ones_are_never_made_to_wait(void **state)
 {
     struct accept_limiter limiter = {0};
@@ -51,10 +49,10 @@ static void honest_ones_are_never_made_to_wait(void **state)
     (void)state;
 
     for (int i = 0; i < 1000; i++) {
-        accept_limiter_charge(&limiter, now, PACE_LOOK_NS + PACE_ACCEPT_NS + PACE_ANSWER_NS);
+        accept_limiter_charge(&limiter, now, RATE_LOOK_NS + RATE_ACCEPT_NS + RATE_ANSWER_NS);
         assert_int_equal(accept_limiter_rest(&limiter, now), 0);
-        accept_limiter_charge(&limiter, now, PACE_LOOK_NS);
-        accept_limiter_give_back(&limiter, 2 * PACE_LOOK_NS + PACE_ACCEPT_NS + PACE_ANSWER_NS);
+        accept_limiter_charge(&limiter, now, RATE_LOOK_NS);
+        accept_limiter_give_back(&limiter, 2 * RATE_LOOK_NS + RATE_ACCEPT_NS + RATE_ANSWER_NS);
         assert_int_equal(accept_limiter_rest(&limiter, now), 0);
     }
 }
@@ -67,12 +65,12 @@ static void what_is_saved_has_a_bound(void **state)
 
     accept_limiter_give_back(&limiter, 1000 * SECOND_NS);
     for (; !accept_limiter_rest(&limiter, now); done++)
-        accept_limiter_charge(&limiter, now, PACE_LOOK_NS);
-    assert_int_equal(done, PACE_SAVED_NS / PACE_LOOK_NS + 1);
-    assert_int_equal(accept_limiter_rest(&limiter, now + PACE_LOOK_NS), 0);
+        accept_limiter_charge(&limiter, now, RATE_LOOK_NS);
+    assert_int_equal(done, RATE_SAVED_NS / RATE_LOOK_NS + 1);
+    assert_int_equal(accept_limiter_rest(&limiter, now + RATE_LOOK_NS), 0);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ recordings */
+/* ------------------------------------------------------------------------------------------------------------ replays */
 struct visit {
     enum pending_heard heard;
     ssize_t answer; /* bytes */
@@ -109,7 +107,7 @@ static void a_recording_is_answered_once(void **state)
     if (!handshake_hello(&h, env, key, &names, hello[0]))
         group_skip("this library was built without libcrypto");
     assert_int_equal(come(&acceptor, hello[0]).heard, PENDING_DONE);
-    for (int i = 1; i <= HELLOS_KEPT; i++) { /* others do not wait for it, and in the end it is forgotten */
+    for (int i = 1; i <= HELLOS_KEPT; i++) { /* the replay does not delay others, and in the end it is forgotten */
         struct visit again = come(&acceptor, hello[0]);
         assert_int_equal(again.heard, PENDING_OUT);
         assert_true(again.answer <= 0);
@@ -122,7 +120,7 @@ static void a_recording_is_answered_once(void **state)
     assert_int_equal(come(&acceptor, hello[0]).heard, PENDING_DONE);
 }
 
-/* Who has no secret cannot make the acceptor forget those who have. */
+/* A peer without the secret cannot make the acceptor forget those with it. */
 static void a_wrong_hello_is_not_remembered(void **state)
 {
     const struct comm_env *env = wire_default_env();
@@ -147,11 +145,11 @@ static void a_wrong_hello_is_not_remembered(void **state)
 /* ------------------------------------------------------------------------------------------------------------ ends */
 static const int64_t ended = 100 * SECOND_NS;
 
-/* How long nobody may say that it was a death, in ms; -1: more than a minute. */
+/* How long the end does not count as a death, in ms; -1: more than a minute. */
 static int64_t grace_ms(const struct tcp_link *link)
 {
     static char there;
-    struct tcp_wire w = {.graph = (struct tcp_graph *)(void *)&there}; /* where links are made when they are needed */
+    struct tcp_wire w = {.graph = (struct tcp_graph *)(void *)&there}; /* links are made when needed */
 
     for (int64_t ms = 0; ms <= 60000; ms += 10)
         if (tcp_has_said_all(&w, link, ended + ms * 1000000 + 1))
@@ -174,19 +172,19 @@ static void an_end_before_the_first_word_is_no_death_yet(void **state)
     struct tcp_link sure = link_that_ended();
     (void)state;
 
-    sure.sure = true; /* the other end has it, too */
+    sure.sure = true; /* the other end is connected too */
     small.lane[TCP_LANE_SMALL].in_number = 1;
     bulk.lane[TCP_LANE_BULK].in_number = 1;
     polite.goodbye = true;
     polite.lane[TCP_LANE_SMALL].in_number = 1;
     assert_int_equal(grace_ms(&mute), 5000);
     assert_int_equal(grace_ms(&small), 300);
-    assert_int_equal(grace_ms(&bulk), 5000); /* a goodbye comes by the small one */
+    assert_int_equal(grace_ms(&bulk), 5000); /* a goodbye comes over the small lane */
     assert_int_equal(grace_ms(&sure), 300);
     assert_int_equal(grace_ms(&polite), 5000);
 }
 
-/* It dialed, to mend the circle, and closed before it heard that it was let in. */
+/* The peer dialed to repair the base graph, and closed before it learned that it was admitted. */
 static void nor_is_it_of_a_neighbour(void **state)
 {
     struct tcp_link mute = link_that_ended(), sure = link_that_ended(), small = link_that_ended(), bulk = link_that_ended();
@@ -205,7 +203,7 @@ static void nor_is_it_of_a_neighbour(void **state)
     assert_int_equal(grace_ms(&bulk), 5000);
 }
 
-/* Whoever knows better ends the grace. */
+/* A report from another rank ends the grace period. */
 static void what_others_say_of_it_is_believed_at_once(void **state)
 {
     struct tcp_link dead = link_that_ended();

@@ -1,7 +1,7 @@
 /*
- * Short exposures that go alone: given to the kernel inside the call, without the flush, and taken out of their lane's stage by who waits
- * for them. What stands in their way sends them the common way, in the same order and with the same bytes; the bytes are their owner's
- * again when the call returns. Two ranks of one process, without an engine.
+ * The fast path for short exposures: the call itself gives the bytes to the kernel, without the flush, and the receiver takes them from its
+ * lane's stage. If anything is in the way, they take the general path, in the same order and with the same bytes. The caller may change the
+ * bytes when the call returns. Two ranks of one process, without an engine.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -23,14 +23,14 @@ enum {
     WINDOW = 16,
     MOST = TCP_SMALL_BYTES,
     TURNS = 2000,
-    FEW = 30 /* each takes the kernel's time */,
+    FEW = 30 /* each takes time in the kernel */,
     PATIENCE_MS = 10000,
     EVENTS = 16,
     LITTLE = 6000,
     LINE = 4,
     LINES = 3
 };
-enum { SHOWN = TCP_ONCE_PLACES - TCP_AREAS / 2 }; /* of the rest it may not be known that they are free */
+enum { SHOWN = TCP_ONCE_PLACES - TCP_AREAS / 2 }; /* the sender may not know yet that the other slots are free */
 static const char *const pollers[] = {"epoll", "io_uring"};
 
 struct rig {
@@ -39,7 +39,7 @@ struct rig {
 };
 static unsigned char given[MOST], wanted[MOST];
 
-/* False: there are no rings here. */
+/* False: rings are not available here. */
 static bool up(struct rig *r, const char *poller)
 {
     if (!group_poller(poller))
@@ -54,7 +54,7 @@ static struct tcp_lane *small(const struct rig *r, int32_t rank)
     return &r->pair.wire->port[rank].link[1 - rank].lane[TCP_LANE_SMALL];
 }
 
-/* That has arrived at rank 1 and nobody has read. */
+/* Bytes that have arrived at rank 1 and were not read. */
 static int unread(const struct rig *r)
 {
     int bytes = -1;
@@ -71,7 +71,7 @@ static void await_unread(const struct rig *r, uint32_t bytes)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one operation */
-/* By rank 0, whose bytes are something else afterwards. */
+/* Rank 0 exposes, then overwrites its bytes. */
 static enum wire_result show(struct rig *r, uint32_t seq, uint32_t edge, size_t bytes, bool last)
 {
     static const uint16_t peer = 1;
@@ -101,7 +101,7 @@ static void turn(struct rig *r)
     }
 }
 
-/* The same without the structure, on an edge where that can be, and it waits for room. */
+/* The same with the inline call, if the edge permits it; waits for room. */
 static void show_simply(struct rig *r, uint32_t seq, uint32_t edge, size_t bytes)
 {
     struct wire_channel *channel = r->pair.channel[0];
@@ -117,7 +117,7 @@ static void show_simply(struct rig *r, uint32_t seq, uint32_t edge, size_t bytes
     memset(given, 0xee, bytes);
 }
 
-/* By rank 1. */
+/* Rank 1 polls inline. */
 static enum wire_result see_as(struct rig *r, uint32_t seq, uint32_t edge, size_t bytes, uint32_t fingerprint, const void **at)
 {
     struct wire_channel *channel = r->pair.channel[1];
@@ -135,7 +135,7 @@ static enum wire_result look_as(struct rig *r, uint32_t seq, uint32_t edge, size
                                                                        .view = view});
 }
 
-/* Looks again and again, and lets the others move only now and then. `simply`: without the structure. */
+/* Looks repeatedly, and lets both ranks make progress only now and then. simply: use the inline call. */
 static void await(struct rig *r, uint32_t seq, uint32_t edge, size_t bytes, bool simply, struct wire_view *view)
 {
     enum wire_result result = WIRE_AGAIN;
@@ -173,8 +173,8 @@ static void retire_both(struct rig *r)
     r->seq++;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ when it leaves */
-/* Rank 1's receive must not stand in a ring, which reads by itself. */
+/* ------------------------------------------------------------------------------------------------------------ sending */
+/* Rank 1's receive must not be in a ring, which reads by itself. */
 static void up_unread(struct rig *r)
 {
     assert_true(up(r, "epoll"));
@@ -188,7 +188,7 @@ static void leaves_in_its_call(void **state)
     (void)state;
     up_unread(&r);
     for (size_t bytes = 0; bytes <= MOST; bytes = bytes ? 2 * bytes : 1) {
-        r.pair.wire->burst.row = 0; /* which both ranks have in common here */
+        r.pair.wire->burst.row = 0; /* both ranks share it in this test */
         assert_int_equal(show(&r, r.seq, LINE, bytes, true), WIRE_DONE);
         await_unread(&r, frame_span((uint32_t)bytes));
         assert_true(!r.pair.wire->dirty && !small(&r, 0)->out);
@@ -205,7 +205,7 @@ static void leaves_in_its_call(void **state)
     pair_close(&r.pair);
 }
 
-/* The same without structures; what was seen is seen again, and the words of what is retired, which ride behind, are heard. */
+/* The same with inline calls. What was polled can be polled again, and the RETIRED frames that follow are processed. */
 static void shown_and_seen(void **state)
 {
     static struct rig r;
@@ -226,7 +226,7 @@ static void shown_and_seen(void **state)
         await(&r, r.seq, LINE, bytes, true, &again);
         assert_ptr_equal(view.at, again.at);
         assert_int_equal(tcp_of(r.pair.channel[1])->member[0].retired, tcp_of(r.pair.channel[0])->member[1].retired_told);
-        alone += !tcp_of(r.pair.channel[1])->slots.live; /* now and then it is read with all lanes */
+        alone += !tcp_of(r.pair.channel[1])->slots.live; /* sometimes it is read together with all lanes */
         retire(&r, 1);
         r.pair.class->flush(r.pair.channel[1]);
         struct wire_event event;
@@ -238,7 +238,7 @@ static void shown_and_seen(void **state)
     pair_close(&r.pair);
 }
 
-/* Of a row only the first; and nothing before what waits to leave. */
+/* In a row only the first takes the fast path, and nothing overtakes queued frames. */
 static void not_in_a_row(void **state)
 {
     static struct rig r;
@@ -260,7 +260,7 @@ static void not_in_a_row(void **state)
     pair_close(&r.pair);
 }
 
-/* That operations are retired is told behind every second one that leaves so, and so soon enough. */
+/* Every second frame is followed by a RETIRED frame, which is soon enough. */
 static void tells_what_is_retired(void **state)
 {
     static struct rig r;
@@ -275,7 +275,7 @@ static void tells_what_is_retired(void **state)
         assert_int_equal(show(&r, r.seq, LINE, 1000, true), WIRE_DONE);
         await_view(&r, r.seq, LINE, 1000, &view);
         assert_true(c->member[0].retired + TCP_AREAS / 2 >= r.seq - 1);
-        retire(&r, 1); /* rank 1 has nothing to say: it tells by itself, when it is much */
+        retire(&r, 1); /* rank 1 sends nothing else, so it sends RETIRED by itself when enough operations are retired */
         r.pair.class->flush(r.pair.channel[1]);
         turn(&r);
         retire(&r, 0);
@@ -284,7 +284,7 @@ static void tells_what_is_retired(void **state)
     pair_close(&r.pair);
 }
 
-/* Nobody reads meanwhile, so the kernel's room ends somewhere in the middle of one. */
+/* Nobody reads in the meantime, so the kernel's buffer becomes full in the middle of a frame. */
 static void the_bytes_are_the_owners_again(void **state)
 {
     (void)state;
@@ -310,7 +310,7 @@ static void the_bytes_are_the_owners_again(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what comes */
+/* ------------------------------------------------------------------------------------------------------------ receiving */
 static void another_call_is_no_answer(void **state)
 {
     (void)state;
@@ -334,7 +334,7 @@ static void another_call_is_no_answer(void **state)
     }
 }
 
-/* One to three exposures of an operation, by whatever ways, looked for in any order; what was seen stays as it is until it is retired. */
+/* One to three exposures of an operation, by different paths, viewed in any order. A view stays valid until the operation is retired. */
 static void one_of_any(struct rig *r)
 {
     static const size_t lengths[] = {0, 8, 24, 32, 33, 64, 240, 2048, 8192, MOST};

@@ -1,7 +1,7 @@
 /*
- * A machine in the middle that breaks what passes: it changes a byte, loses some, says some twice, cuts, or only delays. With COMM_TCP_CRC
- * all of that but delays ends in one named error on every rank, and no operation that said OK has wrong data. Without it a changed byte of
- * a payload passes, which shows that the middle does what it is told.
+ * A machine in the middle that damages the stream: it changes a byte, loses some, repeats some, cuts, or only delays. With COMM_TCP_CRC all
+ * of these except delays end in one named error on every rank, and no operation that returned OK has wrong data. Without it a changed byte
+ * of a payload passes, which shows that the middle works.
  */
 #define _GNU_SOURCE
 #include "net/middle.h"
@@ -18,7 +18,7 @@
 
 enum { COUNT = 50000, TURNS = 40, LANES = 3 };
 /* ------------------------------------------------------------------------------------------------------------ the ranks */
-enum { RESULT_WRONG = 0, RESULT_GOOD = 1 }; /* of page.number: operations that said OK */
+enum { RESULT_WRONG = 0, RESULT_GOOD = 1 }; /* of page.number: operations that returned OK */
 
 static bool is_sum(const int32_t *out, size_t n, int32_t turn)
 {
@@ -52,7 +52,7 @@ static void sum(struct proc *proc, int32_t rank, struct comm_communicator *none)
     snprintf(page->text, sizeof page->text, "%s", text);
     page->result = r;
     if (world)
-        (void)comm_close(world, RIG_S); /* it may say what the last operation said */
+        (void)comm_close(world, RIG_S); /* may return the same error as the last operation */
 }
 
 static void two_ranks(struct proc *proc, const char *crc)
@@ -85,7 +85,7 @@ static void broken(enum middle_fault fault, int connection, int direction, size_
     }
 }
 
-/* Greetings are far shorter than the first of these; what is on the small connection is mostly headers. */
+/* Greetings are far shorter than the first of these offsets. The small connection carries mostly headers. */
 RIG_TEST(with_crc_no_wrong_data)
 {
     static const size_t at[2][3] = {{700, 1501, 3003}, {700, 100001, 654321}};
@@ -111,7 +111,7 @@ RIG_TEST(without_crc_a_payload_may_be_changed)
     EQUAL(proc.page[1].result, COMM_OK);
 }
 
-/* As where too many stand at the acceptor: who was put out before he was heard comes again. */
+/* When the acceptor is full, it drops pending peers. A peer that is dropped before it was heard comes again. */
 RIG_TEST(put_out_by_the_acceptor)
 {
     static struct proc proc;
@@ -130,7 +130,7 @@ RIG_TEST(put_out_by_the_acceptor)
     }
 }
 
-/* One that does not check would not understand the other. */
+/* A rank that does not check could not parse the other's records. */
 static void one_checks(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     struct comm_communicator *world = NULL;
@@ -170,7 +170,7 @@ static enum comm_result last_word(struct comm_communicator *world, int32_t rank,
     return r == COMM_OK ? comm_wait(q, RIG_PATIENCE) : r;
 }
 
-/* Rank 1's last words are lost, all but the goodbye. */
+/* Rank 1's last words are lost, except the goodbye. */
 static void speak_and_close(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     struct comm_communicator *world = NULL;
@@ -217,8 +217,8 @@ static void hear(void *arg, int level, const char *line)
         atomic_fetch_add(&told_to->number[LATE_DEATHS], 1);
 }
 
-/* Rank 1 closes and ends; of what it says last some is held back, as where TCP has to repeat it, and the ends of its other connections
- * come before. Rank 0 waits for a message, and then makes a call. */
+/* Rank 1 closes and ends. Part of its last data is delayed, as if TCP had to retransmit it, and the ends of its other connections arrive
+ * first. Rank 0 waits for a message, and then makes a call. */
 static void close_or_wait(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     struct comm_communicator *world = NULL;

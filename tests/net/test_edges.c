@@ -1,6 +1,7 @@
 /*
- * In a build under AddressSanitizer, nothing can be written past a stage, a block, or a piece of mapped or lent memory without being seen,
- * though its neighbour lies in the same mapping. It asks the sanitizer, byte by byte, what may be touched. Other builds have no edges: 77.
+ * In a build with AddressSanitizer, a write past a stage, a block, or a piece of mapped or lent memory is detected, even though its
+ * neighbour is in the same mapping. The test asks the sanitizer, byte by byte, what may be accessed. Other builds do not protect the ends:
+ * exit 77.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* The codec of frames: what goes in comes out, every changed bit is found, and nothing is believed that no sender may say. */
+/* The codec of frames: decoding returns what was encoded, every changed bit is detected, and frames that no sender may send are refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,7 @@ static void there_and_back(void **state)
     (void)state;
     frame_encode(&sample, head);
     assert_int_equal(head[0], FRAME_EXPOSE);
-    assert_int_equal(head[2], 0x34); /* the bytes' order is the protocol's, not this machine's */
+    assert_int_equal(head[2], 0x34); /* the byte order is the protocol's, not this machine's */
     assert_int_equal(head[8], 0xf0);
     assert_int_equal(frame_decode(head, 99, &got), FRAME_SOUND);
     assert_int_equal(got.kind, sample.kind);
@@ -88,7 +88,7 @@ static enum frame_fault fault_of(uint8_t kind, uint8_t edge, uint32_t bytes)
     return frame_decode(head, 0, &got);
 }
 
-/* With a right checksum, so that only the meaning is wrong. */
+/* The checksum is right, so only the meaning is wrong. */
 static void limits(void **state)
 {
     (void)state;
@@ -107,14 +107,14 @@ static void limits(void **state)
     assert_int_equal(fault_of(FRAME_GRANT, 0, 9), FRAME_BAD_LENGTH);
     assert_int_equal(fault_of(FRAME_DATA, 0, 0), FRAME_BAD_LENGTH);
     assert_int_equal(fault_of(FRAME_EAGER, 0, FRAME_CONTROL_MAX + 1), FRAME_BAD_LENGTH);
-    for (uint8_t kind = 1; kind < FRAME_KINDS; kind++) /* no frame that is not a payload's outgrows what a lane can look at whole */
+    for (uint8_t kind = 1; kind < FRAME_KINDS; kind++) /* control frames are never longer than a lane's stage */
         if (kind != FRAME_EXPOSE && kind != FRAME_DATA)
             assert_int_equal(fault_of(kind, 0, FRAME_CONTROL_MAX + 1), FRAME_BAD_LENGTH);
     for (enum frame_fault fault = FRAME_SOUND; fault <= FRAME_BAD_LENGTH; fault++)
         assert_true(strlen(frame_fault_text(fault)) > 10);
 }
 
-/* The same as the fuzzer does, from a seed: flips, cuts, numbers from the edges of their ranges, and the checksum made right again. */
+/* The same as the fuzzer, from a seed: flipped bits, truncation, numbers at the limits of their ranges, then a correct checksum. */
 static void mutations(void **state)
 {
     uint64_t seed = 88172645463325252u, sound = 0;
@@ -136,11 +136,11 @@ static void mutations(void **state)
             head[seed >> 32 & 31] ^= (unsigned char)(seed >> 24);
         sound += (uint64_t)fuzz_frame(head, sizeof head);
     }
-    assert_true(sound > 1000); /* else it would have tried nothing but checksums */
+    assert_true(sound > 1000); /* otherwise it tested nothing but checksums */
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what comes late */
-/* A frame is for the channel that it was sent for, and not for the one that has its place now. */
+/* ------------------------------------------------------------------------------------------------------------ stale frames */
+/* A frame belongs to the channel that it was sent for, not to the one that has its place now. */
 static void another_has_its_place(void **state)
 {
     const int32_t world[] = {4, 7, 9};
@@ -153,7 +153,7 @@ static void another_has_its_place(void **state)
     assert_true(stale_is_member(1, 3, world, 7) && !stale_is_member(1, 3, world, 4) && !stale_is_member(3, 3, world, 9));
 }
 
-/* What was said of room may come after what was said later; numbers wrap. */
+/* Acknowledgements may arrive out of order, and numbers wrap. */
 static void an_older_word(void **state)
 {
     wire_key second = wire_key_of(9, 2, 1), third = wire_key_of(9, 3, 1);
@@ -166,12 +166,12 @@ static void an_older_word(void **state)
     assert_int_equal(stale_ack(second, 8, third), third);
     assert_int_equal(stale_ack(third, 8, second), third);
     assert_int_equal(stale_ack(third, 8, third), third);
-    assert_int_equal(stale_ack(0, 9, third), 0); /* that operation is retired there */
+    assert_int_equal(stale_ack(0, 9, third), 0); /* that operation is already retired there */
     assert_int_equal(stale_ack(third, 9, wire_key_of(13, 0, 1)), wire_key_of(13, 0, 1));
     assert_true(stale_is_done(9, third) && !stale_is_done(8, third) && stale_is_done(1, wire_key_of(UINT32_MAX, 0, 0)));
 }
 
-/* Whole lines, and a long payload begins at one. */
+/* A frame is a whole number of lines, and a long payload begins at a line. */
 static void lines(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /*
- * A peer that is no pending peer and yet says what it must not: broken headers, and headers that are sound but mean nothing that was
- * allowed. From a seed, so that a failure comes again. Whatever it says, this rank goes on, forgets nothing of its own memory's bounds, and
- * ends the connection at the first word that cannot be.
+ * An authenticated peer that breaks the protocol: with broken headers, and with valid headers that mean something not allowed. Random from
+ * a seed, so that failures are reproducible. Whatever it sends, this rank continues, stays within its memory bounds, and ends the
+ * connection at the first impossible frame.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -53,7 +53,7 @@ static void down(struct rig *r)
     pair_close(&r->pair);
 }
 
-/* What rank 1 is told while rank 0's connection says anything at all. */
+/* Rank 1 makes progress while rank 0's connection sends anything. */
 static void step(struct rig *r)
 {
     struct wire_event event[16];
@@ -91,7 +91,7 @@ static struct frame frame_of(const struct rig *r, enum frame_kind kind, wire_key
     return (struct frame){.kind = (uint8_t)kind, .from = 0, .channel = tcp_of(r->pair.channel[1])->name, .key = key, .bytes = bytes};
 }
 
-/* One frame, after which the connection must have ended with this word of why; NULL: it must live. */
+/* Sends one frame. The connection must end with a reason that contains `why`; NULL: it must stay. */
 static void one(enum frame_kind kind, uint8_t edge, wire_key key, uint32_t bytes, uint64_t word, const char *why)
 {
     static unsigned char payload[FRAME_PAYLOAD_MAX];
@@ -135,7 +135,7 @@ static bool may_come_by(enum frame_kind kind, uint32_t bytes, uint32_t lane)
     return lane == (kind == FRAME_DATA || (kind == FRAME_EXPOSE && bytes > TCP_SMALL_BYTES) ? TCP_LANE_BULK : TCP_LANE_SMALL);
 }
 
-/* Of each kind, short and long, by each connection. */
+/* Each kind, short and long, over each connection. */
 static void by_the_wrong_connection(void **state)
 {
     static unsigned char payload[FRAME_PAYLOAD_MAX];
@@ -173,8 +173,8 @@ static void twice(void **state)
     down(&r);
 }
 
-/* What the frame says of its edge is not what its reader asked for; and whoever gives a view back after its operation was retired gives
- * back what is gone: its place may be another's by then. */
+/* The edge in a frame may differ from the one that the reader expects. A view that is returned after its operation was retired must have no
+ * effect: another may use its place by then. */
 static void a_view_given_back_after_its_operation(void **state)
 {
     (void)state;
@@ -195,7 +195,7 @@ static void a_view_given_back_after_its_operation(void **state)
             assert_int_equal(c->slots.live, 0);
             look.key = f.key = wire_key_of(2, 0, 0);
             look.view = &next;
-            say(&r, 0, &f, "abcdefgh", 8); /* it takes the place of the first one */
+            say(&r, 0, &f, "abcdefgh", 8); /* it reuses the first one's place */
             step(&r);
             assert_int_equal(r.pair.class->view(r.pair.channel[1], &look), WIRE_DONE);
             r.pair.class->release(r.pair.channel[1], 1, &view);
@@ -205,7 +205,7 @@ static void a_view_given_back_after_its_operation(void **state)
         }
 }
 
-/* A changed bit in a header, at any place: found at once, and nothing of the frame is taken. */
+/* A changed bit anywhere in a header is detected at once, and nothing of the frame is used. */
 static void a_bit_of_a_header(void **state)
 {
     (void)state;

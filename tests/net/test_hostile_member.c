@@ -1,7 +1,7 @@
 /*
- * A member that has proved itself and then says what no library says: bytes for one place by two connections, notes with the extreme values
- * of each field, more messages than it has credits for, questions without end. Rank 0 uses the public calls alone. Whatever it hears, it
- * ends in good order with one cause, writes nowhere but where it must, and takes no more memory than a few messages.
+ * An authenticated member that sends what no library sends: bytes for one place over two connections, notes with extreme values in each
+ * field, more messages than it has credits for, endless requests. Rank 0 uses only public calls. Whatever it receives, it ends in order
+ * with one cause, writes only where it may, and takes no more memory than for a few messages.
  */
 #define _GNU_SOURCE
 #include "net/member.h"
@@ -91,8 +91,8 @@ static void play(struct proc *proc, const struct play *how)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one message, two lanes */
-/* The receive must not end well: half of it came by the one connection, and all of it by the other. What comes after its end lands nowhere.
- */
+/* The receive must fail: one connection delivered half of the message, and the other all of it. What comes after its end must not be
+ * written anywhere. */
 static void receives_long(struct proc *proc, struct comm_communicator *world)
 {
     static unsigned char bytes[LONG];
@@ -122,7 +122,7 @@ static void says_it_twice(struct proc *proc, struct member *m, const void *arg)
     CHECK(member_begin(m, TCP_LANE_BULK, f, bytes, LONG - 1));
     memset(bytes, 'B', LONG);
     (void)member_say(m, TCP_LANE_SMALL, f, bytes);
-    rig_nap(RIG_S); /* the other connection ends, too */
+    rig_nap(RIG_S); /* the other connection ends too */
     (void)member_finish(m, TCP_LANE_BULK, &f, "C", LONG - 1);
     proc->page[HOSTILE].number[NUMBER_REFUSED] = member_is_refused(m, TCP_LANE_SMALL);
 }
@@ -147,7 +147,7 @@ static void waits_in_a_barrier(struct proc *proc, struct comm_communicator *worl
     reach(proc, VICTIM, STAGE_LOOKED);
 }
 
-/* It is in no call meanwhile: what comes is read by its monitor. */
+/* It makes no call in the meantime, so its monitor reads what arrives. */
 static void sleeps(struct proc *proc, struct comm_communicator *world)
 {
     (void)world;
@@ -156,7 +156,7 @@ static void sleeps(struct proc *proc, struct comm_communicator *world)
     reach(proc, VICTIM, STAGE_LOOKED);
 }
 
-/* A long exposure by the connection of short ones, then more than its stage holds at once: what comes next is not as long as the last. */
+/* A long exposure over the small lane, then more bytes than the stage holds: the next frame is not as long as the last. */
 static void overruns_a_stage(struct proc *proc, struct member *m, const void *arg)
 {
     static unsigned char bytes[TCP_AHEAD_BYTES];
@@ -197,7 +197,7 @@ RIG_TEST(exposures_by_the_wrong_connection)
 
 /* ------------------------------------------------------------------------------------------------------------ frames with extreme values
  */
-/* As struct recovery_note begins. */
+/* The first fields of struct recovery_note. */
 struct recovery_head {
     uint32_t instance, offered, accepted;
     int32_t could;
@@ -207,7 +207,7 @@ struct recovery_head {
 _Static_assert(offsetof(struct recovery_head, left) == offsetof(struct recovery_note, left), "they begin alike");
 struct said {
     const char *name;
-    enum comm_result result; /* the victim's: CORRUPT is the engine's word, PEER is what an ended connection means */
+    enum comm_result result; /* expected on the victim: CORRUPT from the engine, or PEER because the connection ended */
     struct frame frame;
     union {
         struct cause cause;
@@ -296,7 +296,7 @@ RIG_TEST(notes_calls_and_messages_with_extreme_values)
         is_told(&said[i]);
 }
 
-/* About ranks that there are not: the sets stand behind the note's fields. */
+/* Names ranks that do not exist: the sets follow the note's fields. */
 RIG_TEST(a_note_of_recovery_about_no_rank)
 {
     for (uint32_t set = 0; set < RECOVERY_SETS; set++) {
@@ -358,7 +358,7 @@ static void says_many(struct proc *proc, struct member *m, const void *arg)
         proc->page[HOSTILE].number[NUMBER_REFUSED] = member_is_refused(m, TCP_LANE_SMALL);
         return;
     }
-    rig_nap(RIG_S); /* all of it has been heard, and nothing of the answers read */
+    rig_nap(RIG_S); /* all requests were received, and no reply was read */
 }
 
 RIG_TEST(floods_take_no_memory)
@@ -375,7 +375,7 @@ RIG_TEST(floods_take_no_memory)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ a communicator */
-/* The hostile rank says in its ticket that it has not finished: nobody may wait for that for ever. */
+/* The hostile rank's ticket says that it has not finished. Nobody may wait for that for ever. */
 static bool lies;
 enum comm_result __real_team_subset(const struct comm_env *env, const struct team *parent, uint64_t number, uint64_t color,
                                     const int32_t *members, int32_t count, struct team *team);

@@ -1,7 +1,7 @@
 /*
- * Whoever has a rank's port and is not that rank. Listeners have a random word each, which only the ranks of a world know: a dialer says
- * the listener's, and is answered with his own; so a process that listens where a rank of the world did, or was said to, is not taken for
- * it.
+ * A process that has a rank's port but is not that rank. Each listener has a random word, which only the ranks of a world know. A dialer
+ * sends the listener's word, and the listener answers with the dialer's. So a process that listens where a rank of the world did, or was
+ * expected to, is not mistaken for it.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -23,10 +23,10 @@
 #include <unistd.h>
 
 static int impostor;
-static _Atomic int heard; /* dialers who spoke to it */
+static _Atomic int heard; /* number of dialers that sent something */
 static char address[64];  /* of rank 0 */
 
-/* It has the port that rank 1 said, and does not know rank 0's word. */
+/* Listens on the port that rank 1 published, and does not know rank 0's word. */
 static void *pose_as_listener(void *arg)
 {
     struct greeting g;
@@ -43,7 +43,7 @@ static void *pose_as_listener(void *arg)
     return NULL;
 }
 
-/* All else of the meeting is as ever. */
+/* Everything else of the meeting is unchanged. */
 static enum comm_result say_impostors_port(struct wire_boot *boot, const void *in, size_t bytes, void *out)
 {
     struct sockaddr_in at;

@@ -1,8 +1,8 @@
 /*
- * What of the job's secret is found in a rank's memory: while it waits for the others, in an open world, and after the world was closed.
- * The secret itself, as it stood in its file, nowhere; the key that is made of it, only in pages that no core dump has and no forked child
- * sees, and only as long as somebody may still have to prove it. The rank reads its own memory (/proc/self/mem) and the kernel's flags of
- * each piece of it (VmFlags in /proc/self/smaps, proc(5)).
+ * Which traces of the job's secret are in a rank's memory: while it waits for the others, in an open world, and after the world was closed.
+ * The secret as it was in its file must be nowhere. The key made from it may be only in pages that core dumps exclude and forked children
+ * see empty, and only while a connection may still have to prove it. The rank reads its own memory (/proc/self/mem) and the kernel's flags
+ * of each mapping (VmFlags in /proc/self/smaps, proc(5)).
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -31,9 +31,9 @@ enum place { OPEN_TO_ALL, KEPT, PLACES }; /* KEPT: not dumped, and empty in a fo
 
 struct find {
     int hits[PLACES];
-    char first[160]; /* the first one that is open to all */
+    char first[160]; /* the first unprotected hit */
 };
-/* What is looked for, masked, so that it does not find itself. */
+/* The pattern to look for, masked so that it does not find itself. */
 struct needle {
     unsigned char masked[TEXT];
     size_t bytes;
@@ -41,8 +41,8 @@ struct needle {
 static struct needle text, key;
 static char file[64], where[64];
 
-/* ------------------------------------------------------------------------------------------------------------ looking */
-/* The reader's own page, which is passed over. */
+/* ------------------------------------------------------------------------------------------------------------ searching */
+/* The reader's own buffer, which is skipped. */
 static unsigned char *window;
 
 static bool is_there(const unsigned char *at, const struct needle *n)
@@ -106,7 +106,7 @@ static struct find find(const struct needle *n)
     return found;
 }
 
-/* kept: whether it must be, or must not be, where no core dump sees it. */
+/* kept: whether it must be, or must not be, in pages that core dumps exclude. */
 static void is_only_kept(const char *when, const struct needle *n, const char *what, bool kept)
 {
     struct find found = find(n);
@@ -124,7 +124,7 @@ static void mask(unsigned char *bytes, size_t count)
         ((volatile unsigned char *)bytes)[i] ^= MASK;
 }
 
-/* By a process of its own, so that no rank has it from its parent. */
+/* A separate process writes it, so that no rank inherits it from its parent. */
 static void write_secret(void)
 {
     unsigned char bytes[TEXT / 2];
@@ -142,7 +142,7 @@ static void write_secret(void)
     CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
 }
 
-/* What this rank will look for; nothing of it is left but masked. */
+/* Prepares the patterns for this rank; it keeps them only masked. */
 static void learn_needles(void)
 {
     unsigned char *clear = window, *made = window + TEXT;
@@ -184,7 +184,7 @@ static void sums(struct comm_communicator *world)
     }
 }
 
-/* Rank 0 is watched while it waits for the other one. */
+/* Rank 0 is checked while it waits for the other one. */
 static void live(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     const bool needed = *(bool *)proc->place;
@@ -194,7 +194,7 @@ static void live(struct proc *proc, int32_t rank, struct comm_communicator *none
     (void)none;
     window = mmap(NULL, CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(window != MAP_FAILED);
-    CHECK(madvise(window, CHUNK, MADV_DONTFORK) == 0); /* so that it is a mapping of its own, too */
+    CHECK(madvise(window, CHUNK, MADV_DONTFORK) == 0); /* also makes it a mapping of its own */
     learn_needles();
     unsetenv("COMM_SECRET");
     setenv("COMM_SECRET_FILE", file, 1);
@@ -209,7 +209,7 @@ static void live(struct proc *proc, int32_t rank, struct comm_communicator *none
             if (rig_now() > end)
                 rig_die(__FILE__, __LINE__, "the key is not where it is to be kept: %d times in %s", find(&key).hits[OPEN_TO_ALL],
                         find(&key).first);
-        rig_nap(100 * RIG_MS); /* what was on its way there is gone */
+        rig_nap(100 * RIG_MS); /* temporary copies are gone by now */
         is_only_kept("while ranks meet", &text, "the secret", false);
         is_only_kept("while ranks meet", &key, "its key", true);
         atomic_fetch_add(&proc->page[rank].stage, 1);

@@ -1,7 +1,5 @@
-/*
- * Links that are made when they are needed: a world opens with few of them, and nothing that is promised of failure and closing is less for
- * that. Ranks are processes.
- */
+/* Links that are made when needed: a world opens with few of them, and all guarantees about failures and closing still hold. Ranks are
+ * processes. */
 #define _GNU_SOURCE
 #include "net/links.h"
 #include "net/mesh/mesh.h"
@@ -38,7 +36,7 @@ static void all_of_them(struct proc *proc, int32_t rank, struct comm_communicato
     links_phase(proc, rank, 2);
     links_sum(world);
     links_phase(proc, rank, 3);
-    CHECK(links_connected() <= BASE + 2 + 2 * 5); /* log2 p partners at most are new */
+    CHECK(links_connected() <= BASE + 2 + 2 * 5); /* at most log2 p new partners */
     links_phase(proc, rank, 4);
     for (int i = 0; i < RANKS; i++)
         in[i] = 100 * rank + i;
@@ -47,7 +45,7 @@ static void all_of_them(struct proc *proc, int32_t rank, struct comm_communicato
     for (int i = 0; i < RANKS; i++)
         EQUAL(out[i], 100 * i + rank);
     links_await(ALL);
-    for (int32_t i = 1; i < RANKS; i++) /* nothing is made twice */
+    for (int32_t i = 1; i < RANKS; i++) /* no link is made twice */
         links_exchange(world, (RANKS + i - rank) % RANKS == rank ? links_far_from(rank, RANKS) : (RANKS + i - rank) % RANKS);
     EQUAL(links_connected(), ALL);
     links_phase(proc, rank, PHASES);
@@ -65,7 +63,7 @@ RIG_TEST(links_are_made_when_needed)
 /* ------------------------------------------------------------------------------------------------------------ a death */
 enum { VICTIM = 5 };
 
-/* Every other rank is not inside the library when it happens. */
+/* Half of the ranks are outside the library when it happens. */
 static void hear_and_go_on(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     struct comm_communicator *next = NULL;
@@ -121,9 +119,9 @@ RIG_TEST(links_a_death_is_told_to_all)
         CHECK(r == VICTIM || proc.page[r].time - when < TOLD_NS);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ who leaves */
-/* All neighbours of the victim close, one by one, and one of them after a message by a link that it made for that. What happens to the
- * victim is then told by others. */
+/* ------------------------------------------------------------------------------------------------------------ neighbours leave */
+/* All neighbours of the victim close, one by one; one of them after a message over a link that it made for that. Then other ranks must
+ * report the victim's death. */
 enum { LONELY = 12, LEAVE = 1, LEFT };
 
 static bool is_next_to(int32_t a, int32_t b)
@@ -165,7 +163,7 @@ static void leave_or_stay(struct proc *proc, int32_t rank, struct comm_communica
 
 RIG_TEST(links_whose_neighbours_have_left)
 {
-    struct proc proc = {.enter = links_needed, .options = "link_timeout=1s"}; /* looks around oftener */
+    struct proc proc = {.enter = links_needed, .options = "link_timeout=1s"}; /* the monitor looks more often */
     int64_t when;
     proc_start(&proc, RANKS, leave_or_stay);
     for (int32_t r = 0; r < RANKS; r++)
@@ -182,12 +180,14 @@ RIG_TEST(links_whose_neighbours_have_left)
         CHECK(r == LONELY || is_next_to(r, LONELY) || proc.page[r].time - when < TOLD_NS);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ a goodbye comes first */
-/* Of six ranks in a circle two that are opposite have no link, until one of their common neighbours closes: then the circle is mended by
- * one. The other neighbours stand still, so nobody passes anything on, and the far end of the new link is closing when it is dialed: what
- * it says there first is goodbye, and its end no death. */
+/* ------------------------------------------------------------------------------------------------------------ goodbye comes first */
+/*
+ * In a base graph of six ranks, two opposite ranks have no link until a common neighbour closes; then a link between them repairs the
+ * graph. The other neighbours are stopped, so no rank forwards anything. The far end of the new link is closing when it is dialed: its
+ * first word there is goodbye, and its end is not a death.
+ */
 enum { CIRCLE = 6, NEAR = 0, BETWEEN = 2, OPPOSITE = 3 };
-static _Atomic bool lingers; /* what this rank has sent seems to be under way still: its close waits for that, a second and no more */
+static _Atomic bool lingers; /* this rank's sent data seems to be unacknowledged; its close waits a second for that, and no more */
 
 int __real_ioctl(int fd, unsigned long request, ...);
 int __wrap_ioctl(int fd, unsigned long request, ...);
@@ -246,16 +246,16 @@ RIG_TEST(links_whose_first_word_is_goodbye)
     tell(&proc, NEAR, SIGCONT);
     for (int64_t end = rig_now() + 5 * RIG_S; atomic_load(&proc.page[NEAR].stage) < 2 && rig_now() < end;)
         rig_nap(RIG_MS);
-    for (int i = 0; i < 3; i++) /* where the machine was too slow for all that, it comes from them */
+    for (int i = 0; i < 3; i++) /* on a slow machine the goodbye comes from them */
         tell(&proc, others[i], SIGCONT);
     atomic_store(proc.go, 3);
     proc_finish(&proc, -1, 2 * RIG_PATIENCE);
 }
 
-/* The same circle, and now the near end closes while it dials: it was let in, on all three connections, and has not heard so. They end
- * without a word, and that is no death either. */
+/* The same graph, and now the near end closes while it dials. It was admitted on all three connections, but has not learned so. They end
+ * without a word, and that is not a death either. */
 enum { LANES = 3 };
-static _Atomic bool unheard; /* what says on a connection that it was let in does not come */
+static _Atomic bool unheard; /* the welcome on a connection does not arrive */
 static _Atomic int let_in;
 
 ssize_t __real_recv(int fd, void *bytes, size_t count, int flags);
@@ -313,14 +313,14 @@ RIG_TEST(links_of_who_closes_while_it_dials)
     atomic_store(proc.go, 2);
     proc_await(&proc, NEAR, 4);
     rig_nap(RIG_S);
-    for (int i = 0; i < 3; i++) /* who hears from them that it closed */
+    for (int i = 0; i < 3; i++) /* they report that it closed */
         tell(&proc, others[i], SIGCONT);
     atomic_store(proc.go, 3);
     proc_finish(&proc, -1, 2 * RIG_PATIENCE);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ standing still */
-/* The maker of a link stands still for longer than a link may take, while its peer cannot come either: that is nobody's end. */
+/* ------------------------------------------------------------------------------------------------------------ stopped */
+/* The maker of a link is stopped for longer than a link may take, and its peer cannot connect either. Nobody may be declared dead. */
 enum { MAKER = 0, LATE = 3, STILL_S = 11 };
 
 static void link_late(struct proc *proc, int32_t rank, struct comm_communicator *world)
@@ -340,7 +340,7 @@ RIG_TEST(links_whose_maker_stands_still)
         proc_await(&proc, r, 1);
     tell(&proc, LATE, SIGSTOP);
     atomic_store(proc.go, 1);
-    rig_nap(RIG_S / 2); /* it is needed */
+    rig_nap(RIG_S / 2); /* the link is needed by now */
     tell(&proc, MAKER, SIGSTOP);
     rig_nap(STILL_S * RIG_S);
     tell(&proc, MAKER, SIGCONT);

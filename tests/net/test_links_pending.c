@@ -1,7 +1,5 @@
-/*
- * Links that are made when they are needed have a acceptor that stays open: pending peers and forgers stand there, and nobody is kept
- * waiting for them; and links are many where descriptors are few. Ranks are processes.
- */
+/* Worlds with links that are made when needed keep their acceptors open: pending peers and forgers connect there, and must not delay honest
+ * ranks. Also many links with few descriptors. Ranks are processes. */
 #define _GNU_SOURCE
 #include "net/auth/crypto.h"
 #include "net/auth/handshake.h"
@@ -30,14 +28,14 @@ static void live_with_pending_peers(struct proc *proc, int32_t rank, struct comm
 {
     atomic_store(&proc->page[rank].number[0], links_port());
     links_phase(proc, rank, 1);
-    links_exchange(world, rank ^ 5); /* while they still stand at the acceptor */
+    links_exchange(world, rank ^ 5); /* while pending peers are still at the acceptor */
     links_phase(proc, rank, 2);
-    links_await(5 * 3 + 2); /* neighbours 1, 2 and 4 away, and this one */
+    links_await(5 * 3 + 2); /* neighbours at distance 1, 2 and 4, and this one */
     links_phase(proc, rank, 3);
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
-/* They stand there while the ranks make links, and go. */
+/* Closes the pending peers after the ranks have made links. */
 static void see_them_off(struct proc *proc, const int fds[CALLERS])
 {
     links_run_phases(proc, 1, 1);
@@ -58,7 +56,7 @@ RIG_TEST(links_with_pending_peers)
     proc_start(&proc, GUESTS, live_with_pending_peers);
     for (int32_t r = 0; r < GUESTS; r++)
         proc_await(&proc, r, 1);
-    for (int i = 0; i < CALLERS; i++) { /* silent, slow, or with rubbish */
+    for (int i = 0; i < CALLERS; i++) { /* silent, slow, or with garbage */
         struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         at.sin_port = htons((uint16_t)atomic_load(&proc.page[i % GUESTS].number[0]));
         fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -93,7 +91,7 @@ static void needs_crypto(void)
         rig_skip(crypto_missing());
 }
 
-/* Whoever must say more than his first word is watched as a pending peer before he is let in. */
+/* A dialer that must send more than one message is watched as a pending peer before it is admitted. */
 RIG_TEST(links_with_a_secret)
 {
     struct proc proc = {.enter = needed_with_secret};
@@ -103,8 +101,8 @@ RIG_TEST(links_with_a_secret)
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
-/* Who knows the protocol and not the secret: a hello made with another one, a recording of a right one that comes again and again, its
- * first byte; and after the answer to a recording the wrong words. */
+/* Peers that know the protocol but not the secret: a hello made with another secret, a replay of a right one again and again, its first
+ * byte alone, and wrong data after the answer to a replay. */
 enum forgery { ANOTHER_SECRET, RECORDING, ONE_BYTE, RECORDING_AND_MORE, FORGERIES };
 
 /* The hello with which `from` would dial `to`. */
@@ -129,7 +127,7 @@ static int forge(uint16_t port, enum forgery how, const unsigned char *right, co
     return fd;
 }
 
-/* At the acceptors of an open world: new links are made all the same, and nobody of them is let in or leaves anything behind. */
+/* At the acceptors of an open world: new links are still made, and no forger is admitted or leaves anything behind. */
 RIG_TEST(links_with_forgers)
 {
     static int fds[CALLERS];
@@ -137,7 +135,7 @@ RIG_TEST(links_with_forgers)
     struct proc proc = {.enter = needed_with_secret};
     needs_crypto();
     for (uint32_t r = 0; r < GUESTS; r++) {
-        uint32_t dialer = r ? r - 1 : 5; /* the lower one dials, or asks to be dialed */
+        uint32_t dialer = r ? r - 1 : 5; /* the lower rank dials, or asks to be dialed */
         hello_of(secret, dialer, r, right[r]);
         hello_of("another secret of thirty-two bytes or more", dialer, r, wrong[r]);
     }
@@ -152,8 +150,8 @@ RIG_TEST(links_with_forgers)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ descriptors */
-/* 64 descriptors a rank, by the soft limit: about what it needs for its links, and fewer than rank 0 does while they meet (a mesh would
- * take 300). Who needs more raises that limit as far as it may. */
+/* The soft limit is 64 descriptors per rank: about what a rank needs for its links, but fewer than rank 0 needs while the ranks meet
+ * (connecting all to all would take 300). A rank that needs more raises its limit as far as permitted. */
 enum { MANY = 100, DESCRIPTORS = 64, MOST = 256, TOO_FEW = 32 };
 
 static void limit_files(rlim_t soft, rlim_t hard)
@@ -183,7 +181,7 @@ static void live(struct proc *proc, int32_t rank, struct comm_communicator *worl
     CHECK(rank || allowed() > DESCRIPTORS);
     links_sum(world);
     links_exchange(world, links_far_from(rank, MANY));
-    links_sum(world); /* nobody closes while others still make links */
+    links_sum(world); /* no rank closes while others still make links */
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
@@ -200,7 +198,7 @@ static void too_few_descriptors(struct proc *proc, int32_t rank)
     limit_files(rank ? DESCRIPTORS : TOO_FEW, rank ? DESCRIPTORS : TOO_FEW);
 }
 
-/* Who has been let in hears of it; who was at the acceptor that rank 0 is gone; who comes later finds nobody. */
+/* An admitted rank is sent the reason. A rank at the acceptor sees that rank 0 is gone. A later rank finds nobody. */
 static void hear_of_the_limit(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     char text[512] = "";

@@ -1,7 +1,5 @@
-/*
- * What is missing from a peer that closed is told after what that peer had said before it went: why it went may be in it. Two ranks of one
- * process over the tcp wire, without an engine.
- */
+/* If something is missing from a peer that closed, this is reported after everything that the peer sent before, which may contain the
+ * cause. Two ranks of one process over the tcp wire, without an engine. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* How ranks meet over an address, and above all how they do not: each mistake is an error that says so, within the time that was given. */
+/* How ranks meet at an address, and above all how that fails: each mistake is an error with its reason, within the time limit. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ static void all_meet(const char *address)
         if (g[i].result != COMM_OK)
             fail_msg("rank %d: %s", i, g[i].text);
         assert_true(g[i].exchanged);
-        assert_true(strstr(g[i].own, ".0.0.1") || strstr(g[i].own, "::1")); /* by which the others reach it */
+        assert_true(strstr(g[i].own, ".0.0.1") || strstr(g[i].own, "::1")); /* the address at which the others reach it */
     }
 }
 
@@ -136,7 +136,7 @@ static void stale_run(void **state)
     guest_expect(&g[1], COMM_ERR_AUTH, "another job");
 }
 
-/* The rank whose greeting is of a newer version; -1: none. */
+/* The rank whose greeting has a newer version; -1: none. */
 static _Atomic int32_t newer = -1;
 enum io __real_boot_send_all(const struct boot_config *c, int fd, const void *bytes, size_t count);
 enum io __wrap_boot_send_all(const struct boot_config *c, int fd, const void *bytes, size_t count);
@@ -182,7 +182,7 @@ static void same_rank_twice(void **state)
     guest_expect(&g[0], COMM_ERR_TIMEOUT, "missing: 2");
 }
 
-/* Who knocks and is none of us does not keep the others out: silence, garbage, another version. */
+/* Peers that do not belong to the job must not keep the others out: silence, garbage, another version. */
 struct knock {
     const char *address;
     int kind;
@@ -241,7 +241,7 @@ static void not_beyond_loopback(void **state)
     struct guest g[2];
 
     (void)state;
-    guest_pair(g, "192.0.2.1:4444"); /* of nobody: RFC 5737 */
+    guest_pair(g, "192.0.2.1:4444"); /* reserved, so nobody has it: RFC 5737 */
     guest_meet(g, 2);
     guest_expect(&g[0], COMM_ERR_CONFIG, "COMM_TCP_INSECURE=1");
     guest_expect(&g[1], COMM_ERR_CONFIG, "COMM_TCP_INSECURE=1");

@@ -1,7 +1,5 @@
-/*
- * The handshake's bytes: the published vector of Noise_NNpsk0_25519_ChaChaPoly_SHA256, and everything that must not pass: another secret,
- * another prologue, a changed bit anywhere, less bytes, messages out of turn, keys that make the outcome known to everybody.
- */
+/* The bytes of the handshake: the published vector of Noise_NNpsk0_25519_ChaChaPoly_SHA256, and everything that must fail: another secret,
+ * another prologue, a changed bit anywhere, missing bytes, messages out of turn, keys that make the result predictable. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,7 +27,7 @@ static size_t from_hex(const char *text, unsigned char *bytes)
     return n;
 }
 
-/* From the vectors of cacophony (github.com/haskell-cryptography/cacophony), which snow and other implementations publish too. */
+/* From the test vectors of cacophony (github.com/haskell-cryptography/cacophony), which snow and other implementations publish too. */
 static const char prologue[] = "4a6f686e2047616c74", psk[] = "54686973206973206d7920417573747269616e20706572737065637469766521";
 static const char first_key[] = "893e28b9dc6ca8d611ab664754b8ceb7bac5117349a4439a6b0569da977c464a";
 static const char second_key[] = "bbdb4cdbd309f1a1f2e1456967fe288cadd6f712d65dc7b7793d5e63da6b375b";
@@ -90,7 +88,7 @@ static void published(void **state)
     }
 }
 
-/* Also the one bit of a public key that X25519 leaves out: the hash does not. */
+/* This includes the bit of a public key that X25519 ignores; the hash covers it. */
 static void bits_and_lengths(void **state)
 {
     unsigned char message[NOISE_OVERHEAD], answer[NOISE_OVERHEAD], nothing[1];
@@ -103,7 +101,7 @@ static void bits_and_lengths(void **state)
         message[bit / 8] ^= (unsigned char)(1 << bit % 8);
         assert_false(noise_read(&second, message, sizeof message, nothing));
         message[bit / 8] ^= (unsigned char)(1 << bit % 8);
-        assert_false(noise_read(&second, message, sizeof message, nothing)); /* it is over */
+        assert_false(noise_read(&second, message, sizeof message, nothing)); /* the handshake is over */
         begin(&first, &second);
         assert_true(noise_write(&first, NULL, 0, message) && noise_read(&second, message, sizeof message, nothing));
         assert_true(noise_write(&second, NULL, 0, answer));
@@ -125,18 +123,18 @@ static void out_of_turn(void **state)
 
     (void)state;
     begin(&first, &second);
-    assert_false(noise_write(&second, NULL, 0, message)); /* who answers does not begin */
+    assert_false(noise_write(&second, NULL, 0, message)); /* a responder does not begin */
     begin(&first, &second);
     assert_false(noise_split(&first, keys[0], keys[1], keys[2]));
     begin(&first, &second);
     assert_true(noise_write(&first, NULL, 0, message));
     assert_false(noise_write(&first, NULL, 0, message));
-    begin(&first, &second); /* its own message come back */
+    begin(&first, &second); /* its own message is reflected */
     assert_true(noise_write(&first, NULL, 0, message));
     assert_false(noise_read(&first, message, sizeof message, nothing));
 }
 
-/* All zero, and other points of small order, give a secret that everybody can compute: with the right tag or not, refused. */
+/* Zero and other points of small order give a secret that anybody can compute. They are refused, whatever the tag is. */
 static void known_outcome(void **state)
 {
     static const unsigned char points[][32] = {{0}, {1}};
@@ -173,16 +171,16 @@ static void secrets(void **state)
     assert_true(seal_write(&ends[0].seal, text, sizeof text, sealed));
     assert_true(seal_read(&ends[1].seal, sealed, back, sizeof back));
     assert_memory_equal(text, back, sizeof text);
-    assert_false(seal_read(&ends[1].seal, sealed, back, sizeof back)); /* the same once more */
+    assert_false(seal_read(&ends[1].seal, sealed, back, sizeof back)); /* a repetition */
     assert_int_equal(shake(one, one, ends), HANDSHAKE_OK);
     assert_true(seal_write(&ends[0].seal, text, sizeof text, sealed));
     sealed[SEAL_PIECE + CRYPTO_TAG + 3] ^= 1;
     assert_false(seal_read(&ends[1].seal, sealed, back, sizeof back));
     assert_true(seal_write(&ends[0].seal, text, 8, sealed));
-    assert_false(seal_read(&ends[0].seal, sealed, back, 8)); /* turned back to whoever said it */
+    assert_false(seal_read(&ends[0].seal, sealed, back, 8)); /* reflected to its sender */
 }
 
-/* Each word in plain is proved with the rest: changing one on the way is another secret, or another version. */
+/* Each plain word is authenticated: if it is changed in transit, the fault is another secret, or another version. */
 static void words_in_plain(void **state)
 {
     const struct comm_env *env = wire_default_env();
@@ -219,7 +217,7 @@ static void mutations(void **state)
             count = (size_t)(seed >> 40) % count;
         right += fuzz_handshake(bytes, count);
     }
-    assert_in_range(right, 600, 900); /* those that were left as they were, and hardly another */
+    assert_in_range(right, 600, 900); /* the unchanged ones, and hardly any other */
 }
 
 int main(void)

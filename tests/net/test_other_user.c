@@ -1,7 +1,7 @@
 /*
- * Another user of this machine, where ranks meet at a loopback address without a secret: he must neither take a rank's seat, nor be taken
- * for rank 0 or for a rank's listener, nor hear what ranks say to each other while they meet; and both sides are told whose process it was.
- * Run as root, which can become another user; otherwise it is skipped.
+ * Another user of this machine, when ranks meet at a loopback address without a secret. The other user must not take a rank's place, must
+ * not be mistaken for rank 0 or for a rank's listener, and must not receive what ranks send each other while they meet. Both sides are told
+ * whose process it was. Needs root, which can become another user; otherwise the test is skipped.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -32,7 +32,7 @@
 
 enum { OTHER = 54321, BELATED = 10000 };
 
-/* What both processes see. */
+/* Shared by both processes. */
 static struct scene {
     struct guest guest[2];
     char address[80];
@@ -63,7 +63,7 @@ static void await(const _Atomic bool *what)
     assert_true(*what);
 }
 
-/* As another user, in a process of his own. */
+/* Runs `deed` as another user, in a process of its own. */
 static pid_t as_another(void (*deed)(void), uid_t uid)
 {
     pid_t pid = fork();
@@ -96,13 +96,13 @@ static socklen_t name_of(const char *address, struct sockaddr_un *name)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ a seat */
+/* ------------------------------------------------------------------------------------------------------------ a rank's place */
 static void open_as_rank_1(void)
 {
     guest_meet(&scene->guest[1], 1);
 }
 
-/* As the library would, but for its own look at whose the listener is. */
+/* Like the library, but without checking the listener's user. */
 static void greet_as_rank_1(void)
 {
     struct greeting g = {.magic = BOOT_MAGIC, .version = BOOT_VERSION, .rank = 1, .ranks = 2};
@@ -114,14 +114,14 @@ static void greet_as_rank_1(void)
         guest_nap(SECOND / 1000);
     for (const char *at = "j"; *at; at++)
         g.job = base_hash(g.job, (unsigned char)*at);
-    (void)!send(fd, &g, sizeof g, MSG_NOSIGNAL); /* it may have been refused by now */
+    (void)!send(fd, &g, sizeof g, MSG_NOSIGNAL); /* it may have been refused already */
     if (recv(fd, &scene->answer, sizeof scene->answer, MSG_WAITALL) == (ssize_t)sizeof scene->answer &&
         scene->answer.bytes < sizeof scene->text)
         (void)!recv(fd, scene->text, scene->answer.bytes, MSG_WAITALL);
     close(fd);
 }
 
-/* Over TCP, as before there was a name. */
+/* Over TCP, at the address itself. */
 static void dial_as_rank_1(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -179,7 +179,7 @@ static void takes_no_seat(void **state)
     guest_expect(&scene->guest[1], COMM_ERR_AUTH, "it is uid 0's; expected uid 54321");
 }
 
-/* Ranks of one user meet beside him. */
+/* Ranks of one user meet in spite of the other user. */
 static void keeps_nobody_out(void **state)
 {
     char address[64];
@@ -202,7 +202,7 @@ static void open_as_rank_0(void)
     guest_meet(scene->guest, 1);
 }
 
-/* A name and a port, and whatever is said there. */
+/* Listens at the name and at the port, and counts what arrives. */
 static void listen_in_its_place(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -227,7 +227,7 @@ static void listen_in_its_place(void)
         }
 }
 
-/* The name alone: rank 0 has its port. */
+/* Takes only the name; rank 0 has its port. */
 static void squat(void)
 {
     struct sockaddr_un name;
@@ -259,7 +259,7 @@ static void is_not_rank_0(void **state)
     guest_meet(&scene->guest[1], 1);
     ended_well(pid);
     guest_expect(&scene->guest[1], COMM_ERR_AUTH, "what listens for 127.0.0.1 port");
-    assert_int_equal(scene->heard, 0); /* he was not told a byte */
+    assert_int_equal(scene->heard, 0); /* not a byte was sent to the other user */
 }
 
 static void squats_and_is_named(void **state)
@@ -275,7 +275,7 @@ static void squats_and_is_named(void **state)
     guest_expect(&scene->guest[0], COMM_ERR_AUTH, "it is uid 54321's; expected uid 0");
 }
 
-/* A secret is stronger than a user: then a squatter keeps nobody from meeting. */
+/* With a secret, a squatter on the name cannot keep ranks from meeting. */
 static void a_secret_needs_no_name(void **state)
 {
     char address[64];
@@ -305,7 +305,7 @@ static void open_elsewhere(void)
     guest_meet(&scene->guest[1], 1);
 }
 
-/* Loopback is a network namespace's own, and so is the name. */
+/* Loopback and abstract names belong to a network namespace. */
 static void another_network(void **state)
 {
     char address[64];
@@ -323,7 +323,7 @@ static void another_network(void **state)
     guest_expect(&scene->guest[0], COMM_ERR_TIMEOUT, "missing: 1");
 }
 
-/* Both are shown as 65534, which is everybody without a number in their user namespace. */
+/* Both processes are shown as 65534, like every user without a number in their user namespace. */
 static void open_unmapped(void)
 {
     if (unshare(CLONE_NEWUSER))
@@ -350,7 +350,7 @@ static void users_without_numbers(void **state)
     guest_expect(&scene->guest[0], COMM_ERR_TIMEOUT, "missing: 1");
 }
 
-/* Of the first user namespace 65534 is one user: there nobody's ranks meet as anybody's do. */
+/* In the initial user namespace 65534 is one user, so ranks of nobody meet like those of any user. */
 static void open_as_nobody(void)
 {
     guest_meet(scene->guest, 2);

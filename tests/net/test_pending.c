@@ -1,7 +1,5 @@
-/*
- * Pending peers who dial: port scanners, rubbish, thousands who connect and say nothing, and those who say it a byte at a time. While ranks
- * meet they are turned away without costing anything; once all are connected there is nothing left to dial.
- */
+/* Pending peers: port scanners, garbage, thousands that connect and send nothing, and some that send one byte at a time. While ranks meet,
+ * they are refused at no cost. When all ranks are connected, nobody listens any more. */
 #define _GNU_SOURCE
 #include "proc/proc.h"
 
@@ -24,13 +22,13 @@
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { GROWN_KIB = 65536 }; /* they keep books */
+enum { GROWN_KIB = 65536 }; /* sanitizers use memory of their own */
 #else
 enum { GROWN_KIB = 1024 };
 #endif
 enum { RANKS = 3, KEPT = 700, PORTS_MAX = 16, ATTEMPTS = 10000 };
 
-/* ------------------------------------------------------------------------------------------------------------ who listens */
+/* ------------------------------------------------------------------------------------------------------------ listeners */
 static bool is_socket_of(pid_t pid, unsigned long inode)
 {
     char path[64], link[320], name[64], want[48];
@@ -97,7 +95,7 @@ static void keep(struct crowd *c, int fd)
     c->eldest = (c->eldest + 1) % KEPT;
 }
 
-/* Another byte of each that is slow. */
+/* Sends another byte on some of the connections. */
 static void trickle(struct crowd *c)
 {
     char byte = (char)next(c);
@@ -119,7 +117,7 @@ static void disturb(struct crowd *c, uint16_t port)
     if (there && next(c) % 4 == 0)
         (void)!send(fd, rubbish, 1 + next(c) % sizeof rubbish, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (there && next(c) % 3)
-        keep(c, fd); /* silent, or says no more */
+        keep(c, fd); /* silent, or sends no more */
     else
         close(fd);
 }
@@ -165,11 +163,11 @@ static void enter(struct proc *proc, int32_t rank)
     (void)rank;
     setenv("COMM_BACKEND", "tcp", 1);
     setenv("COMM_ADDRESS", address, 1);
-    setenv("COMM_SECRET", "0123456789abcdef0123456789abcdef", 1); /* without one nobody listens there */
-    setenv("COMM_OPEN_TIMEOUT", "90s", 1);                        /* the crowd takes its time on a loaded machine */
+    setenv("COMM_SECRET", "0123456789abcdef0123456789abcdef", 1); /* without a secret nobody listens at the port */
+    setenv("COMM_OPEN_TIMEOUT", "90s", 1);                        /* the crowd takes time on a loaded machine */
 }
 
-/* A port that nobody has at this moment. */
+/* A port that is free at this moment. */
 static void choose_address(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -219,7 +217,7 @@ static void sums(struct comm_communicator *world, int count)
     }
 }
 
-/* The last rank comes when the crowd has had its time; then sums while the crowd goes on. */
+/* The last rank comes after the crowd had its time. Then the ranks compute sums while the crowd continues. */
 static void live_on(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     struct proc_page *page = &proc->page[rank];
@@ -233,7 +231,7 @@ static void live_on(struct proc *proc, int32_t rank, struct comm_communicator *w
     for (;;) {
         sums(world, 10);
         atomic_fetch_add(&page->stage, 1);
-        int32_t mine = atomic_load(proc->go) != 0, all = 0; /* all stop after the same round */
+        int32_t mine = atomic_load(proc->go) != 0, all = 0; /* all ranks stop after the same round */
         struct comm_request request;
         MUST(comm_allreduce(world, &mine, &all, 1, COMM_I32, COMM_MAX, &request));
         MUST(comm_wait(request, RIG_PATIENCE));
@@ -277,7 +275,7 @@ RIG_TEST(pending_peers_while_ranks_meet_and_after)
         CHECK(proc.page[r].number[1] <= GROWN_KIB);
 }
 
-/* Without libcrypto no rank of loopback has a port while they meet. */
+/* Without libcrypto, ranks of loopback have no port while they meet. */
 static bool secrets_are_here(void)
 {
     struct comm_backend_info info = {.size = sizeof info};

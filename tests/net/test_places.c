@@ -1,4 +1,4 @@
-/* Where ranks meet when nobody says an address: a file, interfaces, the program's exchange; and each way in which that goes wrong. */
+/* Where ranks meet without a given address: a file, interfaces, the program's exchange; and each way in which that fails. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ------------------------------------------------------------------------------------------------------------ the file's text */
+/* ------------------------------------------------------------------------------------------------------------ text of the file */
 static const struct meeting written = {
     .job = 0x1234567890abcdef, .run = 7, .ranks = 12, .keyed = 1, .port = 4000, .host = "10.0.0.7", .key = {1, 2, 0xff}};
 
@@ -36,13 +36,13 @@ static void text(void **state)
     (void)state;
     assert_true(n < MEETING_BYTES && meeting_parse(bytes, n, &back));
     assert_memory_equal(&m, &back, sizeof m);
-    for (size_t less = 0; less < n; less++) /* not whole: never believed */
+    for (size_t less = 0; less < n; less++) /* incomplete text is never accepted */
         assert_false(meeting_parse(bytes, less, &back));
     m.keyed = 0;
     memset(m.key, 0, sizeof m.key);
     n = meeting_format(&m, bytes);
     assert_true(meeting_parse(bytes, n, &back) && !back.keyed);
-    for (int i = 0; i < 20000; i++) { /* whatever it says then is within bounds */
+    for (int i = 0; i < 20000; i++) { /* accepted fields are within bounds */
         memcpy(changed, bytes, n);
         for (int k = 0; k <= i % 3; k++) {
             seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
@@ -74,7 +74,7 @@ static int drop_folder(void **state)
     return rmdir(folder);
 }
 
-/* Rank 0 comes last, and an earlier run's file is in its place: of the same job even, at a port where nobody is. */
+/* Rank 0 comes last, and the file of an earlier run is there: even one of the same job, with a port where nobody listens. */
 static void stale_file(void **state)
 {
     char nobody[64], why[MEETING_WHY];
@@ -87,7 +87,7 @@ static void stale_file(void **state)
         if (same) {
             guest_free_address(AF_INET, nobody);
             old.port = (uint32_t)strtoul(strchr(nobody, ':') + 1, NULL, 10);
-            old.job = base_hash(0, 'j'); /* as boot_star makes it of the job's name */
+            old.job = base_hash(0, 'j'); /* the hash of the job's name, as in star_make */
         }
         assert_int_equal(meeting_file.write(NULL, path, &old, why, sizeof why), COMM_OK);
         g[0].late = SECOND / 2;
@@ -143,7 +143,7 @@ static void one_has_a_secret(void **state)
         guest_meet(g, 2);
         if (with)
             guest_expect(&g[1], COMM_ERR_AUTH, "rank 0 came without the secret that rank 1 was given");
-        else if (g[1].result == COMM_ERR_AUTH) /* this host has nothing but loopback */
+        else if (g[1].result == COMM_ERR_AUTH) /* this host has only loopback */
             guest_expect(&g[1], COMM_ERR_AUTH, "without one");
         else
             guest_expect(&g[1], COMM_ERR_CONFIG, "this job has no secret");

@@ -1,4 +1,4 @@
-/* The same tests for each kind of poller, and the error where the kernel refuses a ring: a seccomp filter that answers EPERM or ENOSYS. */
+/* The same tests for each kind of poller; and the error if the kernel refuses a ring, by a seccomp filter that returns EPERM or ENOSYS. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@
 
 enum { PAIRS = 8, BIG = 8 << 20 };
 
-/* A poller of the wanted kind over PAIRS socket pairs: socket 2i and 2i + 1 are the ends of pair i. */
+/* A poller of the given kind over PAIRS socket pairs: sockets 2i and 2i + 1 are the ends of pair i. */
 struct rig {
     struct poller *p;
     int fd[2 * PAIRS];
@@ -52,7 +52,7 @@ static void rig_down(struct rig *r)
     r->p->class->close(r->p);
 }
 
-/* The end of one transfer, or what came at once. */
+/* The result of one transfer, immediate or by event. */
 static int64_t await(struct rig *r, uint32_t socket, enum poller_way way, int64_t started)
 {
     struct poller_event event[4];
@@ -108,7 +108,7 @@ static void scattered(const struct poller_class *class)
     rig_down(&r);
 }
 
-/* Nothing is written where no receive is under way any more. */
+/* A cancelled receive writes nothing. */
 static void cancelled(const struct poller_class *class)
 {
     struct rig r;
@@ -128,7 +128,7 @@ static void cancelled(const struct poller_class *class)
     rig_down(&r);
 }
 
-/* A send that the socket has no room for goes on by pieces as its other end reads. */
+/* A send larger than the socket's buffer continues in pieces as the other end reads. */
 static void large(const struct poller_class *class)
 {
     struct rig r;
@@ -169,7 +169,7 @@ static void large(const struct poller_class *class)
     free(in);
 }
 
-/* The end of a stream, and of a peer that is gone with bytes of ours unread. */
+/* The end of a stream, and of a peer that is gone with our bytes unread. */
 static void ends(const struct poller_class *class)
 {
     struct rig r;
@@ -199,7 +199,7 @@ static void *write_later(void *arg)
     return NULL;
 }
 
-/* Armed, the descriptor tells of what comes; once all is reaped it is silent. */
+/* While armed, the descriptor reports arrivals; once all are reaped, it is not readable. */
 static void wakes(const struct poller_class *class)
 {
     struct rig r;
@@ -218,7 +218,7 @@ static void wakes(const struct poller_class *class)
         assert_int_equal(poll(&wait, 1, 20), 0);
         assert_int_equal(pthread_create(&thread, NULL, write_later, &r.fd[4]), 0);
         int woken = 0;
-        for (int i = 0; i < 100 && !woken; i++) /* a ring's first completions may interrupt */
+        for (int i = 0; i < 100 && !woken; i++) /* a ring's first completions may interrupt poll */
             woken = poll(&wait, 1, 1000) == 1;
         assert_true(woken);
         class->arm(r.p, false);
@@ -228,7 +228,7 @@ static void wakes(const struct poller_class *class)
     rig_down(&r);
 }
 
-/* One byte of its peer's, by looks at this socket alone. */
+/* Receives one byte by looks at this socket alone. */
 static void found_by_trying(struct rig *r, uint32_t socket, struct iovec *vector)
 {
     struct poller_event event[4];
@@ -243,8 +243,8 @@ static void found_by_trying(struct rig *r, uint32_t socket, struct iovec *vector
     assert_int_equal(got, 1);
 }
 
-/* What has been found by trying it, hundreds of times in a row, wakes who sleeps all the same, and hears of room for what it sends; and
- * what nobody tries any more is found by who looks at all. */
+/* A socket that was found by attempts hundreds of times in a row must still wake a sleeper, and still report room for sends. When nobody
+ * tries it any more, a look at all sockets must find it. */
 static void tried_for_long(const struct poller_class *class)
 {
     static char much[BIG];
@@ -283,7 +283,7 @@ static void tried_for_long(const struct poller_class *class)
     while (recv(r.fd[4], much, BIG, MSG_DONTWAIT) > 0)
         continue;
     assert_true(await(&r, 5, POLLER_SEND, sent) > 0);
-    for (int i = 0; i < 70; i++) /* what nobody writes to is looked at in vain for long enough */
+    for (int i = 0; i < 70; i++) /* looks at a silent socket, until it is watched again */
         class->reap(r.p, event, 4, NULL, 0);
     rig_down(&r);
 }
@@ -299,7 +299,7 @@ static void *submit_and_end(void *arg)
     return NULL;
 }
 
-/* A thread that ends does not take with it what it had started. */
+/* The end of a thread does not end what it started. */
 static void outlives_its_thread(const struct poller_class *class)
 {
     struct rig r;
@@ -332,7 +332,7 @@ static void hot_ones(const struct poller_class *class)
     assert_int_equal(start(&r, 11, POLLER_RECEIVE, &vector[1], 1), -EINPROGRESS);
     assert_int_equal(write(r.fd[10], "cold", 4), 4);
     assert_int_equal(write(r.fd[8], "hot", 3), 3);
-    for (int turn = 0; turn < 100000 && !(seen[9] && seen[11]); turn++) { /* the others are not forgotten */
+    for (int turn = 0; turn < 100000 && !(seen[9] && seen[11]); turn++) { /* the other sockets are not forgotten */
         uint32_t n = class->reap(r.p, event, 4, &hot, 1);
         for (uint32_t i = 0; i < n; i++)
             seen[event[i].socket]++;
@@ -341,7 +341,7 @@ static void hot_ones(const struct poller_class *class)
     rig_down(&r);
 }
 
-/* One attempt of socket 9, or what reap says where it must be asked, with that one hot. What came of it. */
+/* One attempt on socket 9; if it is busy, reap with that socket hot. Returns the attempt's result. */
 static int64_t attempt(struct rig *r, uint32_t seen[])
 {
     struct poller_event event[4];
@@ -354,8 +354,8 @@ static int64_t attempt(struct rig *r, uint32_t seen[])
     return got;
 }
 
-/* Who waits for one takes what comes there again and again without starting anew; who must be asked is, so that others are not forgotten;
- * and who sleeps is woken. */
+/* A waiter takes what arrives again and again without starting anew. reap is required now and then, so that others are not forgotten. A
+ * sleeper is woken. */
 static void attempted(const struct poller_class *class)
 {
     struct rig r;
@@ -372,7 +372,7 @@ static void attempted(const struct poller_class *class)
             if (attempt(&r, seen) == 5)
                 came++;
         assert_int_equal(came + seen[9], round + 1);
-        if (seen[9]) { /* reap found it: then it is not under way any more */
+        if (seen[9]) { /* reap found it, so it is not in progress any more */
             came += seen[9];
             seen[9] = 0;
             assert_int_equal(start(&r, 9, POLLER_RECEIVE, &vector[0], 1), -EINPROGRESS);
@@ -400,7 +400,7 @@ static void attempted(const struct poller_class *class)
     rig_down(&r);
 }
 
-/* The kernel says which descriptors an epoll watches. */
+/* The kernel lists which descriptors an epoll instance watches. */
 static bool is_watched(const struct rig *r, int fd)
 {
     char path[64], line[256];
@@ -415,7 +415,7 @@ static bool is_watched(const struct rig *r, int fd)
     return found;
 }
 
-/* Finds what comes on socket 9 so many times, or until it is watched no more. How often. */
+/* Receives on socket 9 at most `most` times, or until it is not watched. Returns how often. */
 static int find(struct rig *r, const struct iovec *vector, int most, bool until_unwatched)
 {
     uint32_t seen[2 * PAIRS] = {0};
@@ -441,10 +441,10 @@ static void sleep_and_wake(struct rig *r)
     r->p->class->arm(r->p, false);
 }
 
-/* A socket that is found again and again is watched no more; after a sleep it takes longer to go again, but not where it paid. */
+/* A socket that is found again and again is no longer watched. After a sleep this takes longer, unless it paid. */
 static void unwatched_where_it_pays(void **state)
 {
-    enum { FIRST = 32, PAID = 256, SLACK = 8 /* found by all being asked */ };
+    enum { FIRST = 32, PAID = 256, SLACK = 8 /* found while all sockets were looked at */ };
     struct rig r;
     char in[8];
     struct iovec vector = {in, 8};
@@ -488,7 +488,7 @@ ON_EACH(outlives_its_thread)
 ON_EACH(hot_ones)
 ON_EACH(attempted)
 
-/* ------------------------------------------------------------------------------------------------------------ refused */
+/* ------------------------------------------------------------------------------------------------------------ refused rings */
 static void refuse_ring(int error)
 {
     struct sock_filter code[] = {
@@ -503,7 +503,7 @@ static void refuse_ring(int error)
         _exit(77);
 }
 
-/* In a child: a filter cannot be taken back. */
+/* In a child, since a filter cannot be removed. */
 static void refused_with(int error)
 {
     pid_t child = fork();

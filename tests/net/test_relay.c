@@ -1,4 +1,4 @@
-/* What neighbours pass on: the fuzzer's model over mock rows of it, in which most makes sense. */
+/* Forwarded words: the fuzzer's model over generated rows of words, most of them valid. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@ enum { ROOM = 65536, HEAD = 15, ROWS = 1500, LONGEST = 60, NOTE = 1, CALLS, DOWN
 struct row {
     unsigned char bytes[ROOM];
     size_t count;
-    uint32_t name; /* of the channel at its only rank */
+    uint32_t name; /* of the channel on the only rank */
 };
 static struct row row;
 
@@ -31,11 +31,11 @@ static uint32_t dice(uint32_t sides)
     return (uint32_t)(seed % sides);
 }
 
-/* One more thing said; payload: of zeros, but for its first three words. */
+/* Adds a word. The payload is zero except its first words. */
 static void add(uint32_t via, uint32_t kind, uint32_t origin, uint32_t number, uint32_t sort, uint32_t bytes, uint32_t first,
                 int32_t second)
 {
-    static const uint32_t member[] = {0, 0, 0, 1, 2, 0, 3, 0}; /* rank of the team of each of the world */
+    static const uint32_t member[] = {0, 0, 0, 1, 2, 0, 3, 0}; /* rank in the team of each world rank */
     unsigned char *at = row.bytes + row.count, *payload = at + HEAD;
     size_t length = FRAME_PASS_HEAD + (size_t)bytes;
 
@@ -67,7 +67,9 @@ static int hear(void)
     return fresh;
 }
 
-/* What its first hearer must refuse is not passed on: else one rank's nonsense would cost all others their connections. */
+/*
+ * A word that its first receiver must refuse is not forwarded. Otherwise one rank's invalid word would cost all others their connections.
+ */
 static void nonsense_goes_no_further(void **state)
 {
     static const struct {
@@ -89,7 +91,7 @@ static void nonsense_goes_no_further(void **state)
         add(0, cases[i].kind, 4, 1, cases[i].sort, cases[i].bytes, cases[i].first, cases[i].second);
         assert_int_equal(hear(), 0);
     }
-    for (uint32_t origin = 3; origin < 10; origin += origin == 3 ? 5 : 1) { /* this rank itself, and none */
+    for (uint32_t origin = 3; origin < 10; origin += origin == 3 ? 5 : 1) { /* this rank itself, and a rank that does not exist */
         add(0, NOTE, origin, 1, 0, 8, 0, 0);
         assert_int_equal(hear(), 0);
     }
@@ -102,7 +104,7 @@ static void each_once(void **state)
         for (uint32_t via = 0; via < 6; via++)
             add(via, NOTE, 4, number, number % 5, 8, 1, 2);
     assert_int_equal(hear(), 5);
-    for (uint32_t number = 5; number > 0; number--) /* by a connection that is new, the other way round */
+    for (uint32_t number = 5; number > 0; number--) /* over a new connection, in reverse order */
         add(0, CALLS, 6, number, 0, 64, number, 0);
     add(1, DOWN, 1, 1, 0, 24, 2, COMM_ERR_PEER);
     add(1, GOODBYE, 7, 1, 0, 0, 0, 0);

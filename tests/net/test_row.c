@@ -1,5 +1,5 @@
-/* When what is sent leaves: what stands in a row waits for company, what has time between it does not; and who only ever sends still hears
- * what his peers have taken. Two ranks of one process, without an engine: nobody looks but who is told to here. The clock is mocked. */
+/* When frames leave: frames in a row wait for each other, frames with time between them do not. A rank that only sends still learns what
+ * its peers have taken. Two ranks of one process, without an engine: only the test looks. The clock is mocked. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,7 +65,7 @@ static int down(void **state)
     return 0;
 }
 
-/* Rank 0 gives rank 1 eight bytes. */
+/* Rank 0 sends eight bytes to rank 1. */
 static enum wire_result give(struct rig *r, uint16_t edge, uint16_t flags)
 {
     static const uint64_t bytes = 7;
@@ -85,7 +85,7 @@ static enum wire_result give(struct rig *r, uint16_t edge, uint16_t flags)
     return result;
 }
 
-/* What has arrived at a rank's end and nobody has read; a busy machine may deliver late. */
+/* Bytes that have arrived at a rank and were not read; on a busy machine they may arrive late. */
 static int unread(const struct rig *r, int32_t rank)
 {
     int bytes = -1;
@@ -94,7 +94,7 @@ static int unread(const struct rig *r, int32_t rank)
     return bytes;
 }
 
-/* Counting them needs a poller that reads when it is told to. */
+/* Counting needs a poller that does not read by itself. */
 static void need_unread(const struct rig *r)
 {
     if (strcmp(r->pair.wire->poller->class->name, "io_uring") != 0)
@@ -109,7 +109,7 @@ static void await_bytes(const struct rig *r, int32_t rank, int bytes)
     assert_true(unread(r, rank) >= bytes);
 }
 
-/* Rank 1 looks, and hands over what it found; what it owes for that leaves with the next flush. */
+/* Rank 1 looks and processes what it found. What it then owes leaves with the next flush. */
 static void look(struct rig *r)
 {
     struct wire_event events[2 * WINDOW];
@@ -118,7 +118,7 @@ static void look(struct rig *r)
     r->pair.class->flush(r->pair.channel[1]);
 }
 
-/* It may be delivered late. */
+/* Waits, since bytes may arrive late. */
 static void await_seen(struct rig *r)
 {
     for (int late = 0; late < PATIENCE_MS && tcp_of(r->pair.channel[1])->member[0].seen < r->sent; late++, usleep(1000))
@@ -134,12 +134,12 @@ static void rows(void **state)
     assert_false(r->pair.wire->burst.held);
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
     assert_true(r->pair.wire->burst.held);
-    look(r); /* is company */
+    look(r); /* ends the row */
     assert_false(r->pair.wire->burst.held);
     await_seen(r);
 }
 
-/* In how long the monitor's timer ends; 0: it is not set. */
+/* The remaining time of the monitor's timer; 0: it is not set. */
 static int64_t timer_of(const struct rig *r)
 {
     struct itimerspec left;
@@ -148,7 +148,7 @@ static int64_t timer_of(const struct rig *r)
     return left.it_value.tv_sec * INT64_C(1000000000) + left.it_value.tv_nsec;
 }
 
-/* Two messages, of which the second is held, and a look that ends the row. */
+/* Two messages, of which the second is held back, and a look that ends the row. */
 static void one_row(struct rig *r)
 {
     moment += PAUSE_NS;
@@ -159,7 +159,7 @@ static void one_row(struct rig *r)
     assert_false(r->pair.wire->burst.held);
 }
 
-/* The clock that is mocked runs beside the kernel's: of a timer only whether it is set is looked at. */
+/* The mocked clock differs from the kernel's, so only check whether a timer is set. */
 static void many_rows(void **state)
 {
     struct rig *r = *state;
@@ -167,7 +167,7 @@ static void many_rows(void **state)
 
     for (int i = 0; i < TCP_ROWS_ENDED; i++) {
         one_row(r);
-        assert_int_equal(timer_of(r), 0); /* taken back */
+        assert_int_equal(timer_of(r), 0); /* cancelled */
         assert_int_equal(r->pair.wire->burst.guard_ns, 0);
     }
     one_row(r);
@@ -180,7 +180,7 @@ static void many_rows(void **state)
         assert_true(r->pair.wire->burst.guard_ns - moment >= TCP_GUARD_NS / 2); /* it stays ahead */
     }
     assert_true(r->pair.wire->burst.guard_ns > guard);
-    moment += TCP_ROWS_GAP_NS; /* after that, each by itself again */
+    moment += TCP_ROWS_GAP_NS; /* after a gap, each row sets its timer again */
     one_row(r);
     assert_int_equal(r->pair.wire->burst.guard_ns, 0);
 
@@ -190,14 +190,14 @@ static void many_rows(void **state)
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
     assert_true(r->pair.wire->burst.held);
-    r->pair.class->poll(&r->pair.wire->wire, events, 8); /* the monitor ends it: so do not rely on the caller */
+    r->pair.class->poll(&r->pair.wire->wire, events, 8); /* the monitor ended the row, so the caller is not relied on */
     assert_false(r->pair.wire->burst.held);
     await_seen(r);
     one_row(r);
     assert_int_equal(r->pair.wire->burst.guard_ns, 0);
 }
 
-/* Its receiver, who shares the poller here, looks and says nothing: so it is no row of his that is counted. */
+/* The receiver shares the poller here. It only looks and sends nothing, so no row of its own is counted. */
 static void end_row(struct rig *r)
 {
     struct wire_event events[2 * WINDOW];
@@ -223,12 +223,12 @@ static void long_rows(void **state)
     struct rig *r = *state;
 
     for (int i = 0; i < 2 * TCP_ROWS_ENDED; i++)
-        a_row_of(r, TCP_ROW_LONG, false); /* what waits is less: the first does not */
+        a_row_of(r, TCP_ROW_LONG, false); /* too few are held back, so the first is not held */
     for (int i = 0; i < TCP_ROWS_ENDED; i++)
         a_row_of(r, TCP_ROW_LONG + 1, false);
     for (int i = 0; i < TCP_ROWS_ENDED; i++)
         a_row_of(r, TCP_ROW_LONG, true);
-    a_row_of(r, 1, true); /* whose caller no longer sends in rows: once */
+    a_row_of(r, 1, true); /* after one short row, the caller's first send is no longer held */
     a_row_of(r, 1, false);
     for (int i = 0; i < TCP_ROWS_ENDED; i++)
         a_row_of(r, TCP_ROW_LONG + 1, false);
@@ -239,7 +239,7 @@ static void long_rows(void **state)
     moment += PAUSE_NS;
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
     assert_true(r->pair.wire->burst.held);
-    moment += PAUSE_NS; /* one in it: what waits leaves with the next */
+    moment += PAUSE_NS; /* one held frame; it leaves with the next send */
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
     assert_null(r->pair.wire->port[0].link[1].lane[TCP_LANE_SMALL].out);
     end_row(r);
@@ -257,7 +257,7 @@ static void pauses(void **state)
     }
 }
 
-/* The ranks share a poller, so rank 1's look reads rank 0's end as well: but before it answers. */
+/* The ranks share a poller, so rank 1's look also reads rank 0's end, but before rank 1 answers. */
 static void messages_alone(void **state)
 {
     struct rig *r = *state;
@@ -272,7 +272,7 @@ static void messages_alone(void **state)
         moment += PAUSE_NS;
         assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
     }
-    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_AGAIN); /* until somebody takes them */
+    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_AGAIN); /* until the receiver takes them */
 }
 
 static void retire(struct rig *r, uint32_t seq)
@@ -300,7 +300,7 @@ static void exposures_alone(void **state)
     assert_int_equal(give(r, WIRE_ONCE | WIRE_TO_ALL, WIRE_WORK), WIRE_AGAIN);
 }
 
-/* Rank 1 takes the stream's first piece of the last operation, behind which so many more come. Whether it owes an acknowledgement. */
+/* Rank 1 takes the first chunk of the last operation's stream, which has `rounds` chunks. Returns whether it owes an acknowledgement. */
 static bool owes_for(struct rig *r, uint32_t rounds)
 {
     struct wire_view seen;
@@ -318,14 +318,14 @@ static bool owes_for(struct rig *r, uint32_t rounds)
     return acks;
 }
 
-/* A sender waits to hear of a piece if he has more behind it than credits. */
+/* A sender waits for acknowledgements only if it has more chunks than credits. */
 static void acknowledgements(void **state)
 {
     struct rig *r = *state;
 
     moment += PAUSE_NS;
     assert_int_equal(give(r, 0, WIRE_WORK), WIRE_DONE);
-    assert_true(owes_for(r, 0)); /* nobody has said how many */
+    assert_true(owes_for(r, 0)); /* the number of chunks is unknown */
     moment += PAUSE_NS;
     assert_int_equal(give(r, 0, WIRE_WORK), WIRE_DONE);
     assert_true(owes_for(r, TCP_CREDITS + 1));

@@ -1,7 +1,7 @@
 /*
- * Sealed lanes: what leaves one end arrives at the other whatever pieces it comes in, small or landing in place; nothing of it can be read
- * on the way; and a changed, repeated, lost or exchanged byte ends the connection before anybody is told of what it was part of. With each
- * cipher, over a change of keys, and for heartbeats.
+ * Sealed lanes: what one end sends arrives at the other, in whatever pieces, copied or received in place. Nothing can be read in transit. A
+ * changed, repeated, lost or exchanged byte ends the connection before its record is used. With each cipher, over a change of keys, and for
+ * heartbeats.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -34,7 +34,7 @@ struct end {
 static const struct base_log quiet = {.level = 0, .rank = -1};
 static unsigned char sent[BYTES], landed[BYTES], way[WAY];
 static size_t on_the_way;
-static enum crypto_kind kind; /* or only checked */
+static enum crypto_kind kind; /* or CRYPTO_NONE: only checked */
 static uint32_t lane_number = TCP_LANE_BULK;
 
 static void end_up(struct end *e, bool other)
@@ -56,7 +56,7 @@ static void end_up(struct end *e, bool other)
     assert_true(tcp_lane_seal(&e->lane, &keys, kind));
 }
 
-/* Everything of `sent`, from pieces of odd lengths, into `way`. */
+/* Seals all of `sent`, in pieces of odd lengths, into `way`. */
 static void seal_all(struct end *e)
 {
     struct iovec vector[40];
@@ -71,7 +71,7 @@ static void seal_all(struct end *e)
         }
         size_t taken = record_take(e->lane.records, vector, n);
         assert_true(taken > 0 && record_pending(e->lane.records));
-        while (record_pending(e->lane.records)) { /* a socket takes less than it is given */
+        while (record_pending(e->lane.records)) { /* a socket accepts less than it is given */
             struct iovec leaving = record_leaving(e->lane.records);
             size_t some = leaving.iov_len > 1000 ? leaving.iov_len / 2 : leaving.iov_len;
             memcpy(way + on_the_way, leaving.iov_base, some);
@@ -82,7 +82,7 @@ static void seal_all(struct end *e)
     }
 }
 
-/* The whole of it as the state of one frame. */
+/* Opens everything as the payload of one frame. */
 static const char *open_all(struct end *e, size_t count, size_t piece)
 {
     const char *why = NULL;
@@ -123,7 +123,7 @@ static void arrives(void **state)
         seal_all(&from);
         assert_true(on_the_way > BYTES);
         assert_null(open_all(&to, on_the_way, pieces[i]));
-        assert_false(to.lane.in_body); /* all of it is here */
+        assert_false(to.lane.in_body); /* all of it has arrived */
         assert_memory_equal(sent, landed, BYTES);
         for (size_t at = 0; kind && at + 16 <= on_the_way; at += 997) /* no sixteen bytes of it were in plain */
             assert_null(memmem(way, on_the_way, sent + at % (BYTES - 16), 16));
@@ -156,14 +156,15 @@ static void changed(void **state)
         way[at] ^= (unsigned char)(1 << at % 8);
     }
     size_t record = RECORD_HEAD + (size_t)way[0] + 256 * (size_t)way[1];
-    memmove(way, way + record, on_the_way - record); /* the first one is left out */
+    memmove(way, way + record, on_the_way - record); /* omit the first record */
     on_the_way -= record;
     refused("a record left out");
     record_end(from.lane.records);
     end_up(&from, false);
     seal_all(&from);
     assert_true(on_the_way > 2 * record);
-    memcpy(way + record, way, record); /* the first one again in the second's place: they may differ in length, never in being refused */
+    memcpy(way + record, way,
+           record); /* repeat the first record in place of the second; their lengths may differ, but it must be refused */
     refused("a record repeated");
     record_end(from.lane.records);
     end_up(&from, false);
@@ -178,7 +179,7 @@ static void changed(void **state)
     record_end(from.lane.records);
     end_up(&from, false);
     seal_all(&from);
-    for (size_t cut = 1; cut < 300; cut += 37) { /* an end before its end: nobody is told of what came of it, and all of it never comes */
+    for (size_t cut = 1; cut < 300; cut += 37) { /* truncated: nothing of the last record is used, and the payload is never complete */
         struct end to;
         end_up(&to, true);
         assert_null(open_all(&to, on_the_way - cut, 5000));
@@ -188,14 +189,14 @@ static void changed(void **state)
     record_end(from.lane.records);
     if (!kind) /* a checksum is the same in both directions */
         return;
-    end_up(&from, true); /* our own bytes sent back to us */
+    end_up(&from, true); /* our own bytes reflected to us */
     seal_all(&from);
     refused("bytes of the other direction");
     record_end(from.lane.records);
 }
 
-/* A frame of a chunk, with a word behind it, leaves at once and in whole lines, so that the kernel copies from line to line; and its
- * payload has records of its own, which are opened to where they land and nowhere before. */
+/* The frame of a chunk, followed by a word, leaves at once and in whole lines, so that the kernel copies from line to line. Its payload has
+ * its own records, which are opened directly in place. */
 static void whole_lines(void **state)
 {
     enum { CHUNK = 131072 };
@@ -264,7 +265,7 @@ static void only_checked(void **state)
     changed(state);
 }
 
-/* One byte, as the next record. */
+/* Opens a record of one byte. */
 static bool opens(struct end *to, const unsigned char *record, size_t bytes)
 {
     unsigned char out[64];
@@ -277,7 +278,7 @@ static bool opens(struct end *to, const unsigned char *record, size_t bytes)
     return !tcp_open_records(&to->lane, bytes) && to->lane.left == sizeof out - 1;
 }
 
-/* Across the 2^20th record both have the next key, and neither can do with the old one. */
+/* At the 2^20th record both ends switch to the next key. */
 static void rekeyed(void **state)
 {
     enum { RECORDS = (1 << 20) + 3 };
@@ -303,7 +304,7 @@ static void sealed_rekeyed(void **state)
     by_each(state, rekeyed);
 }
 
-/* A cipher that was rekeyed opens nothing that was sealed before, and what it seals nobody opens who was not. */
+/* After a rekey, a cipher opens nothing that was sealed before, and a cipher without the rekey opens nothing that was sealed after. */
 static void keys_change(void **state)
 {
     const unsigned char key[CRYPTO_KEY] = {1};
@@ -328,8 +329,8 @@ static void sealed_keys_change(void **state)
     by_each(state, keys_change);
 }
 
-/* AES-256-GCM of the specification's own example (McGrew and Viega, "The Galois/Counter Mode of Operation", test case 14, whose key and
- * nonce are zeros). */
+/* AES-256-GCM: an example of the specification (McGrew and Viega, "The Galois/Counter Mode of Operation", test case 14, with a key and a
+ * nonce of zeros). */
 static void known_answer(void **state)
 {
     static const unsigned char text[16] = {0xce, 0xa7, 0x40, 0x3d, 0x4d, 0x60, 0x6b, 0x6e, 0x07, 0x4e, 0xc5, 0xd3, 0xba, 0xf3, 0x9d, 0x18};
@@ -367,7 +368,7 @@ static void beats_down(struct end e[2], const int fd[2])
     }
 }
 
-/* As many as were sent, whatever a socket takes at once; and what is not one of them, or is one of them again, is refused. */
+/* As many beats arrive as were sent, whatever a socket accepts at once. Anything else, and any repetition, is refused. */
 static void beats(void **state)
 {
     static struct end e[2];
@@ -384,7 +385,7 @@ static void beats(void **state)
     while ((n = record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why)) > 0)
         came += n;
     assert_true(n == -EAGAIN && came == 100 && !why);
-    for (int fault = 0; fault < 4; fault++) { /* forged, changed, repeated, cut off */
+    for (int fault = 0; fault < 4; fault++) { /* forged, changed, repeated, truncated */
         assert_true(record_beat(e[0].lane.records, e[0].lane.fd, 0) > 0);
         ssize_t bytes = recv(fd[1], record, sizeof record, 0);
         assert_int_equal(bytes, BEAT_RECORD);
@@ -402,7 +403,7 @@ static void beats(void **state)
         beats_up(e, fd);
         why = NULL;
     }
-    assert_int_equal(send(fd[0], "", 1, 0), 1); /* a beat in plain is none */
+    assert_int_equal(send(fd[0], "", 1, 0), 1); /* a plain byte is not a beat */
     assert_int_equal(record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why), -EAGAIN);
     assert_int_equal(shutdown(fd[0], SHUT_WR), 0);
     assert_int_equal(record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why), 0);
@@ -414,7 +415,7 @@ static void sealed_beats(void **state)
     by_each(state, beats);
 }
 
-/* A socket that takes a part of one: the rest goes first. */
+/* A socket accepts only part of a beat: the rest is sent first. */
 static void beats_in_parts(void **state)
 {
     static struct end e[2];
@@ -438,7 +439,7 @@ static void beats_in_parts(void **state)
     assert_false(goodbye);
     while (record_beat(e[0].lane.records, e[0].lane.fd, 0) > 0)
         ;
-    assert_int_equal(record_beat(e[0].lane.records, e[0].lane.fd, RECORD_GOODBYE), -EAGAIN); /* it waits behind what waits */
+    assert_int_equal(record_beat(e[0].lane.records, e[0].lane.fd, RECORD_GOODBYE), -EAGAIN); /* queued after what already waits */
     while ((n = record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why)) > 0)
         assert_false(goodbye);
     assert_true(record_beat(e[0].lane.records, e[0].lane.fd, 0) > 0);

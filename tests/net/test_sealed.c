@@ -1,7 +1,7 @@
 /*
- * What a machine on the way can see and do where ranks have a secret and an address beyond loopback, and nobody has said more: it reads
- * nothing, whatever it changes ends in an error on every rank and in no wrong data, and it cannot talk ranks out of sealing nor into
- * another cipher. And what an operator may choose instead.
+ * What a machine on the path can see and do when ranks have a secret and an address beyond loopback, with default options. It can read
+ * nothing. Whatever it changes ends in an error on every rank and never in wrong data. It cannot make ranks give up sealing or use another
+ * cipher. Also what an operator may choose instead.
  */
 #define _GNU_SOURCE
 #include "group.h"
@@ -31,19 +31,19 @@
 #include <unistd.h>
 
 enum { RANKS = 2, SMALL_BYTES = 960, LONG_BYTES = 160000, TURNS = 30, LINES = 1 << 16 };
-enum { GOOD = 0, WRONG = 1 }; /* of page.number: operations that said OK */
+enum { GOOD = 0, WRONG = 1 }; /* of page.number: operations that returned OK */
 static const char mark[MIDDLE_MARK + 1] = "this is what nobody else may see";
 
 static struct scene {
     const char *address; /* without a port */
     const char *seal[RANKS], *cipher[RANKS];
-    int64_t lasts; /* ns that the ranks go on for, beyond their turns */
+    int64_t lasts; /* ns for which the ranks continue after their turns */
     char log[64];  /* a file */
     char where[96];
 } scene;
 
 /* ------------------------------------------------------------------------------------------------------------ an address */
-/* One of this machine's that others may reach; where there is none, of a network namespace that the test makes itself. */
+/* An address of this machine that others may reach. If there is none, one in a network namespace that the test makes. */
 static bool own_address(char text[INET_ADDRSTRLEN])
 {
     struct ifaddrs *list = NULL;
@@ -94,7 +94,7 @@ static void set_scene(void)
     close(fd);
 }
 
-/* How many lines of what the ranks logged have this; the file is gone then. */
+/* How many lines of the ranks' log contain `part`. Removes the file. */
 static int logged(const char *part)
 {
     char *text = calloc(1, LINES);
@@ -152,7 +152,7 @@ static bool is_mark(const char *bytes, size_t n)
     return true;
 }
 
-/* Short and long ones, and those who watch have the time for some heartbeats. */
+/* Short and long sums, long enough for some heartbeats. */
 static void speak(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     static char in[LONG_BYTES], out[LONG_BYTES];
@@ -185,7 +185,7 @@ static void speak(struct proc *proc, int32_t rank, struct comm_communicator *non
     }
     page->result = r;
     if (world)
-        (void)comm_close(world, RIG_S); /* it may say what the last operation said */
+        (void)comm_close(world, RIG_S); /* may return the same error as the last operation */
 }
 
 static void run(struct proc *proc)
@@ -205,14 +205,14 @@ static void all_is_well(const struct proc *proc)
             rig_die(__FILE__, __LINE__, "rank %d: %d: %s", r, proc->page[r].result, proc->page[r].text);
 }
 
-/* What the dialer of each of the three connections said of how it is sealed. */
+/* Checks how each of the three connections is sealed, according to the dialer's hello. */
 static void sealed_by(enum crypto_kind kind)
 {
     for (int i = 0; i < 3; i++)
         EQUAL(middle.seen->hello[i] >> 16, kind);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ chosen, and not */
+/* ------------------------------------------------------------------------------------------------------------ options */
 RIG_TEST(sealed_without_being_asked)
 {
     static const struct {
@@ -220,7 +220,7 @@ RIG_TEST(sealed_without_being_asked)
         enum crypto_kind kind;
     } cases[] = {{{"aes", "aes"}, CRYPTO_AES},
                  {{"chacha", "chacha"}, CRYPTO_CHACHA},
-                 {{"aes", "chacha"}, CRYPTO_CHACHA}, /* unlike CPUs */
+                 {{"aes", "chacha"}, CRYPTO_CHACHA}, /* CPUs that differ */
                  {{"chacha", "aes"}, CRYPTO_CHACHA},
                  {{NULL, NULL}, CRYPTO_NONE}};
     static const char *const pollers[] = {"epoll", "io_uring"};
@@ -296,14 +296,14 @@ RIG_TEST(a_contradiction_is_named)
         }
         unlink(scene.log);
     }
-    set_scene(); /* yes is what auto comes to */
+    set_scene(); /* auto means yes here */
     scene.seal[1] = "yes";
     run(&proc);
     all_is_well(&proc);
     unlink(scene.log);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ on the way */
+/* ------------------------------------------------------------------------------------------------------------ in transit */
 static void harmed(enum middle_fault fault, int rank, int connection, int direction, size_t at, unsigned char bits, const char *cipher)
 {
     static struct proc proc;
@@ -324,11 +324,11 @@ static void harmed(enum middle_fault fault, int rank, int connection, int direct
         if (proc.page[r].result != COMM_ERR_PEER && proc.page[r].result != COMM_ERR_CLOSED)
             rig_die(__FILE__, __LINE__, "rank %d: result %d, %lld good: %s", r, proc.page[r].result, (long long)proc.page[r].number[GOOD],
                     proc.page[r].text);
-    CHECK(proc.page[0].result == COMM_ERR_PEER || proc.page[1].result == COMM_ERR_PEER); /* and no goodbye, where nobody has said one */
-    CHECK(logged("the connection is given up") > 0 || fault == MIDDLE_CUT);              /* which says of itself what it was */
+    CHECK(proc.page[0].result == COMM_ERR_PEER || proc.page[1].result == COMM_ERR_PEER); /* and not a goodbye, since no rank said one */
+    CHECK(logged("the connection is given up") > 0 || fault == MIDDLE_CUT);              /* the log has the reason */
 }
 
-/* Lanes: small, bulk, heartbeats. A handshake is done behind 136 bytes of the dialer's and 76 of the other one's. */
+/* Lanes: small, bulk, heartbeats. The handshake ends after 136 bytes of the dialer and 76 of the listener. */
 RIG_TEST(what_is_changed_on_the_way_ends_in_an_error)
 {
     static const size_t at[3][2] = {{700, 1501}, {40000, 100001}, {145, 81}};
@@ -339,14 +339,14 @@ RIG_TEST(what_is_changed_on_the_way_ends_in_an_error)
         for (int connection = 0; connection < 3; connection++)
             for (int direction = 0; direction < 2; direction++, turn++) {
                 if (connection == 2 && faults[i] != MIDDLE_CHANGE && faults[i] != MIDDLE_CUT)
-                    continue; /* those pass several beats at once, of which a few seconds have too few */
+                    continue; /* these faults affect several beats at once, and a few seconds have too few */
                 if (rig_quick() && turn % 3)
                     continue;
                 harmed(faults[i], 0, connection, direction, at[connection][direction], 0, turn % 2 ? "aes" : "chacha");
             }
 }
 
-/* In the hello of a connection, and in what ranks say of themselves while they meet. */
+/* Changes the hello of a connection, or what ranks publish about themselves while they meet. */
 static void offered(int rank, int connection, int direction, size_t at, unsigned char bits, const char *text)
 {
     static struct proc proc;
@@ -364,7 +364,7 @@ static void offered(int rank, int connection, int direction, size_t at, unsigned
     bool told = false;
     for (int32_t r = 0; r < RANKS; r++) {
         enum comm_result result = (enum comm_result)proc.page[r].result;
-        if (result != COMM_ERR_AUTH && result != COMM_ERR_PEER && result != COMM_ERR_TIMEOUT) /* one of them is told the reason */
+        if (result != COMM_ERR_AUTH && result != COMM_ERR_PEER && result != COMM_ERR_TIMEOUT) /* one of them is sent the reason */
             rig_die(__FILE__, __LINE__, "rank %d: %d: %s", r, proc.page[r].result, proc.page[r].text);
         told |= proc.page[r].result == COMM_ERR_AUTH && strstr(proc.page[r].text, text);
     }
@@ -376,12 +376,12 @@ static void offered(int rank, int connection, int direction, size_t at, unsigned
 
 RIG_TEST(an_offer_that_was_changed_is_refused)
 {
-    offered(0, 0, 0, 22, CRYPTO_AES ^ CRYPTO_CHACHA, "by another cipher than both agreed on"); /* the word of its hello */
-    offered(0, 1, 0, 22, CRYPTO_AES, "by another cipher than both agreed on");                 /* to none */
-    offered(0, 2, 0, 22, CRYPTO_AES, "by another cipher than both agreed on");                 /* of the heartbeats */
+    offered(0, 0, 0, 22, CRYPTO_AES ^ CRYPTO_CHACHA, "by another cipher than both agreed on"); /* the word in its hello */
+    offered(0, 1, 0, 22, CRYPTO_AES, "by another cipher than both agreed on");                 /* changed to none */
+    offered(0, 2, 0, 22, CRYPTO_AES, "by another cipher than both agreed on");                 /* for the heartbeats */
     offered(0, 0, 1, 30, 1, "another secret");                                                 /* the answer */
-    offered(1, MIDDLE_ANY, 0, 200, 1, "was changed on its way");                               /* what rank 1 says of itself */
-    offered(1, MIDDLE_ANY, 1, 200, 1, "was changed on its way");                               /* what rank 0 passes on */
+    offered(1, MIDDLE_ANY, 0, 200, 1, "was changed on its way");                               /* what rank 1 publishes about itself */
+    offered(1, MIDDLE_ANY, 1, 200, 1, "was changed on its way");                               /* what rank 0 distributes */
 }
 
 int main(void)

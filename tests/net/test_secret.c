@@ -1,7 +1,5 @@
-/*
- * Ranks that meet with a job secret, and everybody who must not: without one, with another one, with a recording of one, with half a
- * handshake, with nothing to say. Each is refused with AUTH and a reason, within the time, and keeps nobody else out.
- */
+/* Ranks that meet with a job secret, and peers that must be refused: without a secret, with another one, with a replay, with half a
+ * handshake, or silent. Each is refused with AUTH and a reason, within the time limit, and does not keep the others out. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,7 +53,7 @@ static void all_prove_it(void **state)
     }
 }
 
-/* An address of this host that others may reach: refused without a secret, open with one. */
+/* An address of this host that others may reach. It is refused without a secret, and works with one. */
 static bool outer_address(char text[64])
 {
     struct ifaddrs *list = NULL;
@@ -129,7 +127,7 @@ static void one_without(void **state)
     }
 }
 
-/* The mistakes of test_meet are told as well behind the handshake. */
+/* The mistakes of test_meet are also reported after the handshake. */
 static void wrong_size_and_job(void **state)
 {
     struct guest g[3];
@@ -197,7 +195,7 @@ static void say(const struct knock *k, int fd)
     (void)!send(fd, k->hello, sizeof k->hello, MSG_NOSIGNAL);
     if (recv(fd, answer, sizeof answer, MSG_WAITALL) != (ssize_t)sizeof answer)
         return;
-    /* It has an answer, of which nothing follows without the secret: neither garbage nor what was said before. */
+    /* It gets an answer, but cannot continue without the secret: neither with garbage nor with a repetition. */
     (void)!send(fd, k->kind == RECORDING ? garbage : k->hello, sizeof(struct greeting) + CRYPTO_TAG, MSG_NOSIGNAL);
 }
 
@@ -245,7 +243,7 @@ static void pending_peers(void **state)
         pthread_t thread;
         assert_true(handshake_hello(&recorded, wire_default_env(), key, &names, k.hello));
         world_of(g, 2, address);
-        g[1].late = SECOND / 2; /* when they are all there */
+        g[1].late = SECOND / 2; /* when all pending peers are there */
         assert_int_equal(pthread_create(&thread, NULL, knock, &k), 0);
         guest_meet(g, 2);
         over = true;
@@ -260,7 +258,9 @@ static void pending_peers(void **state)
     assert_in_range(resident_kib() - before, 0, 4096);
 }
 
-/* Whoever listens in rank 0's place and has no secret learns nothing from those who come, and cannot make them open. */
+/*
+ * A process that listens in rank 0's place without the secret learns nothing from those that connect, and cannot make them open the world.
+ */
 static void *impostor(void *arg)
 {
     int listener = *(const int *)arg, fd = accept(listener, NULL, NULL);
@@ -299,16 +299,16 @@ static void mock_root(void **state)
 /* ------------------------------------------------------------------------------------------------------------ connections */
 struct rank {
     int32_t rank;
-    bool newer; /* what it says of itself is of another version */
+    bool newer; /* publishes another version about itself */
     const char *secret, *job;
     enum comm_result result;
     char text[400];
 };
 
-/* What a rank of another version would say over the meeting, where all else is as ever. */
+/* Publishes what a rank of another version would; the rest of the meeting is unchanged. */
 static enum comm_result say_newer(struct wire_boot *boot, const void *in, size_t bytes, void *out)
 {
-    unsigned char card[1024]; /* which begins with a magic and the version */
+    unsigned char card[1024]; /* begins with a magic and the version */
     uint32_t version;
 
     assert_true(bytes >= 8 && bytes <= sizeof card);
@@ -368,7 +368,7 @@ static void *connect_rank(void *arg)
     return NULL;
 }
 
-/* The ranks of one host meet by the kernel's word and prove the secret when they connect. */
+/* Ranks of one host meet at an abstract socket, where the kernel identifies the user, and prove the secret when they connect. */
 static void connections(void **state)
 {
     static const struct {
@@ -397,7 +397,7 @@ static void connections(void **state)
     }
 }
 
-/* All are told of a rank that speaks another version, by its number. */
+/* All ranks are told which rank has another version. */
 static void another_version(void **state)
 {
     struct rank ranks[3];
@@ -417,7 +417,7 @@ static void another_version(void **state)
             fail_msg("rank %d: %d \"%s\"", r, (int)ranks[r].result, ranks[r].text);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ where it comes from */
+/* ------------------------------------------------------------------------------------------------------------ sources */
 static const char *variable[4]; /* name, value, ... */
 static const char *lookup(const struct comm_env *env, const char *name)
 {

@@ -1,7 +1,5 @@
-/*
- * Ranks that meet by their launcher's store: a mock hydra, which speaks PMI's wire protocol over a socket to each rank, well and in each
- * wrong way. Real launchers are in tests/mpi.
- */
+/* Ranks that meet in their launcher's store: a mock hydra, which speaks PMI's wire protocol over a socket to each rank, correctly and with
+ * each kind of mistake. tests/mpi has real launchers. */
 #define _GNU_SOURCE
 #include "proc/proc.h"
 
@@ -21,7 +19,7 @@
 enum { RANKS = 3, WORLDS = 2, LINE = 1200 };
 static const char by_hand[] = "4f1d2c3b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0aa";
 
-/* What the launcher answers to this command instead of what is right; an empty answer: it hangs up; NULL: it says nothing. */
+/* The launcher's reply to this command instead of the right one. Empty: it hangs up. NULL: it sends nothing. */
 struct case_of {
     const char *command, *answer;
     enum comm_result result;
@@ -76,7 +74,7 @@ static void arrive(struct launcher *l)
         answer(l, i, "cmd=barrier_out\n");
 }
 
-/* Is it the case's line, and was it answered so? */
+/* Whether the line is the case's command, which then gets its wrong reply. */
 static bool answer_wrongly(struct launcher *l, int rank, const char *line)
 {
     const struct case_of *w = l->wrong;
@@ -125,7 +123,7 @@ static void *launcher_main(void *arg)
             if (n <= 0)
                 continue;
             line[n] = 0;
-            CHECK(line[n - 1] == '\n' && strchr(line, '\n') == line + n - 1); /* one line, then they wait */
+            CHECK(line[n - 1] == '\n' && strchr(line, '\n') == line + n - 1); /* one line at a time */
             serve(l, i, line);
         }
     }
@@ -156,10 +154,10 @@ static void launcher_end(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the ranks */
-static const char *given[RANKS]; /* a secret, by hand; NULL: none */
+static const char *given[RANKS]; /* a secret set by hand; NULL: none */
 static bool sealed;
 
-/* As hydra starts one rank on each host; nobody says an address. */
+/* The environment in which hydra starts one rank on each host, without an address. */
 static void enter(struct proc *proc, int32_t rank)
 {
     static const char *const ours[] = {"COMM_RANK",    "COMM_RANKS",   "COMM_JOB",    "COMM_LOCAL_RANK",   "COMM_LOCAL_RANKS",
@@ -200,7 +198,7 @@ static void run(proc_main *main_of_rank, const struct case_of *wrong)
 
 #define OPEN(...) comm_open(COMM_CONFIG(.error_text = text, .error_text_bytes = sizeof text, __VA_ARGS__), &world)
 
-/* One world after the other, as a program may. */
+/* Opens one world after another, as a program may. */
 static void meets(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     (void)proc;
@@ -226,7 +224,7 @@ RIG_TEST(by_the_launchers_store)
     run(meets, NULL);
 }
 
-/* What rank 0 put there as the secret of this world: 64 digits, or "none". */
+/* The secret of this world that rank 0 put into the store: 64 digits, or "none". */
 static const char *secret_of(int world)
 {
     const char *at = strstr(launcher.value[world], ";key+");
@@ -234,7 +232,7 @@ static const char *secret_of(int world)
     return at + 5;
 }
 
-/* Each world's own, made by rank 0; with nothing said by hand the ranks prove it, and seal with it. */
+/* Rank 0 makes one for each world. Without a secret set by hand, the ranks prove this one and seal with it. */
 RIG_TEST(a_secret_travels_in_the_store)
 {
     sealed = true;
@@ -244,7 +242,7 @@ RIG_TEST(a_secret_travels_in_the_store)
     CHECK(memcmp(secret_of(0), secret_of(1), 64) != 0);
 }
 
-/* One that was given never goes there. */
+/* A secret that was given is never put into the store. */
 RIG_TEST(a_secret_that_was_given_stays_out_of_the_store)
 {
     for (int i = 0; i < RANKS; i++)
@@ -271,7 +269,7 @@ RIG_TEST(a_secret_that_one_rank_was_given)
     run(is_the_only_one_with_a_secret, NULL);
 }
 
-/* The rank that hears the wrong answer says what it heard; the others may hear of it, or wait until their time is up. */
+/* The rank that gets the wrong reply reports it. The others may learn of it, or wait until their time is up. */
 static void hears(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     const struct case_of *w = launcher.wrong;
@@ -312,7 +310,7 @@ RIG_TEST(what_a_launcher_may_say)
         run(hears, &cases[i]);
 }
 
-/* Nobody who started this rank has a store. */
+/* No launcher with a store started this rank. */
 static void asks_in_vain(const char *address, const char *what)
 {
     struct comm_communicator *world;

@@ -1,8 +1,7 @@
 /*
- * Long exposures that take the short ways: sent from where their owner has them, and received in a block before their header was read. The
- * bytes are the owner's again when the call returns, however little of them the kernel had room for; and a guess of what comes next that
- * was wrong costs time and nothing else. In plain, and in records (which are checked here; a cipher changes nothing of the way). Two ranks
- * of one process, without an engine.
+ * Long exposures on the fast paths: sent directly from the owner's buffer, and received in a block before their header was read. The owner
+ * may change the bytes when the call returns, however few of them the kernel accepted. A wrong prediction of the next frame costs only
+ * time. In plain, and in records (checked ones; a cipher changes nothing of the path). Two ranks of one process, without an engine.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -24,19 +23,19 @@ enum {
     WINDOW = 16,
     MOST = TCP_ONCE_MAX,
     TURNS = 600,
-    FEW = 30 /* each takes the kernel's time */,
+    FEW = 30 /* each takes time in the kernel */,
     PATIENCE_MS = 10000,
     LINE = 4 /* a ONCE edge */,
     EVENTS = 16,
     LITTLE = 30000
 };
-enum { SHOWN = TCP_ONCE_PLACES - TCP_AREAS / 2 }; /* of the rest it may not be known that they are free */
+enum { SHOWN = TCP_ONCE_PLACES - TCP_AREAS / 2 }; /* the sender may not know yet that the other slots are free */
 static const char *const pollers[] = {"epoll", "io_uring"};
 static bool in_records;
 
 struct rig {
     struct pair pair;
-    uint32_t seq, sent, landed; /* the operation; events that have come of it */
+    uint32_t seq, sent, landed; /* the operation, and how many of its events have come */
 };
 static _Alignas(64) unsigned char given[2][MOST], taken[MOST], wanted[MOST];
 
@@ -45,7 +44,7 @@ static struct tcp_lane *bulk(const struct rig *r, int32_t rank)
     return &r->pair.wire->port[rank].link[1 - rank].lane[TCP_LANE_BULK];
 }
 
-/* From its first byte on: nothing was sent yet. */
+/* Must be the first bytes of the lane. */
 static void start_records(struct tcp_lane *lane)
 {
     struct poller *p = lane->port->wire->poller;
@@ -55,7 +54,7 @@ static void start_records(struct tcp_lane *lane)
     tcp_receive_start(lane);
 }
 
-/* False: there are no rings here. */
+/* False: rings are not available here. */
 static bool up(struct rig *r, const char *poller)
 {
     if (!group_poller(poller))
@@ -68,7 +67,7 @@ static bool up(struct rig *r, const char *poller)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one operation */
-/* By rank 0. */
+/* Rank 0 exposes. */
 static enum wire_result show(struct rig *r, uint32_t edge, const void *from, size_t bytes)
 {
     static const uint16_t peer = 1;
@@ -83,7 +82,7 @@ static enum wire_result show(struct rig *r, uint32_t edge, const void *from, siz
                                                                            .spans = &span});
 }
 
-/* By rank 1. */
+/* Rank 1 looks. */
 static enum wire_result look(struct rig *r, uint32_t seq, uint32_t edge, size_t bytes, void *land, struct wire_view *view)
 {
     return r->pair.class->view(r->pair.channel[1], &(struct wire_look){.key = wire_key_of(seq, 0, edge),
@@ -133,8 +132,8 @@ static void retire(struct rig *r)
     turn(r);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what leaves */
-/* It may be told late that places are free again. */
+/* ------------------------------------------------------------------------------------------------------------ sending */
+/* Retries, since the sender may learn late that slots are free again. */
 static void show_when_known(struct rig *r, size_t bytes)
 {
     enum wire_result result = show(r, LINE, given[0], bytes);
@@ -144,7 +143,7 @@ static void show_when_known(struct rig *r, size_t bytes)
     assert_int_equal(result, WIRE_DONE);
 }
 
-/* Nobody reads meanwhile, so the kernel's room ends somewhere in the middle of one. */
+/* Nobody reads in the meantime, so the kernel's buffer becomes full in the middle of a frame. */
 static void the_bytes_are_the_senders_again(const char *poller)
 {
     static struct rig r;
@@ -178,8 +177,8 @@ static void sent_straight(void **state)
         the_bytes_are_the_senders_again(pollers[i]);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what comes */
-/* The third of its length lies where it was received. */
+/* ------------------------------------------------------------------------------------------------------------ receiving */
+/* From the second exposure of the same length on, the view points into the block in which it was received. */
 static void received_in_its_block(void **state)
 {
     static struct rig r;
@@ -199,7 +198,9 @@ static void received_in_its_block(void **state)
     pair_close(&r.pair);
 }
 
-/* One exposure and perhaps a second, of lengths that are often the last one's, that lie in a block or land; both at once or one by one. */
+/*
+ * One exposure and perhaps a second, often as long as the last one, viewed in a block or received in place, at once or one after the other.
+ */
 static void one_of_any(struct rig *r)
 {
     static const size_t lengths[] = {16448, 20000, 32768, 65536, 65536, 65536, 65600, 131072, 100, 17001};
@@ -231,7 +232,7 @@ static void one_of_any(struct rig *r)
     retire(r);
 }
 
-/* In pieces too, where the sender's kernel has little room. */
+/* Also in pieces, if the sender's kernel has a small buffer. */
 static void whatever_comes(void **state)
 {
     (void)state;

@@ -1,7 +1,5 @@
-/*
- * The ways in which the ranks of a world over a network find each other, each with processes as users have them: an id, the program's own
- * exchange, a file, and the variables of launchers as they are on several hosts.
- */
+/* The ways in which ranks of a world over a network find each other, with processes as users start them: an id, the program's own exchange,
+ * a file, and the variables that launchers set on several hosts. */
 #define _GNU_SOURCE
 #include "proc/proc.h"
 
@@ -50,8 +48,8 @@ static void use(enum comm_result r, const char *text, struct comm_communicator *
     EQUAL(comm_rank(world), rank);
     EQUAL(comm_size(world), RANKS);
     MUST(comm_describe(world, &info));
-    bool shared = launcher && strcmp(launcher, "cobre-shm") == 0; /* on one host by its name */
-    CHECK(strstr(info.backend, shared ? "shm" : "tcp") != NULL);  /* or shared memory inside hosts beside it */
+    bool shared = launcher && strcmp(launcher, "cobre-shm") == 0; /* on one host, by its name */
+    CHECK(strstr(info.backend, shared ? "shm" : "tcp") != NULL);  /* or shm+tcp */
     CHECK(!launcher || strcmp(info.launcher, launcher) == 0);
     const char *job = getenv("SLURM_JOB_ID");
     CHECK(strcmp(info.slurm_job, job ? job : "") == 0);
@@ -99,7 +97,7 @@ static void by_id(struct proc *proc, int32_t rank, struct comm_communicator *non
     use(OPEN(.rank = rank, .ranks = RANKS, .id = &store->id, .backend = "tcp"), text, &world, rank, "program");
 }
 
-/* It holds an address of this host that others can reach, and the secret by which that is no danger. */
+/* The id contains an address of this host that others can reach, and a secret that makes this safe. */
 RIG_TEST(an_id_says_all)
 {
     make_store();
@@ -180,7 +178,7 @@ RIG_TEST(a_file_of_the_folder_that_all_see)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ by launchers */
-/* %r the rank, %p a free port. */
+/* %r is the rank, %p a free port. */
 static const char *const launchers[][8] = {
     {"torchrun", "RANK=%r", "WORLD_SIZE=3", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=%p",
      "TORCHELASTIC_RUN_ID=%p"},
@@ -274,7 +272,7 @@ RIG_TEST(all_seal_or_none)
     CHECK(rmdir(store->folder) == 0);
 }
 
-/* Without libcrypto they meet on loopback alone. */
+/* Without libcrypto, ranks meet only on loopback. */
 static bool secrets_are_here(void)
 {
     struct comm_backend_info info = {.size = sizeof info};

@@ -1,6 +1,6 @@
 /*
- * What a call costs when there is nobody to wait for: an allreduce of 8 bytes at one rank, called and waited for, in nanoseconds. All that
- * is left is the library's own work: checks, the queue, the program, the request. Also with 16 in flight, and for two ranks that one thread
+ * The cost of a call that waits for no other rank: an allreduce of 8 bytes on one rank, called and waited for, in nanoseconds. Only the
+ * library's own work is left: checks, the queue, the program, the request. Also with 16 in flight, and with two ranks that one thread
  * drives in turn through memory of this process.
  *
  *   call_cost       one line per case: median and smallest of 31 batches
@@ -35,7 +35,7 @@ static double now_ns(void)
     return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
 }
 
-/* depth calls on every rank, then a wait for all of them. Returns how many calls that was. */
+/* Makes `depth` calls on every rank, then waits for all of them. Returns the number of calls. */
 static size_t call_deep(struct probe *probe, size_t depth)
 {
     struct comm_request req[RANKS_MAX * DEPTH];
@@ -68,7 +68,7 @@ static size_t call_barrier(struct probe *probe)
     return 1;
 }
 
-/* A request that is complete: a load and a compare. */
+/* Tests a complete request: a load and a compare. */
 static size_t test_done(struct probe *probe)
 {
     struct comm_request last = comm_last(probe->comm[0]);

@@ -1,8 +1,8 @@
 /*
- * How soon an event loop hears of an answer. Rank 0 is a loop: it receives, makes progress until nothing moves, arms, and sleeps in poll on
- * comm_fd. Rank 1 sleeps a while, then sends the time. What is told is the time between that send's call and the moment when rank 0's loop
- * finds its request complete (comm-run starts both ranks on one host, so they share a clock). Beside it what the kernel alone takes: the
- * same two processes with poll and recv over a bare loopback connection, and two threads with a bare eventfd.
+ * How soon an event loop learns of an answer. Rank 0 is a loop: it receives, makes progress until nothing moves, arms, and sleeps in poll
+ * on comm_fd. Rank 1 sleeps a while, then sends the time. The result is the time from that call of send to the moment when rank 0's loop
+ * finds its request complete. comm-run starts both ranks on one host, so they share a clock. For comparison, the time of the kernel alone:
+ * the same two processes with poll and recv on a plain loopback connection, and two threads with an eventfd.
  *
  *   comm-run -n 2 [--backend tcp] loop_wake       median, 99th percentile and most of 500 answers, in microseconds
  */
@@ -78,7 +78,7 @@ static void measure_kernel(int64_t *took)
 {
     pthread_t thread;
     uint64_t count;
-    bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE); /* two rings in one nap of ours are still two */
+    bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE); /* two rings during one nap still count as two */
     if (bell < 0 || pthread_create(&thread, NULL, ring, NULL) != 0)
         exit(1);
     for (int i = 0; i < ANSWERS; i++) {
@@ -92,8 +92,8 @@ static void measure_kernel(int64_t *took)
     close(bell);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ ours */
-/* As docs/internals/network.md and examples/06_epoll.c have it: progress until idle, arm, look once more, sleep. */
+/* ------------------------------------------------------------------------------------------------------------ the library */
+/* As in docs/internals/network.md and examples/06_epoll.c: progress until idle, arm, test once more, sleep. */
 static void loop_until(struct comm_communicator *world, int fd, struct comm_request request)
 {
     while (comm_test(request) == COMM_PENDING) {
@@ -131,7 +131,7 @@ static void answer(struct comm_communicator *world)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ a bare connection */
+/* ------------------------------------------------------------------------------------------------------------ a plain connection */
 static void need(bool sound, const char *what)
 {
     if (sound)
@@ -140,7 +140,7 @@ static void need(bool sound, const char *what)
     exit(1);
 }
 
-/* Rank 0 listens and says where; both have their end. */
+/* Rank 0 listens and sends its port. Returns this rank's end of the connection. */
 static int connect_bare(struct comm_communicator *world)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

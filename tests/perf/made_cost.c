@@ -1,8 +1,8 @@
 /*
- * What a communicator costs that is made, used and closed: `comm-run -n 2 bin/made_cost [dup|split|subset]`. Medians over many, of the
- * making, of the whole cycle, and the CPU that the caller's thread took; one at a time, ten at a time, and after sums of some lengths,
- * since memory that a channel has used is made clean for the next. On a machine with other load, `chrt -f 1` in front keeps the ranks their
- * CPUs.
+ * The cost of a communicator that is created, used and closed: `comm-run -n 2 bin/made_cost [dup|split|subset]`. Prints medians of the
+ * creation and of the whole cycle, and the CPU time of the caller's thread. It runs one at a time, ten at a time, and after sums of some
+ * lengths, because memory that a channel has used is cleared for the next one. On a machine with other load, `chrt -f 1` in front keeps the
+ * CPUs for the ranks.
  */
 #define _GNU_SOURCE
 #include <commstream/comm.h>

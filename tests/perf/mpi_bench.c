@@ -1,11 +1,12 @@
 /*
- * What comm-perf measures, over MPI: the library that a program would use instead. Same calls, buffers, batches, iterations and columns;
- * see src/tools/comm_perf.c for the method. MPI's blocking and nonblocking calls are two modes here, as they are two implementations there.
+ * The measurements of comm-perf, over MPI, the library that a program would use instead. Calls, buffers, batches, iterations and columns
+ * are the same; src/tools/comm_perf.c explains the method. MPI's blocking and nonblocking calls are two modes here, because MPI libraries
+ * implement them separately.
  *
  *   mpirun -np 2 mpi_bench COLLECTIVE [--min BYTES] [--max BYTES] [--mode MODE] [--touch]
  *
  * MODE: blocking request isolated isolated_blocking pipelined plan overlap. isolated: a barrier before each call, whose time is not
- * counted. plan: persistent collectives, where the MPI library has them (MPI 4).
+ * counted. plan: persistent collectives, if the MPI library has them (MPI 4).
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -26,10 +27,10 @@ struct bench {
     const struct collective *collective;
     enum mode mode;
     bool touch;
-    double warmed; /* seconds of calls before the first size */
+    double warmed; /* seconds spent in calls before the first size */
     size_t min, max;
     int rank, ranks;
-    /* one size */
+    /* state for one size */
     int n, block;
     size_t in_floats, out_floats, slots;
     float *in, *out;
@@ -42,11 +43,11 @@ struct collective {
     const char *name;
     start_fn *start;
     size_t requests;
-    bool gathers, blocks, sized; /* out of all ranks' n; n is a multiple of ranks */
+    bool gathers, blocks, sized; /* gathers: `out` has the n of all ranks; blocks: n is a multiple of ranks */
 };
 
-/* The three forms of one call. Persistent ones exist from MPI 4 on; --mode plan is refused before, so the last branch is never reached
- * there. */
+/* The three forms of a call. Persistent collectives exist since MPI 4. Without them --mode plan is refused, so the last branch is never
+ * reached. */
 #if MPI_VERSION >= 4
 #    define RECORD_WITH(function, ...) function##_init(__VA_ARGS__, MPI_INFO_NULL, req)
 #else
@@ -414,7 +415,7 @@ static void measure_size(struct bench *bench, size_t bytes)
     close_size(bench);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what was asked for */
+/* ------------------------------------------------------------------------------------------------------------ arguments */
 static bool parse_mode(struct bench *bench, const char *text)
 {
     for (size_t i = 0; i < sizeof mode_names / sizeof mode_names[0]; i++) {
@@ -426,7 +427,7 @@ static bool parse_mode(struct bench *bench, const char *text)
     return false;
 }
 
-/* NULL: all is well. Otherwise the argument that is not understood. */
+/* NULL: all arguments are valid. Otherwise the invalid one. */
 static const char *parse(struct bench *bench, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {

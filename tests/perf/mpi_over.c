@@ -1,12 +1,12 @@
 /*
- * What commstream costs over MPI: the same collective as a request and a wait, by MPI itself and through a communicator of backend mpi, in
- * one process, on the same MPI that the program started, batch by batch in turn. So both meet the same neighbours, the same distance
- * between the CPUs, and the same thread level, which alone changes a small exchange of Open MPI by half.
+ * The overhead of commstream over MPI: the same collective as a request and a wait, by MPI itself and through a communicator of backend
+ * mpi. Both run in one process, with the same MPI, in alternating batches. So both have the same neighbours, the same distance between the
+ * CPUs, and the same thread level, which alone changes a small exchange of Open MPI by half.
  *
  *   mpirun -n 2 mpi_over [COLLECTIVE] [--max BYTES] [--rounds N] [--level single|serialized|multiple]
  *
- * Printed: the least of all rounds of each, their ratio, and the ratio's geometric mean. Exit 1 with --limit when the mean is above 1.1 or
- * one above 1.3.
+ * Prints the least of all rounds of each, their ratio, and the geometric mean of the ratios. With --limit the exit status is 1 if the mean
+ * is above 1.1 or one ratio above 1.3.
  */
 #define _GNU_SOURCE
 #include <commstream/comm.h>
@@ -70,7 +70,7 @@ static void ours(const struct bench *b, int n)
     must(comm_wait(q, COMM_FOREVER), "wait");
 }
 
-/* Microseconds a call, the slowest rank's. */
+/* Microseconds per call, on the slowest rank. */
 static double batch(const struct bench *b, void (*call)(const struct bench *, int), int n, int calls)
 {
     MPI_Barrier(b->comm);

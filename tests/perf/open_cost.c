@@ -1,6 +1,6 @@
 /*
- * What a world over tcp costs a rank when it opens: time, descriptors, memory; and how long the first message by a link takes that is made
- * for it. `comm-run -n 64 --backend tcp bin/open_cost`, with COMM_TCP_LINKS=all and =needed one after the other.
+ * The cost for a rank to open a world over tcp: time, descriptors, memory. Also the time of the first message on a link that is created for
+ * it. `comm-run -n 64 --backend tcp bin/open_cost`, with COMM_TCP_LINKS=all and then with =needed.
  */
 #define _GNU_SOURCE
 #include <commstream/comm.h>
@@ -62,7 +62,7 @@ static void barrier(struct comm_communicator *c)
     must(comm_wait(request, COMM_FOREVER), "barrier");
 }
 
-/* There and back again between ranks a and b. */
+/* A round trip between ranks a and b. */
 static int64_t round_trip(struct comm_communicator *c, int32_t a, int32_t b)
 {
     struct comm_request request;
@@ -89,7 +89,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Of all ranks: the median and the most. */
+/* Prints the median and the maximum over all ranks. */
 static void tell(struct comm_communicator *c, const int64_t mine[FIGURES])
 {
     size_t ranks = (size_t)comm_size(c);
@@ -124,7 +124,7 @@ int main(void)
     mine[DESCRIPTORS] = descriptors();
     mine[RESIDENT] = resident_kib();
     mine[FIRST] = mine[NEXT] = -1;
-    for (int32_t low = 0; low < 8; low++) { /* pair by pair, in turn by the higher and the lower rank */
+    for (int32_t low = 0; low < 8; low++) { /* pair by pair; the higher and the lower rank begin in turn */
         int32_t high = comm_size(world) / 2 + 3 + low, a = low % 2 ? low : high, b = low % 2 ? high : low;
         barrier(world);
         if (high >= comm_size(world) || (comm_rank(world) != a && comm_rank(world) != b))

@@ -1,9 +1,9 @@
 /*
- * What pending peers cost two ranks that are at work, and whose listeners are open since links are made when they are needed: small
- * allreduces in a row, while nobody knocks, while pending peers knock at another process's acceptor (which costs CPU and kernel as well),
- * and while they knock at the ranks'. `pending_peers [rounds] [how many come in 10 ms]`, on an idle machine; each kind of pending peer in
- * turn, in windows of 0.2 s. Beside the time of a call stands what the ranks' monitors took for it, which differs less from run to run:
- * their share of a CPU, and how often they woke in a second.
+ * The cost of pending peers for two working ranks whose listeners are open because links are created on demand. Measures consecutive small
+ * allreduces in three situations: without pending peers, while pending peers connect to another process's acceptor (which costs CPU and
+ * kernel time as well), and while they connect to the ranks. `pending_peers [rounds] [how many come in 10 ms]`, on an idle machine. Each
+ * kind of pending peer runs in turn, for 0.2 s at a time. Besides the time of a call, it prints the cost in the ranks' monitors, which
+ * varies less from run to run: their share of a CPU, and their wake-ups per second.
  */
 #define _GNU_SOURCE
 #include <commstream/comm.h>
@@ -37,7 +37,7 @@ enum where { NOBODY, ELSEWHERE, HERE, PLACES_OF_STRANGERS };
 static const char secret[] = "4f1d2c3b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0aa";
 
 struct shared {
-    _Atomic uint64_t done; /* allreduces of rank 0 */
+    _Atomic uint64_t done; /* number of allreduces of rank 0 */
     _Atomic int ready, stop, port[RANKS];
     _Atomic long rss[RANKS], files[RANKS];
 };
@@ -117,7 +117,7 @@ static void be_rank(int rank)
     exit(0);
 }
 
-/* Takes whoever comes, reads nothing, and keeps as many as a rank would. */
+/* Accepts every connection, reads nothing, and keeps as many as a rank would. */
 static void be_elsewhere(int listener)
 {
     int kept[PLACES];
@@ -176,7 +176,7 @@ static void turn(struct crowd *c, enum kind kind, const int ports[RANKS])
         (void)!send(c->fd[c->fds - 1 - i], "x", 1, MSG_NOSIGNAL);
 }
 
-/* What all threads of the ranks but those that call have taken of the CPUs, and how often they fell asleep. */
+/* The CPU time of all threads of the ranks except the calling ones, and how often they fell asleep. */
 struct monitors {
     double us;
     long naps;
@@ -220,7 +220,7 @@ static struct monitors monitors_now(void)
     return w;
 }
 
-/* What they leave behind is cleared away before the next ones come. */
+/* Closes the connections, and waits until they are cleaned up, before the next ones come. */
 static void go(struct crowd *c)
 {
     useconds_t pause = c->fds > HELD / 2 ? 600000 : 20000;
@@ -230,7 +230,7 @@ static void go(struct crowd *c)
     usleep(pause);
 }
 
-/* How many allreduces a second while they knock. */
+/* Allreduces per second during the connection attempts. */
 static double rate(struct crowd *c, enum kind kind, enum where where, const int ports[RANKS], struct monitors *took)
 {
     struct monitors first = monitors_now();
@@ -255,7 +255,7 @@ static double rate(struct crowd *c, enum kind kind, enum where where, const int 
     return result;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the whole */
+/* ------------------------------------------------------------------------------------------------------------ the whole benchmark */
 static void make_hellos(struct crowd *c, uint32_t from, uint32_t to)
 {
     const struct comm_env *env = wire_default_env();
@@ -315,7 +315,7 @@ static void run(struct crowd *c, int rounds, int elsewhere)
     for (int r = 0; r < RANKS; r++)
         while (!(ours[r] = atomic_load(&shared->port[r])))
             usleep(1000);
-    for (int round = -1; round < rounds; round++) { /* the first is to warm up */
+    for (int round = -1; round < rounds; round++) { /* the first round warms up */
         for (int kind = 0; kind < KINDS; kind++) {
             struct monitors aside = {0, 0}, *ours_took = round >= 0 ? &took[kind] : &aside;
             double nobody = rate(c, (enum kind)kind, NOBODY, ours, &aside);
@@ -333,7 +333,7 @@ static void run(struct crowd *c, int rounds, int elsewhere)
     for (int kind = 0; kind < KINDS; kind++)
         printf("%-18s %-18.3f %-20.3f %-20.2f %.0f\n", names[kind], median(quiet[kind], rounds), median(other[kind], rounds),
                took[kind].us * 100 / ((double)rounds * WINDOW_US), (double)took[kind].naps * 1e6 / ((double)rounds * WINDOW_US));
-    sleep(3); /* until the acceptor has forgotten the last */
+    sleep(3); /* until the acceptor has forgotten the last ones */
     stock("after");
 }
 
@@ -352,7 +352,7 @@ int main(int argc, char **argv)
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     must(shared != MAP_FAILED, "mmap");
     int listener = listen_somewhere(&elsewhere);
-    close(listen_somewhere(&port)); /* free now */
+    close(listen_somewhere(&port)); /* the port is free now */
     snprintf(address, sizeof address, "127.0.0.1:%d", port);
     setenv("COMM_ADDRESS", address, 1);
     setenv("COMM_BACKEND", "tcp", 1);

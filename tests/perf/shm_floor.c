@@ -1,14 +1,14 @@
 /*
- * What shared memory lets two processes of this machine reach in an allreduce of f32: bare loops, no library and no calls around them. The
- * figure that comm-perf is compared with; so the method is its own: rotating buffers within 64 MiB, a tight loop per batch, the median
- * batch.
+ * What two processes of this machine can reach with shared memory in an allreduce of f32: hand-written loops without a library and without
+ * calls. comm-perf is compared with this figure. Hence the method is that of comm-perf: rotating buffers within 64 MiB, a tight loop per
+ * batch, the median batch.
  *
  *   shm_floor [--touch] [--max BYTES]      the columns of comm-perf, as CSV; the time is the first rank's
  *
- * Three ways, by size. Up to 48 bytes a cache line each way holds number and data. Up to 64 KiB each side copies its vector into a slot and
- * adds the other's slot to its own. Above, each side owns half of the vector: chunks of the other half are staged, added and taken back,
- * three stages in flight, and from 2 MiB on what goes to the caller's memory bypasses the cache. There is no barrier: counters only grow,
- * and a slot is written again once the peer's counter shows that it was read.
+ * Three methods, by size. Up to 48 bytes, one cache line in each direction holds number and data. Up to 64 KiB, each side copies its vector
+ * into a slot and adds the other's slot to its own. Above, each side owns half of the vector. Chunks of the other half are staged, added
+ * and read back, with three stages in flight. From 2 MiB on, stores to the caller's memory bypass the cache. There is no barrier: counters
+ * only grow, and a slot is reused when the peer's counter shows that it was read.
  */
 #define _GNU_SOURCE
 #include <sched.h>
@@ -38,7 +38,7 @@ struct line {
 struct counter {
     _Alignas(128) _Atomic uint64_t value;
 };
-/* What one side writes and the other reads. */
+/* Memory that one side writes and the other reads. */
 struct side {
     struct line line[LINES];
     struct counter staged, reduced;
@@ -48,7 +48,7 @@ struct side {
 struct rank {
     struct side *mine, *theirs;
     size_t index;    /* 0 or 1 */
-    uint64_t chunks; /* staged ever; the same on both sides between calls */
+    uint64_t chunks; /* number of chunks staged so far; equal on both sides between calls */
     uint32_t lines;
     bool bypass;
 };
@@ -78,7 +78,8 @@ static void show(struct counter *counter, uint64_t value)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ kernels */
-/* Both return how far they came: whole vectors past the cache, when the machine has such stores and the place is aligned. */
+/* Both return how many elements they processed: whole vectors stored past the cache, if the machine has such stores and the address is
+ * aligned. */
 static size_t copy_past(float *to, const float *from, size_t n)
 {
     size_t i = 0;
@@ -143,7 +144,7 @@ static void add_twice(const struct rank *rank, float *restrict to, float *restri
         also[i] = to[i] = x[i] + y[i];
 }
 
-/* ------------------------------------------------------------------------------------------------------------ three ways */
+/* ------------------------------------------------------------------------------------------------------------ three methods */
 static void by_line(struct rank *rank, const float *in, float *out, size_t n)
 {
     uint32_t number = ++rank->lines;
@@ -171,11 +172,11 @@ static void by_slot(struct rank *rank, const float *in, float *out, size_t n)
     show(&rank->mine->reduced, chunk + 1);
 }
 
-/* One call by halves: chunk k of each is first + k among all ever staged. */
+/* A call by halves: chunk k has number first + k among all chunks ever staged. */
 struct halves {
     const float *in;
     float *out;
-    size_t own, other; /* where this rank's half begins, and the peer's */
+    size_t own, other; /* the start of this rank's half, and of the peer's */
     size_t half, chunk, count;
     uint64_t first;
     size_t staged, reduced, taken;
@@ -208,8 +209,8 @@ static void take_next(struct rank *rank, struct halves *call)
     copy_out(rank, call->out + call->other + k * call->chunk, (const float *)(const void *)rank->theirs->result[slot], length_of(call, k));
 }
 
-/* A slot of mine is free again when I took the peer's result of its chunk: it was reduced, so it was read. A result slot is free when the
-   peer staged SLOTS further, which it does only after taking it. */
+/* This rank may reuse an input slot after it has read the peer's result for that chunk: the chunk was reduced, so it was read. A result
+ * slot is free when the peer has staged SLOTS more chunks, which it does only after reading the result. */
 static void by_halves(struct rank *rank, const float *in, float *out, size_t n)
 {
     size_t half = n / 2, chunk = half / 4 > SLOT_BYTES / sizeof *in ? SLOT_BYTES / sizeof *in : half / 4;
@@ -237,7 +238,7 @@ static void allreduce(struct rank *rank, const float *in, float *out, size_t byt
         by_halves(rank, in, out, bytes / sizeof *in);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ measuring */
+/* ------------------------------------------------------------------------------------------------------------ measurement */
 static void touch_in(float *at, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i += 64)
@@ -256,7 +257,7 @@ struct loop {
     bool touch, call;
 };
 
-/* Neither side goes on before the other is here, so has left its last call. */
+/* A barrier: neither side continues before the other has left its last call. */
 static void meet(struct rank *rank)
 {
     float nothing = 0;
@@ -285,7 +286,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* min, median, max over batches. */
+/* Sorts the batches and stores minimum, median and maximum. */
 static void run_batches(struct rank *rank, const struct loop *loop, double time[3])
 {
     double batch[BATCHES];
@@ -306,7 +307,7 @@ static bool is_right(const float *out, size_t n)
     return true;
 }
 
-/* Before the first size, as the other benchmarks do: CPUs wake up and learn. */
+/* Runs before the first size, as in the other benchmarks: CPUs leave sleep states and train their predictors. */
 static void warm_up(struct rank *rank, struct loop loop)
 {
     loop.iterations = 5000;
@@ -323,7 +324,7 @@ static void measure(struct rank *rank, struct loop loop)
     loop.iterations = loop.bytes <= 4096 ? 5000 : loop.bytes <= 262144 ? 300 : loop.bytes <= (2u << 20) ? 30 : 8;
     loop.call = true;
     rank->bypass = loop.bytes >= BYPASS_BYTES;
-    for (size_t i = 0; i < loop.slots * loop.bytes / sizeof(float); i++) /* all of them: zeros are summed and moved a tenth faster */
+    for (size_t i = 0; i < loop.slots * loop.bytes / sizeof(float); i++) /* fill all elements: zeros are summed and moved a tenth faster */
         loop.in[i] = (float)(i % (loop.bytes / sizeof(float)) % 7 + rank->index);
     meet(rank);
     allreduce(rank, loop.in, loop.out, loop.bytes);
@@ -343,7 +344,7 @@ static void measure(struct rank *rank, struct loop loop)
     }
 }
 
-/* Two processes, one CPU each where there are two; a spinning orphan would spoil every figure after it. */
+/* Starts two processes, each on a CPU of its own if there are two. A spinning orphan would spoil all later measurements. */
 static struct rank start_ranks(void)
 {
     struct side *sides = mmap(NULL, 2 * sizeof *sides, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

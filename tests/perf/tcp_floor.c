@@ -1,15 +1,15 @@
 /*
- * What loopback TCP lets two processes of this machine reach in an allreduce of f32: two connected sockets that never wait, no library and
- * no calls around them. The figure that comm-perf is compared with over backend tcp.
+ * What two processes of this machine can reach over loopback TCP in an allreduce of f32: two connected sockets that never block, without a
+ * library and without calls. comm-perf with backend tcp is compared with this figure.
  *
  *   tcp_floor [--max BYTES] [--control NAME] [--still]      the columns of comm-perf, as CSV; the time is the first rank's
  *
- * Buffers rotate within 64 MiB, as those of comm-perf and of the MPI programs do: a program's data is not always in the cache. --still
- * takes one pair of buffers at every length instead, which is faster by what the cache saves.
+ * Buffers rotate within 64 MiB, as in comm-perf and the MPI programs, because a program's data are not always in the cache. --still uses
+ * one pair of buffers at every length instead, which is faster by what the cache saves.
  *
- * Up to 8 KiB both give the whole vector and each adds the other's to its own. Above, each owns a half: the other's half is given away, its
- * own is added and given back. Sends and receives go on at once, whatever the sockets take. Congestion control is cubic unless said, as
- * the tcp wire sets it between ranks of one host.
+ * Up to 8 KiB, both ranks send the whole vector, and each adds the other's to its own. Above, each owns a half: it sends the other half
+ * away, adds its own half, and sends the sum back. Sends and receives proceed at the same time, as far as the sockets take data. Congestion
+ * control is cubic unless --control says otherwise, as the tcp wire sets it between ranks of one host.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -56,7 +56,7 @@ static int dial(const char *control, int *other)
     return near;
 }
 
-/* Both ways at once; whoever cannot go on in one goes on in the other. */
+/* Sends and receives at the same time; if one direction cannot continue, the other does. */
 static void swap(int fd, const char *out, char *in, size_t bytes)
 {
     for (size_t sent = 0, got = 0; sent < bytes || got < bytes;) {
@@ -114,7 +114,7 @@ static void measure(int fd, int rank, char *in, char *out, size_t bytes, bool st
     size_t slots = still ? 1 : BUFFER_BYTES / bytes < ROTATE ? BUFFER_BYTES / bytes : ROTATE;
     int calls = bytes <= WHOLE_BYTES ? 1000 : bytes <= 262144 ? 200 : bytes <= 4u << 20 ? 20 : 4;
 
-    for (int batch = -1; batch < BATCHES; batch++) { /* the first warms up */
+    for (int batch = -1; batch < BATCHES; batch++) { /* the first batch warms up */
         double begin = now_us();
         for (int i = 0; i < calls; i++) {
             size_t at = (size_t)i % slots * bytes;
@@ -155,7 +155,8 @@ int main(int argc, char **argv)
         stop("fork");
     rank = child ? 0 : 1;
     if (rank)
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* an orphan that spins would spoil what is measured after it */
+        /* an orphan that spins would spoil later measurements */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET((size_t)rank, &set);

@@ -1,12 +1,12 @@
 /*
- * Whether zero copy, registered buffers or registered files would pay in the tcp wire: a message by each kind of send to that by a plain
- * one. It stands beside the library and uses nothing of it. docs/performance/network.md has what came of it.
+ * Would zero copy, registered buffers or registered files pay off in the tcp wire? Compares the time of a message by each kind of send with
+ * that of a plain send. It uses nothing of the library. docs/performance/network.md has the results.
  *
  *   zero_copy --listen ADDRESS      the receiver, which answers each message with a byte; ends with the connection
  *   zero_copy ADDRESS               the sender: a table for one message at a time, and one for 8 in flight
  *
- * On loopback as it stands; over a cable each in a network namespace of its own. A buffer counts as sent when the kernel says that it needs
- * it no more. Both sides spin, on the first and the second CPU.
+ * On loopback it runs as it is; over a cable, each end needs a network namespace of its own. A buffer counts as sent when the kernel
+ * reports that it no longer needs it. Both sides spin, on the first and the second CPU.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -23,7 +23,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PORT = 7077, BATCHES = 9, SLOTS = 16, IN_FLIGHT = 8, ENTRIES = 256, REPORT_USAGE = 1 << 3 /* of SEND_ZC, Linux 6.2 */ };
+/* REPORT_USAGE: of SEND_ZC, Linux 6.2. */
+enum { PORT = 7077, BATCHES = 9, SLOTS = 16, IN_FLIGHT = 8, ENTRIES = 256, REPORT_USAGE = 1 << 3 };
 static const size_t MOST = 8u << 20, LEAST = 4096;
 
 enum kind { PLAIN, RING, RING_FILE, ZC, ZC_REGISTERED, MSG_ZC, KINDS };
@@ -33,8 +34,8 @@ struct sender {
     int fd;
     struct io_uring ring;
     char *buffer;
-    unsigned in_ring, in_kernel; /* not told yet: by the ring; by the error queue */
-    unsigned long copied, told;  /* notifications that say so, and all */
+    unsigned in_ring, in_kernel; /* not reported yet: by the ring; by the error queue */
+    unsigned long copied, told;  /* notifications that report a copy, and all notifications */
 };
 
 static void need(bool sound, const char *what)
@@ -68,7 +69,7 @@ static void prepare(int fd)
          "setsockopt");
 }
 
-/* False: the other end is gone. */
+/* False: the other end has closed. */
 static bool receive(int fd, void *to, size_t bytes)
 {
     for (size_t got = 0; got < bytes;) {
@@ -91,7 +92,7 @@ static void answer(int door)
 {
     int fd = accept(door, NULL, NULL);
     char *in = calloc(1, MOST);
-    size_t batch[2]; /* bytes, messages */
+    size_t batch[2]; /* bytes per message, number of messages */
 
     need(fd >= 0 && in, "accept");
     prepare(fd);
@@ -122,7 +123,7 @@ static void by_ring(struct sender *s, enum kind kind, const char *at, size_t byt
     io_uring_submit(&s->ring);
 }
 
-/* Until at most so many are left. */
+/* Waits until at most `left` sends are unfinished. */
 static void settle_ring(struct sender *s, unsigned left)
 {
     struct io_uring_cqe *cqe;
@@ -212,7 +213,7 @@ static void measure(struct sender *s, size_t bytes, unsigned window)
     size_t messages = bytes <= 65536 ? 200 : bytes <= 1u << 20 ? 40 : 8;
 
     s->copied = s->told = 0;
-    for (int batch = -1; batch < BATCHES; batch++) /* the first warms up */
+    for (int batch = -1; batch < BATCHES; batch++) /* the first batch warms up */
         for (int kind = 0; kind < KINDS; kind++) {
             double took = batch_us(s, (enum kind)kind, bytes, messages, window);
             if (batch >= 0)

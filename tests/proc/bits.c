@@ -1,3 +1,4 @@
+/* The list of collectives that bits.h runs and compares. */
 #include "proc/bits.h"
 
 #include "conform/job.h"

@@ -1,6 +1,6 @@
 /*
- * Ranks as processes where the system gives little: no locked memory, few descriptors, nobody who may look into another process, name
- * spaces of their own, a /dev/shm with no room, little address space, few processors. Each works, or says what is missing and what helps.
+ * Ranks as processes with few resources: no locked memory, few descriptors, no access to other processes, namespaces of their own, a
+ * /dev/shm without room, little address space, few CPUs. Each case must work, or the error must say what is missing and what helps.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -27,9 +27,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LONG = 1 << 19, SKIPPED = 1 /* of page.number[0]: the system refuses the confinement itself */, USED = 1 /* of page.stage */ };
+enum { LONG = 1 << 19, SKIPPED = 1 /* in page.number[0]: the system refuses the confinement */, USED = 1 /* in page.stage */ };
 
-/* ------------------------------------------------------------------------------------------------------------ what ranks do there */
+/* ------------------------------------------------------------------------------------------------------------ work of the ranks */
 static void use(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     float *in, *out;
@@ -123,7 +123,8 @@ RIG_TEST(confined_to_64_descriptors)
     run("", 8, open_64, live);
 }
 
-/* Address space is what a rank shares: too little of it must be told with the option that asks for less, and less must do. */
+/* Address space is what shared memory needs most. If there is too little, the error must name the option that needs less, and with that
+ * option it must work. */
 static void address_2g(struct proc *proc, int32_t rank)
 {
     (void)proc;
@@ -131,7 +132,7 @@ static void address_2g(struct proc *proc, int32_t rank)
     limit(RLIMIT_AS, (rlim_t)2 << 30);
 }
 
-static void address_40g(struct proc *proc, int32_t rank) /* for its own, but not for all */
+static void address_40g(struct proc *proc, int32_t rank) /* enough for its own memory, but not for that of all ranks */
 {
     (void)proc;
     (void)rank;
@@ -167,7 +168,8 @@ RIG_TEST(confined_to_little_address_space)
     run("", 3, less_address_space, live);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ no looking into others */
+/* ------------------------------------------------------------------------------------------------------------ no access to other processes
+ */
 static void no_ptrace(struct proc *proc, int32_t rank)
 {
     static const int refused[] = {SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev,
@@ -186,7 +188,7 @@ static void no_ptrace(struct proc *proc, int32_t rank)
     confined(proc, rank, prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0);
 }
 
-/* And a death is heard of all the same: a rank leaves without a word. */
+/* A death must be noticed nevertheless: a rank exits without closing. */
 static void one_leaves(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     struct comm_request request;
@@ -198,11 +200,12 @@ static void one_leaves(struct proc *proc, int32_t rank, struct comm_communicator
     struct comm_communicator *world = proc_open(proc, rank);
     use(world, rank, proc->ranks);
     atomic_store(&proc->page[rank].stage, USED);
-    for (int32_t r = 0; rank == 1 && r < proc->ranks; r++) /* what it took part in ends well for the others too, unless it dies meanwhile */
+    /* so that the last operation ends without an error on the others too, unless this rank dies during it */
+    for (int32_t r = 0; rank == 1 && r < proc->ranks; r++)
         while (atomic_load(&proc->page[r].stage) != USED)
             rig_nap(RIG_MS);
     if (rank == 1)
-        syscall(SYS_exit_group, 0); /* at once: a sanitizer's _exit sleeps first */
+        syscall(SYS_exit_group, 0); /* at once: the _exit of a sanitizer sleeps first */
     int64_t since = rig_now();
     enum comm_result r = comm_allreduce(world, &in, &out, 1, COMM_F32, COMM_SUM, &request);
     r = r == COMM_OK ? comm_wait(request, RIG_PATIENCE) : r;
@@ -222,8 +225,8 @@ RIG_TEST(confined_without_ptrace)
     run("", 3, no_ptrace, one_leaves);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ name spaces */
-/* Each rank is process 1 of its own: what stays outside only hands on how it ended. */
+/* ------------------------------------------------------------------------------------------------------------ namespaces */
+/* Each rank is process 1 of its own namespace. The process outside only passes on its exit status. */
 static void own_processes(struct proc *proc, int32_t rank)
 {
     int status = 0;
@@ -261,7 +264,7 @@ RIG_TEST(confined_to_a_tiny_dev_shm)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ processors */
-enum { CPUS = 2 /* of page.number: what the world was told */, MOST = 64 };
+enum { CPUS = 2 /* in page.number: the number of CPUs that the world reports */, MOST = 64 };
 static int cpu[MOST], cpus;
 
 static void bound_to(int which)
@@ -293,7 +296,7 @@ static bool put(const char *path, const char *text)
     return file && fputs(text, file) >= 0 && fclose(file) == 0;
 }
 
-/* A control group that gives them the time of one: at the root, where each kernel's path to this process's group begins. */
+/* Creates a control group with the time of one CPU, at the root, where the kernel's path of this process's group begins. */
 static void quota_of_one(struct proc *proc, int32_t rank)
 {
     bool done = unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
@@ -319,7 +322,7 @@ static void count_cpus(struct proc *proc, int32_t rank, struct comm_communicator
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
-/* What all ranks were told; `what`: why that cannot be tried here. */
+/* Returns the number that all ranks reported; `what`: why this case cannot run here. */
 static int64_t counted(const char *what, int32_t ranks, void (*enter)(struct proc *proc, int32_t rank))
 {
     struct proc proc = {.enter = enter, .raw = true};
@@ -333,7 +336,7 @@ static int64_t counted(const char *what, int32_t ranks, void (*enter)(struct pro
     return proc.page[0].number[CPUS];
 }
 
-/* How many CPUs the ranks have together, which decides how they wait, is found out and not asked for. */
+/* The number of CPUs of all ranks together, which decides how they wait, is detected and needs no option. */
 RIG_TEST(confined_to_few_processors)
 {
     cpu_set_t all;

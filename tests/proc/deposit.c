@@ -1,10 +1,10 @@
 /*
- * Results that a peer stores in this rank's memory (contract 4.3): the peer is killed, or stops and comes back too late, before, amid and
- * behind its stores. The requests of the other end in time and with the right name; from then on its memory is its own, whatever the peer
- * still stores, and nothing is left behind. Where the stores stand is told by the wire's own calls, which the linker lets this test see,
- * and by a page that the peer may not write.
+ * Results that a peer stores in this rank's memory (contract 4.3). The peer is killed, or stopped and continued too late, before, during
+ * and after its stores. The requests of the other rank end in time and with the correct cause. From then on its memory belongs to it,
+ * whatever the peer still stores, and nothing is leaked. Calls of the wire, which the linker intercepts for this test, and a
+ * write-protected page tell how far the stores are.
  *
- * Faults that must be found here are planted by tests/sim/mutants.py (`processes`).
+ * The faults that this must find are planted by tests/sim/mutants.py (`processes`).
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -23,10 +23,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, RANKS = 2, WORDS = 1 << 19, FEW = 1 << 15 /* stored past the cache or not */, PATTERN = 0x5a };
-enum stage { STAGE_STANDS = 1 /* the victim, where it shall */, STAGE_OVER, STAGE_LATE, STAGE_CHECKED };
+enum { PAGE = 4096, RANKS = 2, WORDS = 1 << 19, FEW = 1 << 15 /* WORDS are stored past the cache; for FEW, either way */, PATTERN = 0x5a };
+enum stage { STAGE_STANDS = 1 /* the victim is at the chosen point */, STAGE_OVER, STAGE_LATE, STAGE_CHECKED };
 
-/* ------------------------------------------------------------------------------------------------------------ where it stands */
+/* ------------------------------------------------------------------------------------------------------------ the point where the victim
+ * stops */
 enum moment { MOMENT_GIVEN, MOMENT_AMID, MOMENT_STORED, MOMENT_SHOWN, MOMENTS, MOMENT_ANY = MOMENTS };
 enum way { WAY_KILLED, WAY_REVOKE, WAY_ABORT, WAY_DEADLINE, WAYS };
 static struct {
@@ -37,8 +38,8 @@ static struct {
     int32_t words;
 } now; /* set before the ranks are forked */
 
-static struct proc_page *own_page; /* of the victim, once it shall stand */
-static int64_t stores;             /* whose place was told */
+static struct proc_page *own_page; /* of the victim, as soon as it must stop */
+static int64_t stores;             /* stores for which a place was given */
 static void *closed_page;
 
 enum wire_result __real_shmchan_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
@@ -100,7 +101,7 @@ enum wire_result __wrap_shmchan_expose(struct wire_channel *channel, const struc
     return r;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what is left behind */
+/* ------------------------------------------------------------------------------------------------------------ leaks */
 static int64_t holdings(void)
 {
     return proc_entries("/proc/self/fd", NULL) + proc_entries("/proc/self/task", NULL);
@@ -112,7 +113,7 @@ static void nothing(void *arg, int32_t rank)
     (void)rank;
 }
 
-/* Before anything: with the first thread some run-times start one of their own. */
+/* Called first: some run-times start a thread of their own with the first thread. */
 static int64_t first_holdings(void)
 {
     rig_threads(1, nothing, NULL);
@@ -148,7 +149,7 @@ static void side_open(struct side *s, struct proc *proc, int32_t rank)
     MUST(comm_wait(req, RIG_PATIENCE));
 }
 
-/* Until it fails; whoever sees that the victim stands does what shall end it. */
+/* Waits for the request. If the victim has stopped at its point, revokes or aborts, as the case requires. */
 static enum comm_result await(struct side *s, const struct proc_page *victim, struct comm_request req)
 {
     enum comm_result r;
@@ -185,7 +186,7 @@ static void check_pattern(const struct side *s)
             rig_die(__FILE__, __LINE__, "word %d was written after the request had ended: in %x, out %x", i, s->in[i], s->out[i]);
 }
 
-/* The request has ended, so the memory is this rank's; the victim goes on only now. */
+/* The request has ended, so this rank owns the memory. Only now the victim continues. */
 static void use_again(struct side *s, struct proc *proc)
 {
     struct proc_page *page = &proc->page[s->rank], *victim = &proc->page[now.victim];
@@ -237,20 +238,20 @@ static void failing_main(struct proc *proc, int32_t rank, struct comm_communicat
     }
     EQUAL(r, expected());
     if (rank == now.victim) {
-        atomic_store(&page->stage, STAGE_LATE); /* a stopped one: it has heard, so it stores no more */
+        atomic_store(&page->stage, STAGE_LATE); /* a stopped victim has noticed the failure, so it stores no more */
         while (atomic_load(&proc->page[1 - rank].stage) != STAGE_CHECKED)
             rig_nap(RIG_MS / 10);
     } else {
         CHECK(now.way != WAY_KILLED || rig_now() - atomic_load(&victim->time) < RIG_S);
         use_again(&s, proc);
     }
-    /* The same buffers, whose pages may be this rank's alone by now. */
+    /* The same buffers again; their pages may be private to this rank by now. */
     for (int32_t round = 0; (now.way == WAY_REVOKE || now.way == WAY_DEADLINE) && round < 3; round++)
         MUST(sum_once(&s, s.other, page, round));
     leave_nothing(&s, before);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ their parent */
+/* ------------------------------------------------------------------------------------------------------------ the parent */
 static void entered(struct proc *proc, int32_t rank)
 {
     struct sigaction action = {.sa_sigaction = on_closed_page, .sa_flags = SA_SIGINFO};
@@ -260,7 +261,7 @@ static void entered(struct proc *proc, int32_t rank)
         CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
 }
 
-/* At some moment: it stands wherever that is. */
+/* Stops or kills the victim at an arbitrary moment. */
 static void stand_anywhere(struct proc *proc, int64_t pause)
 {
     struct proc_page *page = &proc->page[now.victim];
@@ -319,7 +320,7 @@ RIG_TEST(contract_4_3_late_stores_after_an_abort)
     fail_everywhere(WAY_ABORT);
 }
 
-/* It is that of the sums on the other communicator too, which must end well: on a busy machine they take their time. */
+/* This deadline also applies to the sums on the other communicator, which must succeed, and they need time on a busy machine. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #    define DEADLINE "1500ms"
 #else
@@ -345,7 +346,7 @@ RIG_TEST(contract_4_3_stores_that_end_anywhere)
     }
 }
 
-/* With a name (or a pattern): that test alone. */
+/* With a name (or a pattern) as argument: runs only that test. */
 int main(int argc, char **argv)
 {
     if (argc > 1)

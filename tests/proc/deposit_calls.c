@@ -1,6 +1,7 @@
 /*
- * Results that a peer stores in this rank's memory are right beside all else that may be under way: random calls in groups, plans and
- * communicators of two, of any length; and they are there when the line says so, which their way past the cache does not give by itself.
+ * Results that a peer stores in this rank's memory are correct together with any other operations: random calls in groups, plans and
+ * communicators of two ranks, of any length. They are also complete when the line says so, which stores past the cache do not guarantee by
+ * themselves.
  */
 #define _GNU_SOURCE
 #include "data/data.h"
@@ -18,7 +19,7 @@
 
 enum { PAGE = 4096, RANKS = 2, WORDS = 1 << 19, PATTERN = 0x5a };
 
-static int64_t stores; /* whose place was told */
+static int64_t stores; /* stores for which a place was given */
 
 enum wire_result __real_shmchan_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
 enum wire_result __wrap_shmchan_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
@@ -31,21 +32,22 @@ enum wire_result __wrap_shmchan_reserve(struct wire_channel *channel, const stru
     return r;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ past the cache */
-/* One rank stores half a line past the cache and says so by an ordinary store, over and over; the other looks as soon as it hears. A line
- * that is not full waits in the CPU for its rest, so whoever does not drain it is found as soon as both run at the same time; a change of
- * threads would drain it, so each has a CPU of its own. */
+/* ------------------------------------------------------------------------------------------------------------ stores past the cache */
+/* One rank stores half a line past the cache and announces it by an ordinary store, many times. The other rank looks as soon as it sees the
+ * announcement. An incomplete line waits in the CPU's write-combining buffer. If the writer does not drain it, the other rank finds stale
+ * data as soon as both run at the same time. A thread switch would drain it, so each rank has a CPU of its own. */
 enum { HALF_LINE = 16, TURNS = 1 << 20, TURNS_LEAST = 1500, NO_TURN_MORE = INT32_MAX };
 struct drain {
     data_reduce_fn *reduce;
     _Alignas(64) _Atomic int32_t said;
     _Alignas(64) _Atomic int32_t seen;
-    _Alignas(64) uint16_t line[2 * HALF_LINE]; /* bf16: the one type whose vectors leave a line half full in every instruction set */
+    _Alignas(64) uint16_t line[2 * HALF_LINE]; /* bf16 is the only type whose vectors leave a line half full with every instruction set */
 };
 #ifndef DRAIN_SECONDS
 static const int64_t DRAIN_NS = 300 * RIG_MS;
 #else
-static const int64_t DRAIN_NS = DRAIN_SECONDS * RIG_S; /* a planted fault is waited for: on a busy machine the two seldom run at once */
+/* for a planted fault, the test runs longer: on a busy machine the two ranks seldom run at the same time */
+static const int64_t DRAIN_NS = DRAIN_SECONDS * RIG_S;
 #endif
 
 static void take_cpu(int32_t rank)
@@ -62,7 +64,7 @@ static void take_cpu(int32_t rank)
     }
 }
 
-/* Seldom gives its CPU away, which is not the other's: beside other work both would be there at the same time less often still. */
+/* Seldom yields: the CPU is not the other rank's, and next to other work the two would run at the same time even less often. */
 static int32_t await_turn(const _Atomic int32_t *turn, int32_t wanted)
 {
     int32_t there;
@@ -73,7 +75,7 @@ static int32_t await_turn(const _Atomic int32_t *turn, int32_t wanted)
     return there;
 }
 
-/* A number below 256, which bf16 holds exactly; neighbours differ. */
+/* A number below 256, which bf16 represents exactly. Consecutive turns have different numbers. */
 static uint16_t word_of(int32_t turn)
 {
     float number = (float)(turn % 251 + 1);
@@ -141,7 +143,7 @@ enum { WORLD, COPY, PAIR, PAIR_COPY };
 enum mode { MODE_PLAIN, MODE_GROUP, MODE_PLAN };
 
 struct slot {
-    char *memory[2][2]; /* [in, out][of malloc, of comm_mem_alloc] */
+    char *memory[2][2]; /* [in, out][from malloc, from comm_mem_alloc] */
     char *in, *out;
     struct comm_communicator *c;
     struct comm_request req;
@@ -151,7 +153,7 @@ struct slot {
 struct caller {
     struct comm_communicator *line[LINES];
     struct slot slot[SLOTS];
-    uint32_t alike, own; /* seeds: of what all ranks draw, of what each draws */
+    uint32_t alike, own; /* seeds of the values that all ranks draw alike, and of those that each draws itself */
     int32_t rank;
 };
 
@@ -166,7 +168,7 @@ static size_t width_of(enum comm_type type)
     return type == COMM_U8 ? 1 : type == COMM_BF16 ? 2 : type == COMM_I64 ? 8 : 4;
 }
 
-/* Sums of these are exact in all types. */
+/* Sums of these values are exact in all types. */
 static uint64_t value(const struct caller *s, size_t i, uint32_t round)
 {
     return (i * 7 + round * 3 + (uint64_t)(s->rank % 2)) % 61;
@@ -196,7 +198,7 @@ static uint64_t stored_value(const struct slot *slot, size_t i)
     return real ? (uint64_t)number : value;
 }
 
-/* Whole pages, some of them and a rest, or few bytes. */
+/* Whole pages, pages plus a rest, or few bytes. */
 static size_t length_of(struct caller *s, enum comm_type type)
 {
     size_t pages = (size_t)(1 + draw(&s->alike, MOST / PAGE - 2)) * PAGE, rest = draw(&s->alike, PAGE);
@@ -209,7 +211,7 @@ static size_t length_of(struct caller *s, enum comm_type type)
            width_of(type);
 }
 
-/* Where its buffers lie is each rank's own matter; sometimes not on a page's beginning. */
+/* Each rank draws the addresses of its buffers itself; some are not at the start of a page. */
 static void draw_slot(struct caller *s, struct slot *slot, struct comm_communicator *c)
 {
     static const enum comm_type types[] = {COMM_U8, COMM_I32, COMM_I64, COMM_F32, COMM_BF16};
@@ -231,7 +233,7 @@ static void fill(const struct caller *s, struct slot *slot, uint32_t round)
         store_value(slot, slot->in, i, value(s, i, round));
 }
 
-/* Of all lines the ranks are in turn even and odd. */
+/* On every line, even and odd ranks alternate. */
 static void check(const struct caller *s, const struct slot *slot, uint32_t round)
 {
     uint64_t ranks = (uint64_t)comm_size(slot->c), odd = ranks / 2;
@@ -305,7 +307,7 @@ static void run_plan(struct caller *s, uint32_t round)
 static void open_lines(struct caller *s, struct comm_communicator *world)
 {
     struct comm_request req[3];
-    int32_t pair[2] = {s->rank & ~1, s->rank | 1}; /* of an odd number of ranks the last is alone */
+    int32_t pair[2] = {s->rank & ~1, s->rank | 1}; /* with an odd number of ranks, the last one is alone */
 
     s->line[WORLD] = world;
     MUST(comm_dup(world, NULL, &s->line[COPY], &req[0]));
@@ -352,15 +354,15 @@ RIG_TEST(random_calls_beside_stored_results)
         rig_note("seed %u, options \"%s\"", i + 1, options[i % OPTIONS]);
         proc_start(&proc, 2 + (int32_t)(i / 3 % 3), programs_main);
         proc_finish(&proc, -1, 5 * RIG_PATIENCE);
-        CHECK(atomic_load(&proc.page[0].number[0]) > 0); /* some were stored by the peer */
+        CHECK(atomic_load(&proc.page[0].number[0]) > 0); /* the peer stored some results */
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ lengths */
-/* No length is too odd: slices begin where pages may. */
+/* Odd lengths work too: slices begin where pages may. */
 static void odd_main(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
-    static const int32_t lengths[] = {300001, 200003, 100019}; /* no half of them is near a page's end */
+    static const int32_t lengths[] = {300001, 200003, 100019}; /* no half of them is near the end of a page */
     struct comm_request req;
     void *at;
 
@@ -389,7 +391,7 @@ RIG_TEST(odd_lengths_are_stored_too)
         CHECK(atomic_load(&proc.page[r].number[0]) > 0);
 }
 
-/* With a name (or a pattern): that test alone. */
+/* With a name (or a pattern) as argument: runs only that test. */
 int main(int argc, char **argv)
 {
     if (argc > 1)

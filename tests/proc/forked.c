@@ -1,6 +1,6 @@
 /*
- * A rank that has forked workers, as data loaders do, dies as visibly as one that has not: its children hold nothing by which its peers
- * would take it for alive. They use their own copies of its memory, are refused by the library, and live on.
+ * A rank that has forked workers, as data loaders do, must die as visibly as one that has not: its children hold nothing by which its peers
+ * would consider it alive. The children use their own copies of its memory, the library refuses their calls, and they live on.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -25,9 +25,9 @@ enum { HAS_FORKED = 1, SUMS = 50 };
 
 struct workers {
     pid_t pid[WORKERS];
-    _Atomic int refused; /* so many workers found their data, and the library closed to them */
+    _Atomic int refused; /* number of workers that found their data intact and were refused by the library */
 };
-static struct workers *workers; /* shared with the test's own process */
+static struct workers *workers; /* shared with the process of the test */
 
 static void sum(struct comm_communicator *world)
 {
@@ -47,7 +47,7 @@ static _Noreturn void work(struct comm_communicator *world, const int *data)
     int64_t in = 1, out = 0;
     bool sound = true;
 
-    alarm(LIFE_S); /* should nobody come for it */
+    alarm(LIFE_S); /* if no process ends it */
     for (int i = 0; i < LONG; i++)
         sound &= data[i] == i;
     sound &= comm_allreduce(world, &in, &out, 1, COMM_I64, COMM_SUM, NULL) == COMM_ERR_FORKED;
@@ -56,7 +56,7 @@ static _Noreturn void work(struct comm_communicator *world, const int *data)
         pause();
 }
 
-/* By fork(), or by a bare system call, which runs no hooks of the C library. */
+/* Forks, or makes a bare system call, which runs no hooks of the C library. */
 static pid_t make_child(bool bare)
 {
     return bare ? (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) : fork();
@@ -74,7 +74,7 @@ static void fork_workers(struct comm_communicator *world, bool bare)
         if (pid == 0)
             work(world, data);
         workers->pid[i] = pid;
-        sum(world); /* the parent goes on between any two */
+        sum(world); /* the parent continues between any two forks */
     }
     for (int64_t end = rig_now() + RIG_PATIENCE; atomic_load(&workers->refused) != WORKERS; rig_nap(RIG_MS))
         CHECK(rig_now() < end);
@@ -93,7 +93,7 @@ static void meet_workers(struct proc *proc, int32_t rank, struct comm_communicat
     atomic_store(&proc->page[rank].stage, HAS_FORKED);
 }
 
-/* Waits for a sum that the dead one does not come to. */
+/* Waits for a sum that the dead rank does not take part in. */
 static void survive(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     struct comm_request q;
@@ -118,7 +118,7 @@ static void close_in_order(struct proc *proc, int32_t rank, struct comm_communic
 static void end_workers(void)
 {
     for (int i = 0; i < WORKERS; i++) {
-        CHECK(workers->pid[i] > 0 && kill(workers->pid[i], 0) == 0); /* they lived until now */
+        CHECK(workers->pid[i] > 0 && kill(workers->pid[i], 0) == 0); /* they have lived until now */
         kill(workers->pid[i], SIGKILL);
     }
 }
@@ -138,7 +138,7 @@ static void killed(bool bare)
     proc_start(&proc, RANKS, survive);
     for (int32_t r = 0; r < RANKS; r++)
         proc_await(&proc, r, HAS_FORKED);
-    rig_nap(50 * RIG_MS); /* asleep, if they will */
+    rig_nap(50 * RIG_MS); /* long enough for waiting ranks to fall asleep */
     int64_t since = rig_now();
     kill(proc.pid[PARENT], SIGKILL);
     proc_finish(&proc, PARENT, RIG_PATIENCE);
@@ -174,7 +174,8 @@ RIG_TEST(forked_children_hold_up_no_close)
     end_workers();
 }
 
-/* A pidfd tells a death whoever else lives; connections have nothing else to go by than who still has them. */
+/* A pidfd reports a death even if other processes have copies of its descriptors. Connections report it only when no process holds them any
+ * more. */
 int main(void)
 {
     const struct CMUnitTest tests[] = {

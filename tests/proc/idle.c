@@ -1,7 +1,6 @@
 /*
- * What waiting and idling cost, whoever makes the progress: a rank that waits for a late peer sleeps, and a library that has nothing to do
- * wakes up for its monitor's look once a second and for nothing else. Counted by the kernel, so that other load on the machine does not
- * matter.
+ * The cost of waiting and idling, whatever makes progress. A rank that waits for a late peer sleeps. An idle library wakes up for its
+ * monitor's tick once a second, and for nothing else. The kernel counts, so other load on the machine does not matter.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -23,7 +22,7 @@ enum { IDLE_S = 1, WAKES_MOST = 8, SETTLES = 10, QUIET = 3 };
 static const char *const modes[] = {"progress=caller", "progress=thread", "progress=auto"};
 enum { MODES = sizeof modes / sizeof *modes };
 
-/* What is printed stands with a failure too. */
+/* Prints the numbers; they are also part of a failure's message. */
 static void tell(const char *mode, int32_t rank, const char *what, int64_t cpu_ns, int64_t wakes)
 {
     rig_note("%s, rank %d, %s: %lld us of a CPU, %lld wake-ups of other threads", mode, rank, what, (long long)cpu_ns / 1000,
@@ -40,7 +39,7 @@ static int64_t processor_ns(void)
     return (use.ru_utime.tv_sec + use.ru_stime.tv_sec) * RIG_S + (use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1000;
 }
 
-/* How often this process's threads but the first have slept and woken. */
+/* How often the threads of this process, except the first, have slept and woken up. */
 static int64_t wakes_of_others(void)
 {
     char path[300], line[128];
@@ -75,10 +74,10 @@ static void meet(struct comm_communicator *world)
     }
 }
 
-/* number[3]: threads beside the monitor that have a tick of their own. */
+/* number[3]: threads besides the monitor that have a tick of their own. */
 static bool is_quiet(const struct proc_page *page)
 {
-    int64_t most = (1 + page->number[3]) * (page->number[2] / RIG_S + 1); /* one may be near each end */
+    int64_t most = (1 + page->number[3]) * (page->number[2] / RIG_S + 1); /* one may be near each end of the interval */
 
     return page->number[0] < IDLE_S * RIG_S / 200 && page->number[1] <= most;
 }
@@ -90,11 +89,10 @@ static void idle_second(struct proc_page *page)
     rig_nap(IDLE_S * RIG_S);
     page->number[0] = processor_ns() - used;
     page->number[1] = wakes_of_others() - woken;
-    page->number[2] = rig_now() - from; /* longer than asked, where CPUs are busy */
+    page->number[2] = rig_now() - from; /* longer than requested if CPUs are busy */
 }
 
-/* Where CPUs are busy threads come to rest later; but once they have, they stay so: each of the seconds after the first quiet one is quiet.
- */
+/* On busy CPUs, threads come to rest later. But once at rest they stay so: each second after the first quiet one is quiet. */
 static void count_idle(struct proc_page *page)
 {
     bool quiet = false;
@@ -118,8 +116,8 @@ static void idle(struct proc *proc, int32_t rank, struct comm_communicator *worl
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
-/* A part of a window that others may ask for at any time, and did: when nobody does, it costs nothing but the progress thread's own tick,
- * where there is one: it sleeps on the bell then. */
+/* A window part for which others may send requests at any time, and did. Without requests it costs nothing, except the tick of a progress
+ * thread, which then sleeps on the bell. */
 static void idle_owner(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     static int64_t part;
@@ -140,7 +138,7 @@ static void idle_owner(struct proc *proc, int32_t rank, struct comm_communicator
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
-/* All modes at once: none of them uses a CPU meanwhile. */
+/* All modes at the same time, since none of them uses a CPU meanwhile. */
 static void quiet_in_all_modes(proc_main *main)
 {
     struct proc proc[MODES] = {0};

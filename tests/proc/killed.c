@@ -1,7 +1,7 @@
 /*
- * A rank killed at many points: after its n-th system call while the world opens, and after its n-th instruction inside operations, both
- * counted from outside by ptrace, so that a point is the same point each time. The others hear the same of it within a second, and keep
- * nothing: no descriptor, no thread, no mapping, no name.
+ * A rank is killed at many points: after its n-th system call while the world opens, and after its n-th instruction inside operations.
+ * ptrace counts both from outside, so a point is the same point each time. The other ranks report the same failure within a second, and
+ * leak nothing: no descriptor, no thread, no mapping, no name.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -26,11 +26,12 @@ enum { RANKS = 3, SETUP_POINTS = 24, STEP_POINTS = 20, EARLY_OPEN_MS = 1500, OPE
 enum { NUMBER_VICTIM, NUMBER_OPEN_MS };
 struct place {
     int32_t victim;
-    bool early; /* nobody will have heard of it: the others wait for as long as their open may take, otherwise the tracer may take its time
-                 */
+    /* true: no rank knows of the victim yet, so the others wait as long as opening may take. false: the time-out is long, because tracing
+     * is slow. */
+    bool early;
 };
 
-/* ------------------------------------------------------------------------------------------------------------ a rank */
+/* ------------------------------------------------------------------------------------------------------------ the rank */
 static enum comm_result sum_until_failure(struct comm_communicator *world)
 {
     static float in[30000], out[30000];
@@ -77,13 +78,13 @@ static void live(struct proc *proc, int32_t rank, struct comm_communicator *none
     proc_holds_as(&before);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ its tracer */
+/* ------------------------------------------------------------------------------------------------------------ the tracer */
 static void go_on(pid_t pid, int how)
 {
     CHECK(trace_on(pid, how));
 }
 
-/* The victim stands before its comm_open. */
+/* Starts the ranks; the victim is stopped before its comm_open. */
 static pid_t start(struct proc *proc, int32_t victim)
 {
     int status;
@@ -107,7 +108,8 @@ static void enter(struct proc *proc, int32_t rank)
     proc->page[rank].number[NUMBER_OPEN_MS] = place->early ? EARLY_OPEN_MS : OPEN_MS;
 }
 
-/* How many stops its opening has, and from which on others know of it: rank 0 listens, another one has said who it is. */
+/* Counts the stops of the victim's opening, and finds the first one at which others know of it: when rank 0 listens, or when another rank
+ * has identified itself. */
 static void count_stops(int32_t victim, int *known, int *stops)
 {
     struct place place = {.victim = victim};
@@ -132,7 +134,8 @@ static void count_stops(int32_t victim, int *known, int *stops)
     proc_finish(&proc, victim, RIG_PATIENCE);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what the others say */
+/* ------------------------------------------------------------------------------------------------------------ reports of the other ranks
+ */
 static void check(struct proc *proc, int32_t victim, int64_t since, bool early)
 {
     char name[32];
@@ -180,7 +183,7 @@ RIG_TEST(killed_while_the_world_opens)
         int known, stops, points = rig_quick() ? SETUP_POINTS / 4 : SETUP_POINTS / 2;
         count_stops(victims[v], &known, &stops);
         CHECK(known > 0 && stops > known + 20);
-        for (int i = v && rig_quick() ? 0 : -1; i < points; i++) { /* -1: nobody has heard of it yet */
+        for (int i = v && rig_quick() ? 0 : -1; i < points; i++) { /* -1: no rank knows of it yet */
             struct place place = {.victim = victims[v], .early = i < 0};
             struct proc proc = {.enter = enter, .place = &place};
             int stop = i < 0 ? known / 2 : known + i * (stops - known) / points;
@@ -188,7 +191,7 @@ RIG_TEST(killed_while_the_world_opens)
             pid_t pid = start(&proc, victims[v]);
             for (int s = 0; s < stop; s++)
                 go_on(pid, PTRACE_SYSCALL);
-            rig_nap((i ? 10 : 100) * RIG_MS); /* the others come as far as they can; to rank 0 they come one by one */
+            rig_nap((i ? 10 : 100) * RIG_MS); /* the others get as far as they can; they connect to rank 0 one by one */
             finish(&proc, victims[v], i < 0);
         }
     }

@@ -1,8 +1,8 @@
 /*
- * Communicators made and closed in a long row, ten at a time, each used a little: nothing of the process is used up by it. Descriptors,
- * mappings and resident memory are counted after the first few hundred and again at the end, and so are page faults: memory is not given to
- * the kernel and asked for again for each. No error comes. COMM_TEST_MADE: how many
- * of each kind. Over another wire where COMM_BACKEND says so; and in one process, where nothing but memory can be used up.
+ * Communicators created and closed in long rows, ten at a time, each used a little. They use up nothing of the process: descriptors,
+ * mappings and resident memory are counted after the first few hundred and again at the end. Page faults are counted too: memory is not
+ * returned to the kernel and requested again for each communicator. No error occurs. COMM_TEST_MADE sets how many of each kind. With
+ * COMM_BACKEND the test runs over another wire. It also runs in one process, where only memory can be used up.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -78,7 +78,7 @@ static void make(struct comm_communicator *world, enum kind kind, uint32_t tag, 
         MUST(comm_subset(world, all, RANKS, tag, out, req));
 }
 
-/* What goes by lines, and now and then by places and by messages: all the kinds of memory that a channel has. */
+/* Uses lines, and now and then places and messages: all kinds of memory of a channel. */
 static void use(struct comm_communicator *c, uint64_t round, bool with_all)
 {
     static _Thread_local unsigned char bytes[LONG], came[LONG];
@@ -101,7 +101,7 @@ static void use(struct comm_communicator *c, uint64_t round, bool with_all)
     EQUAL(bytes[LONG - 1], RANKS * (round % 120));
 }
 
-/* On a machine with other load ranks wait for CPUs, and each kind has so much time: all stop at the same round. */
+/* Each kind has a time limit, because ranks wait for CPUs on a busy machine. All ranks stop at the same round. */
 static bool time_is_up(struct comm_communicator *world, int64_t until)
 {
     struct comm_request req;
@@ -112,7 +112,7 @@ static bool time_is_up(struct comm_communicator *world, int64_t until)
     return up;
 }
 
-/* How many were made. */
+/* Returns how many were created. */
 static int64_t rounds(struct comm_communicator *world, enum kind kind, int64_t many, int64_t until)
 {
     struct comm_communicator *c[TOGETHER];
@@ -139,7 +139,7 @@ static int64_t how_many(void)
     return text ? strtoll(text, NULL, 10) : rig_quick() ? MOST / 10 : MOST;
 }
 
-/* Both ranks have closed when they count: what one has left the other may hold until then. */
+/* Both ranks have closed when they count, because one may hold memory until the other has closed. */
 static void made_main(struct comm_communicator *world, bool alone)
 {
     for (int kind = 0; kind < KINDS; kind++) {

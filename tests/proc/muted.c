@@ -1,7 +1,7 @@
 /*
- * A rank whose standard error is blocked is alive. Rank 1 writes to a pipe that is full and that nobody reads, for longer than the time
- * after which a silent rank counts as dead; its monitor has something to say meanwhile, and so have its calls. Its peer sees it alive and
- * sums go on. In the end the pipe is read: every line is there, or was counted.
+ * A rank that is blocked on its standard error counts as alive. Rank 1 writes to a full pipe that no process reads, for longer than the
+ * time after which a silent rank counts as dead. Its monitor and its calls log lines meanwhile. Its peer considers it alive, and sums
+ * continue. In the end the pipe is read: every line is there, or was counted as dropped.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -18,8 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANKS = 2, REFUSALS = 600, SUMS = 50, LATE_S = 5 /* then the monitor warns */, PEER_TIMEOUT_S = 3 };
-enum { MUTED = 1, READ_LATER = 0, SPEAK = 1 /* of page.number: the pipe's other end, and standard error as it was */ };
+enum { RANKS = 2, REFUSALS = 600, SUMS = 50, LATE_S = 5 /* after which the monitor warns */, PEER_TIMEOUT_S = 3 };
+enum { MUTED = 1, READ_LATER = 0, SPEAK = 1 /* in page.number: the other end of the pipe, and the original standard error */ };
 
 static void mute(struct proc *proc, int32_t rank)
 {
@@ -48,7 +48,7 @@ static void sum(struct comm_communicator *world)
     EQUAL(out, RANKS);
 }
 
-/* Each is told in a line by the caller. */
+/* Each refused call logs one line. */
 static void be_refused(int times)
 {
     for (int i = 0; i < times; i++) {
@@ -72,7 +72,7 @@ static void read_line(struct said *said, const char *line)
     said->dropped += count ? (int)strtol(count, NULL, 10) : 0;
 }
 
-/* Until all refusals are accounted for: what else was dropped may make it more. */
+/* Reads until all refusals are accounted for. Other dropped lines may make the sum larger. */
 static struct said listen(int fd)
 {
     static char text[1 << 16];
@@ -105,14 +105,15 @@ static void live(struct proc *proc, int32_t rank, struct comm_communicator *worl
     if (rank == MUTED)
         be_refused(REFUSALS);
     else
-        rig_nap((LATE_S + 2 * PEER_TIMEOUT_S) * RIG_S); /* alive, but late: the other's monitor has something to say, and then is silent */
+        rig_nap((LATE_S + 2 * PEER_TIMEOUT_S) * RIG_S); /* alive, but late: the monitor of the other rank warns, and then is silent */
     for (int i = 0; i < SUMS; i++)
         sum(world);
     if (rank == MUTED) {
         struct said said = listen((int)proc->page[rank].number[READ_LATER]);
         EQUAL(dup2((int)proc->page[rank].number[SPEAK], STDERR_FILENO), STDERR_FILENO);
         CHECK(said.dropped > 0);
-        CHECK(said.late > 0 || said.refusals + said.dropped > REFUSALS); /* the monitor's line was told, or is counted among them */
+        /* the monitor's line was written, or is counted among the dropped ones */
+        CHECK(said.late > 0 || said.refusals + said.dropped > REFUSALS);
     }
     MUST(comm_close(world, RIG_PATIENCE));
 }

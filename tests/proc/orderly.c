@@ -1,6 +1,7 @@
 /*
- * An orderly end is no death, on no wire: two threads of each rank send and receive, one of them closes while the other may still be in a
- * call, and the process ends at once, one rank sooner than the other. What a peer is told is that the rank closed; nobody says it died.
+ * An orderly end is not a death, on any wire. Two threads of each rank send and receive, one of them closes while the other may still be in
+ * a call, and the process exits at once, one rank earlier than the other. The peer must report that the rank closed, and never that it
+ * died.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -18,11 +19,11 @@
 #include <string.h>
 
 enum { RANKS = 2, THREADS = 2, TURNS = 200, ROUNDS = 30 };
-enum { NUMBER_DEATHS = 0, NUMBER_WRONG = 1 }; /* of a page */
+enum { NUMBER_DEATHS = 0, NUMBER_WRONG = 1 }; /* in a page */
 enum way {
-    ONE_COMMUNICATOR, /* both threads on the world, which one of them closes */
-    EACH_ITS_OWN,     /* both are closed, by one thread */
-    WORLD_ALONE,      /* the other one is left open, and exit() ends it */
+    ONE_COMMUNICATOR, /* both threads use the world, and one of them closes it */
+    EACH_ITS_OWN,     /* one thread closes both */
+    WORLD_ALONE,      /* the second communicator stays open until exit() */
     NOTHING_CLOSED,
     WAYS
 };
@@ -45,7 +46,7 @@ struct worker {
     bool endless; /* until an error ends it */
 };
 
-/* There and back; what ends it must be a close: its own rank's, or the other's. */
+/* Sends and receives in turn. Only a close, of the own or of the other rank, may end it with an error. */
 static void *talk(void *arg)
 {
     const struct worker *w = arg;
@@ -80,7 +81,7 @@ static void end(struct proc *proc, int32_t rank, struct comm_communicator *none)
     MUST(comm_wait(q, RIG_PATIENCE));
     struct worker mine = {world, 1, rank, false}, other = {way == ONE_COMMUNICATOR ? world : second, 2, rank, place[1] % 2};
     CHECK(pthread_create(&thread, NULL, talk, &other) == 0);
-    CHECK(pthread_detach(thread) == 0); /* it is still in its calls when the process ends */
+    CHECK(pthread_detach(thread) == 0); /* it is still in its calls when the process exits */
     talk(&mine);
     rig_nap((place[1] * 7 + rank * 13) % 10 * RIG_MS);
     if (way != NOTHING_CLOSED)

@@ -1,3 +1,4 @@
+/* Starts ranks as processes, waits for them, and reads their reports (proc.h). */
 #define _GNU_SOURCE
 #include "proc/proc.h"
 
@@ -96,7 +97,7 @@ static void kill_all(struct proc *proc)
     }
 }
 
-/* One rank that ended, or nobody within this call. */
+/* Checks whether this rank has ended, without waiting. */
 static void reap(struct proc *proc, int32_t r, int32_t except)
 {
     int status = 0;
@@ -119,7 +120,7 @@ static int32_t still_running(const struct proc *proc)
     return count;
 }
 
-/* A nap, and how much longer it took than busy CPUs explain. */
+/* Naps, and returns how much longer that took than busy CPUs explain. */
 static int64_t nap_of(int64_t ns)
 {
     int64_t before = rig_now();
@@ -174,7 +175,7 @@ int64_t proc_entries(const char *path, const char *part)
 {
     int64_t count = 0;
     DIR *directory = opendir(path);
-    CHECK(directory || part); /* nothing of a name is there; but a process has its own folders */
+    CHECK(directory || part); /* a missing folder has no such name; but the folders of a process must exist */
     if (!directory)
         return 0;
     for (struct dirent *entry; (entry = readdir(directory));)
@@ -207,7 +208,7 @@ int64_t proc_holdings(void)
     return now.descriptors + now.threads + now.mappings;
 }
 
-/* ThreadSanitizer starts a thread of its own with the first of ours. */
+/* ThreadSanitizer starts a thread of its own with the first thread. */
 static bool holds(const struct proc_held *before, const struct proc_held *now)
 {
 #if defined(__SANITIZE_THREAD__)
@@ -234,7 +235,8 @@ void proc_holds_more(const struct proc_held *before)
     struct proc_held now = proc_hold();
     CHECK(now.descriptors > before->descriptors);
     CHECK(now.threads >= before->threads);
-    const char *backend = getenv("COMM_BACKEND"); /* over a network a rank shares memory with nobody, or with those of its host */
+    /* over a network, a rank shares memory with no other rank, or only with those of its host */
+    const char *backend = getenv("COMM_BACKEND");
     CHECK(now.mappings > before->mappings || (backend && strstr(backend, "tcp")));
 }
 

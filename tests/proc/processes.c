@@ -1,6 +1,6 @@
 /*
- * Ranks as processes over shared memory: the same bits as in one process, the deaths and stops of a rank at several moments, ranks that
- * leave, and what is left behind.
+ * Ranks as processes over shared memory: the same bits as in one process, ranks that die or stop at several moments, ranks that leave, and
+ * leaks.
  */
 #define _GNU_SOURCE
 #include "proc/bits.h"
@@ -27,7 +27,7 @@ enum { SLOWER = 5 };
 #else
 enum { SLOWER = 1 };
 #endif
-#define TOLD (INT64_C(1) << 40) /* the stage of a rank that told a failure */
+#define TOLD (INT64_C(1) << 40) /* the stage of a rank that reported a failure */
 
 /* ------------------------------------------------------------------------------------------------------------ the same bits */
 /* The parent opens nothing while it still forks. */
@@ -45,7 +45,7 @@ RIG_TEST(processes_have_the_bits_of_one_process)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ deaths */
-/* Sums until something fails, and tells what. */
+/* Computes sums until one fails, and reports the failure. */
 static void sum_until_failure(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     struct proc_page *page = &proc->page[rank];
@@ -67,7 +67,7 @@ static void sum_until_failure(struct proc *proc, int32_t rank, struct comm_commu
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
-/* All survivors tell the same: that rank, and no other cause. */
+/* All survivors report the same cause with that rank. */
 static void check_survivors(struct proc *proc, int32_t victim, int64_t since, enum comm_result want)
 {
     int32_t first = victim == 0 ? 1 : 0;
@@ -79,7 +79,8 @@ static void check_survivors(struct proc *proc, int32_t victim, int64_t since, en
             rig_die(__FILE__, __LINE__, "rank %d was told %s of rank %d, must be %s of rank %d: %s", r,
                     comm_result_name((enum comm_result)page->result), page->rank, comm_result_name(want), victim, page->text);
         if (page->time - since - proc->stood_ns >=
-            4 * RIG_S / 5) /* the contract says 1 s; less, so that a look once a second does not pass for a notice */
+            /* The contract allows 1 s. The limit is lower, so that a check once per second cannot pass for a notice. */
+            4 * RIG_S / 5)
             rig_die(__FILE__, __LINE__, "rank %d was told after %lld ms", r, (long long)((page->time - since) / RIG_MS));
         EQUAL(page->sequence, other->sequence);
         CHECK(strcmp(page->cause, other->cause) == 0 && strcmp(page->operation, other->operation) == 0);
@@ -108,7 +109,7 @@ RIG_TEST(processes_killed_in_a_stream)
     }
 }
 
-/* The victim waits inside the library, or has never called; the others come to the same operation when it is dead. */
+/* The victim waits inside the library, or has made no call at all. The others start the same operation after it is dead. */
 static void meet_late(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     struct proc_page *page = &proc->page[rank];
@@ -120,7 +121,7 @@ static void meet_late(struct proc *proc, int32_t rank, struct comm_communicator 
     while (!victim && atomic_load(proc->go) == 0)
         rig_nap(RIG_MS);
     enum comm_result result = COMM_OK;
-    for (int i = 0; i < 2 && result == COMM_OK; i++) { /* the first may be right: the victim had said its part of it */
+    for (int i = 0; i < 2 && result == COMM_OK; i++) { /* the first may succeed: the victim had already done its part */
         result = comm_barrier(world, &request);
         if (result == COMM_OK)
             result = comm_wait(request, RIG_PATIENCE);
@@ -166,7 +167,7 @@ RIG_TEST(processes_killed_before_and_inside_a_wait)
     }
 }
 
-/* Two at once: every survivor is told of the same one. */
+/* Two ranks die at once: all survivors report the same one. */
 RIG_TEST(processes_two_killed_at_once)
 {
     proc_needs_shm();
@@ -189,7 +190,8 @@ RIG_TEST(processes_two_killed_at_once)
         kill(proc.pid[r], SIGKILL);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ stopped, and leaving */
+/* ------------------------------------------------------------------------------------------------------------ stopped ranks, and ranks
+ * that leave */
 static void sum_a_while(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     static float in[20000], out[20000];
@@ -223,11 +225,11 @@ RIG_TEST(processes_a_stopped_rank_comes_back)
     int64_t most = 0;
     for (int32_t r = 0; r < 3; r++)
         most = proc.page[r].stage > most ? proc.page[r].stage : most;
-    atomic_store(proc.go, most + 5000); /* they are one sum apart at most, so all end with the same */
+    atomic_store(proc.go, most + 5000); /* they are at most one sum apart, so all end at the same one */
     proc_finish(&proc, -1, 3 * RIG_PATIENCE);
 }
 
-/* Rank 1 leaves without the call that the others make: by close, or by ending without one. */
+/* Rank 1 leaves without the call that the others make: it closes, or it exits without a close. */
 static void leave_early(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     struct proc_page *page = &proc->page[rank];
@@ -239,7 +241,7 @@ static void leave_early(struct proc *proc, int32_t rank, struct comm_communicato
         while (atomic_load(proc->go) == 0)
             rig_nap(RIG_MS);
         if (atomic_load(proc->go) == 2)
-            syscall(SYS_exit_group, 0); /* at once: a sanitizer's _exit sleeps first */
+            syscall(SYS_exit_group, 0); /* at once: the _exit of a sanitizer sleeps first */
         MUST(comm_close(world, RIG_PATIENCE));
         return;
     }
@@ -271,7 +273,7 @@ static void call_differently(struct proc *proc, int32_t rank, struct comm_commun
     int32_t in[4] = {0}, out[16];
     enum comm_result called =
         rank == 1 ? comm_allgather(world, in, out, 4, COMM_I32, NULL) : comm_allreduce(world, in, out, 4, COMM_I32, COMM_SUM, NULL);
-    CHECK(called == COMM_OK || called == COMM_ERR_MISMATCH); /* the last may hear of it inside its call */
+    CHECK(called == COMM_OK || called == COMM_ERR_MISMATCH); /* the last rank may learn of it inside its call */
     rig_fails_within(world, COMM_ERR_MISMATCH, 2 * RIG_S, &error);
     proc_tell_failure(&proc->page[rank], world, COMM_ERR_MISMATCH);
     MUST(comm_close(world, RIG_PATIENCE));
@@ -287,7 +289,7 @@ RIG_TEST(processes_mismatch)
         EQUAL(proc.page[r].rank, proc.page[0].rank);
         const char *text = proc.page[r].text;
         bool one = strstr(text, "allreduce") != NULL, other = strstr(text, "allgather") != NULL;
-        bool late = strstr(text, "is not known here") != NULL; /* over a network the cause may be quicker than one of the calls */
+        bool late = strstr(text, "is not known here") != NULL; /* over a network the cause may arrive before one of the calls */
         CHECK(late ? one || other : one && other);
     }
 }
@@ -320,17 +322,17 @@ RIG_TEST(processes_abort)
         check_survivors(&proc, 2, proc.page[2].time, COMM_ERR_ABORTED);
         slept += proc.page[2].number[0];
     }
-    if (slept > TIMES * 100 * RIG_MS) /* one alone may meet a lock whose holder has no CPU */
+    if (slept > TIMES * 100 * RIG_MS) /* a single one may wait for a lock whose holder has no CPU */
         rig_die(__FILE__, __LINE__, "%d aborts slept for %lld ms", TIMES, (long long)(slept / RIG_MS));
 }
 
-/* ------------------------------------------------------------------------------------------------------------ nothing is left */
+/* ------------------------------------------------------------------------------------------------------------ leaks */
 static void open_and_close(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     (void)none;
     struct proc_held before = proc_hold();
     struct comm_communicator *world = proc_open(proc, rank), *second = NULL;
-    static float in[100000], out[2][100000]; /* two communicators know nothing of each other's buffers */
+    static float in[100000], out[2][100000]; /* the two communicators do not track each other's buffers */
     MUST(NOW(comm_dup, world, NULL, &second));
     for (int i = 0; i < 5; i++)
         MUST(comm_allreduce(i % 2 ? world : second, in, out[i % 2], 100000, COMM_F32, COMM_SUM, NULL));
@@ -341,7 +343,7 @@ static void open_and_close(struct proc *proc, int32_t rank, struct comm_communic
     proc_holds_as(&before);
 }
 
-/* Its world, with a member killed in the middle, is closed and gone. */
+/* A member is killed while the world is in use. The others close it and must have leaked nothing. */
 static void fail_and_close(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     (void)none;
@@ -352,7 +354,7 @@ static void fail_and_close(struct proc *proc, int32_t rank, struct comm_communic
     proc_holds_as(&before);
 }
 
-/* Survivors hold nothing of it, and its names are gone: with memory that has no name nothing else could outlive its processes. */
+/* Survivors hold nothing of the world, and its names are gone. The memory has no name, so nothing else can outlive the processes. */
 RIG_TEST(processes_leave_nothing_behind)
 {
     proc_needs_shm();
@@ -369,8 +371,7 @@ RIG_TEST(processes_leave_nothing_behind)
     proc_holds_as(&before);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ more ranks than processors
- */
+/* ------------------------------------------------------------------------------------------------------------ more ranks than CPUs */
 static void many_small(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     int64_t in, out, start = 0;
@@ -413,8 +414,8 @@ RIG_TEST(processes_more_ranks_than_processors)
     used = processor_time() - used;
     fprintf(stderr, "    8 ranks on %d processors: %.1f us each, %lld ms of processor time\n", CPU_COUNT(&two),
             (double)proc.page[0].time / 1990e3, (long long)(used / RIG_MS));
-    /* Who waits gives its CPU away: otherwise each of the turns of a sum takes a slice of the scheduler's, milliseconds, from who could go
-     * on. */
+    /* A waiting rank must yield its CPU. Otherwise each turn of a sum takes a time slice of milliseconds from a rank that could
+     * continue. */
     CHECK(used < 4 * SLOWER * RIG_S);
 }
 

@@ -1,7 +1,7 @@
 /*
- * Processes that lose ranks and go on: killed between operations, inside them, inside agree and shrink, one after the other until one is
- * left; stopped until the others give it up. All who return from an agreement return with the same, and all who have a shrunk communicator
- * are all of it.
+ * Processes that lose ranks and continue. Ranks are killed between operations, inside them, inside agree and shrink, and one after another
+ * until one is left; or they are stopped until the others give them up. All ranks that return from an agreement return the same value. All
+ * ranks with the shrunk communicator are all of its members.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -23,11 +23,11 @@ enum { LONG = 3000, POINTS = 24 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { KILLS = 21 };
 #else
-enum { KILLS = 100 }; /* in the short selection too */
+enum { KILLS = 100 }; /* also in the quick selection */
 #endif
 
 /* ------------------------------------------------------------------------------------------------------------ the parent */
-/* Every rank of the mask was killed, all others end well. */
+/* Checks that every rank of the mask was killed and that all others exit with status 0. */
 static void finish(struct proc *proc, uint32_t killed)
 {
     int32_t left = proc->ranks;
@@ -51,7 +51,7 @@ static void finish(struct proc *proc, uint32_t killed)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ a rank */
+/* ------------------------------------------------------------------------------------------------------------ the rank */
 static enum comm_result sums(struct comm_communicator *c, int64_t count, struct proc_page *page)
 {
     static int32_t in[LONG], out[LONG];
@@ -72,7 +72,8 @@ static enum comm_result sums(struct comm_communicator *c, int64_t count, struct 
     return result;
 }
 
-/* The members of c by their first rank, the same list on all of them, checked there by an exchange: false when that one fails. */
+/* Checks by an exchange that all members of c have the same list of members. A member is identified by its first rank. false: the exchange
+ * failed. */
 static bool same_members(struct proc *proc, struct comm_communicator *c, int32_t first)
 {
     int32_t all[PROC_RANKS_MAX], size = comm_size(c);
@@ -88,7 +89,7 @@ static bool same_members(struct proc *proc, struct comm_communicator *c, int32_t
     return true;
 }
 
-/* Until the communicator that comes of it is whole: whoever dies meanwhile is left out by the next. Consumes c. */
+/* Shrinks until the resulting communicator is complete; a rank that dies meanwhile is left out by the next shrink. Closes c. */
 static struct comm_communicator *recover(struct proc *proc, struct comm_communicator *c, int32_t first)
 {
     for (;;) {
@@ -102,21 +103,22 @@ static struct comm_communicator *recover(struct proc *proc, struct comm_communic
     }
 }
 
-static int64_t passes; /* something must come of comm_progress */
+static int64_t passes; /* uses the results of comm_progress */
 
-/* ------------------------------------------------------------------------------------------------------------ one after the other */
-/* number[0]: in which generation this rank dies (0: never); number[1]: where: so many sums, then so many passes inside its shrink. */
+/* ------------------------------------------------------------------------------------------------------------ one after another */
+/* number[0]: the generation in which this rank dies (0: never). number[1] and number[2]: the point: after this many sums, then after this
+ * many passes inside its shrink. */
 static void die_in_turn(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     struct proc_page *page = &proc->page[rank];
     struct comm_communicator *c = world, *next = NULL;
     struct comm_request request;
-    while (comm_size(c) > 1) { /* two generations may go in one recovery */
+    while (comm_size(c) > 1) { /* one recovery may remove two generations */
         bool mine = page->number[0] == proc->ranks - comm_size(c) + 1;
         enum comm_result result = sums(c, mine ? page->number[1] : INT64_MAX, page);
         if (mine && page->number[2] < 0)
             kill(getpid(), SIGKILL);
-        if (mine) { /* it fails them all, and dies while they agree */
+        if (mine) { /* this rank revokes the communicator, and dies while the others agree */
             MUST(comm_revoke(c));
             MUST(comm_shrink(c, &next, &request));
             for (int64_t i = 0; i < page->number[2]; i++)
@@ -166,7 +168,7 @@ RIG_TEST(recover_one_after_the_other_until_one_is_left)
 
 /* ------------------------------------------------------------------------------------------------------------ at every point of a shrink
  */
-/* number[0]: after so many passes inside its shrink this rank dies; -1: never. */
+/* number[0]: this rank dies after this many passes inside its shrink; -1: never. */
 static void die_inside(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     struct proc_page *page = &proc->page[rank];
@@ -175,7 +177,7 @@ static void die_inside(struct proc *proc, int32_t rank, struct comm_communicator
     while (!atomic_load(proc->go))
         rig_nap(RIG_MS / 10);
     enum comm_result result = sums(world, 3, page);
-    CHECK(result == COMM_OK || result == COMM_ERR_REVOKED || result == COMM_ERR_PEER); /* others are further */
+    CHECK(result == COMM_OK || result == COMM_ERR_REVOKED || result == COMM_ERR_PEER); /* other ranks are further */
     if (proc->page[0].number[2])
         MUST(comm_revoke(world));
     if (page->number[0] < 0) {
@@ -208,15 +210,14 @@ RIG_TEST(recover_killed_at_every_point_of_a_shrink)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ in the midst of agreements
- */
+/* ------------------------------------------------------------------------------------------------------------ during agreements */
 static uint64_t flags_of(int32_t rank, int64_t round)
 {
     uint64_t x = (uint64_t)round * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)(rank + 1) * UINT64_C(0xbf58476d1ce4e5b9);
     return x ^ x >> 29 ^ x << 17;
 }
 
-/* hash[]: the last PROC_HASHES values agreed on. */
+/* hash[]: the last PROC_HASHES values that were agreed on. */
 static void agree_on(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     struct proc_page *page = &proc->page[rank];
@@ -277,11 +278,11 @@ static void stand_still(struct proc *proc, int32_t rank, struct comm_communicato
         atomic_store(&page->number[1], 1);
         for (result = COMM_OK; result == COMM_OK && !atomic_load(proc->go);)
             result = sums(next, 5, page);
-        CHECK(result == COMM_OK || (result == COMM_ERR_CLOSED && atomic_load(proc->go))); /* the other has ended first */
+        CHECK(result == COMM_OK || (result == COMM_ERR_CLOSED && atomic_load(proc->go))); /* the other rank closed first */
         MUST(comm_close(next, RIG_PATIENCE));
         return;
     }
-    /* It comes back, and the world has gone on without it. */
+    /* The victim continues, and the world has gone on without it. */
     IS(result, COMM_ERR_PEER);
     result = NOW(comm_shrink, world, &next);
     IS(result, COMM_ERR_PEER);

@@ -1,7 +1,7 @@
 /*
- * The steady state: after warm-up nothing between issue and completion allocates or asks the kernel for anything that waiting does not
- * need. Counted from outside: a filter in the kernel turns every system call into a signal, and the C library's allocator tells what it
- * gave out.
+ * The steady state: after the warm-up, nothing between issue and completion allocates memory, or makes a system call that waiting does not
+ * need. Both are counted from outside: a kernel filter turns every system call into a signal, and the C library's allocator reports its
+ * allocations.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -47,7 +47,7 @@ static void steady_count(int number, siginfo_t *info, void *context)
 #endif
 }
 
-/* From here on every system call of this thread that is not among `allowed` is counted and not made. There is no way back. */
+/* From here on, every system call of this thread that is not in `allowed` is counted and not made. This cannot be undone. */
 static void steady_filter(const int *allowed, size_t count)
 {
     struct sock_filter code[64];
@@ -66,7 +66,7 @@ static void steady_filter(const int *allowed, size_t count)
         rig_skip("this kernel takes no seccomp filter");
 }
 
-/* Told through the exit status: writing would be a system call too many. */
+/* Reports through the exit status, because writing would be another system call. */
 _Noreturn static void steady_end(const char *what)
 {
     static char text[256];
@@ -79,8 +79,7 @@ _Noreturn static void steady_end(const char *what)
     rig_die(__FILE__, __LINE__, "%s", text);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what is done over and over
- */
+/* ------------------------------------------------------------------------------------------------------------ the repeated work */
 struct steady {
     struct comm_communicator *const *c;
     int32_t ranks;
@@ -112,7 +111,7 @@ static void one_round(int i)
         MUST(comm_sync(steady.c[r], COMM_FOREVER));
 }
 
-/* All ranks in one thread: nobody ever has to wait, so there is no call at all. */
+/* All ranks are in one thread, so no rank ever waits, and there is no system call at all. */
 RIG_TEST(steady_no_system_call)
 {
     static const int allowed[] = {SYS_rt_sigreturn, SYS_exit_group, SYS_write, SYS_clock_gettime};

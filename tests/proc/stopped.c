@@ -1,6 +1,6 @@
 /*
- * Stopped, late and gone are told apart: a process that stands still and comes back in time, one that does not, one whose application is
- * busy, one that closed in good order. The times are those of COMM_PEER_TIMEOUT=2s; the default is 30 s, the proportions are the same.
+ * Ranks that are stopped, late or gone are distinguished: a process that stops and continues in time, one that does not continue, one with
+ * a busy application, and one that closed normally. The times are for COMM_PEER_TIMEOUT=2s. The default is 30 s, with the same proportions.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -18,10 +18,10 @@
 #include <unistd.h>
 
 enum { PEER_TIMEOUT_S = 2 };
-#define TOLD (INT64_C(1) << 40) /* the stage of a rank that told a failure */
+#define TOLD (INT64_C(1) << 40) /* the stage of a rank that reported a failure */
 
-/* ------------------------------------------------------------------------------------------------------------ what the ranks say */
-/* Starts them with their standard error in a file, whose name stands with a failure. */
+/* ------------------------------------------------------------------------------------------------------------ the output of the ranks */
+/* Starts the ranks with their standard error in a file; the message of a failure names the file. */
 static void start_heard(struct proc *proc, int32_t ranks, proc_main *main, char *path)
 {
     int file = mkstemp(path), keep = dup(STDERR_FILENO);
@@ -54,7 +54,7 @@ static void give_timeout(struct proc *proc)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the ranks */
-/* Sums until *go says how many, or until something fails. */
+/* Computes as many sums as *go says, or until one fails. */
 static void sum_on(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     static float in[20000], out[20000];
@@ -99,18 +99,18 @@ RIG_TEST(stopped_comes_back)
     int64_t stopped = atomic_load(&proc.page[2].stage);
     kill(proc.pid[2], SIGCONT);
     proc_await(&proc, 2, stopped + 50);
-    rig_nap(RIG_S / 2); /* so that the others have looked */
+    rig_nap(RIG_S / 2); /* so that the monitors of the others have run */
     int64_t most = 0;
     for (int32_t r = 0; r < 3; r++)
         most = proc.page[r].stage > most ? proc.page[r].stage : most;
-    atomic_store(proc.go, most + 5000); /* they are one sum apart at most, so all end with the same */
+    atomic_store(proc.go, most + 5000); /* they are at most one sum apart, so all end at the same one */
     proc_finish(&proc, -1, RIG_PATIENCE);
     said = heard(path);
     CHECK(strstr(said, "rank 0: rank 2 is stopped or starved: no heartbeat for "));
     CHECK(strstr(said, "rank 1: rank 2 is stopped or starved: no heartbeat for "));
     CHECK(strstr(said, "its process is alive"));
     CHECK(strstr(said, "rank 2 is back after "));
-    CHECK(!strstr(said, "rank 2: rank")); /* it does not hold its own silence against the others */
+    CHECK(!strstr(said, "rank 2: rank")); /* it does not blame the others for its own silence */
 }
 
 struct stop {
@@ -139,7 +139,7 @@ static void judge_stop(struct stop *s)
         check_told(proc, s->victim, s->victim);
 }
 
-/* Both at the same time: most of it is waiting. */
+/* Both cases at the same time, because most of the time is waiting. */
 RIG_TEST(stopped_for_good)
 {
     static struct stop stops[2] = {{.victim = 2}, {.victim = 0, .comes_back = true}};
@@ -157,7 +157,7 @@ RIG_TEST(stopped_for_good)
         judge_stop(&stops[i]);
 }
 
-/* Before its monitor looked around for the first time. */
+/* Stops before its monitor runs for the first time. */
 static void stop_oneself(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     if (rank == 1)
@@ -181,7 +181,7 @@ RIG_TEST(stopped_at_once)
     proc_finish(&proc, 1, RIG_PATIENCE);
 }
 
-/* As when a virtual machine is paused: nobody saw anybody's silence, so nobody is given up. */
+/* As if a virtual machine is paused: no rank saw another's silence, so no rank is given up. */
 RIG_TEST(stopped_all_at_once)
 {
     struct proc proc = {0};
@@ -222,7 +222,7 @@ static void busy_in_rank_1(struct proc *proc, int32_t rank, struct comm_communic
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
-/* It is warned of as late, with its name, and not as silent. */
+/* The warning says that the rank is late, with its number, and not that it is silent. */
 RIG_TEST(busy_is_not_stopped)
 {
     char path[] = "/tmp/comm-busy-XXXXXX", *said;
@@ -243,17 +243,17 @@ static void wait_for_closed(struct proc *proc, struct proc_page *page, struct co
     struct comm_request sum, receive;
     int32_t in = 1, out = 0, got = 0, early = 0;
     MUST(comm_recv(world, &got, 1, COMM_I32, 1, 7, NULL, &receive));
-    rig_nap((PEER_TIMEOUT_S + 1) * RIG_S); /* rank 1 is gone for longer than a silent one may be */
+    rig_nap((PEER_TIMEOUT_S + 1) * RIG_S); /* rank 1 is gone for longer than a rank may be silent */
     struct comm_error error = {.size = sizeof error};
     MUST(comm_error_detail(world, &error));
     EQUAL(error.result, COMM_OK);
-    IS(comm_wait(receive, RIG_PATIENCE), COMM_ERR_CLOSED); /* it ends alone */
+    IS(comm_wait(receive, RIG_PATIENCE), COMM_ERR_CLOSED); /* only the receive ends */
     MUST(comm_recv(world, &early, 1, COMM_I32, 1, 6, NULL, &receive));
-    MUST(comm_wait(receive, RIG_PATIENCE)); /* what it sent before is still here */
+    MUST(comm_wait(receive, RIG_PATIENCE)); /* what it sent before is still available */
     EQUAL(early, 66);
     atomic_store(&page->stage, 1);
     while (atomic_load(&proc->page[0].stage) == 0 || atomic_load(&proc->page[2].stage) == 0)
-        rig_nap(RIG_MS); /* the first one's failure is all ranks' */
+        rig_nap(RIG_MS); /* the failure of the first one fails all ranks */
     int64_t since = rig_now();
     enum comm_result result = comm_allreduce(world, &in, &out, 1, COMM_I32, COMM_SUM, &sum);
     proc_tell_failure(page, world, result == COMM_OK ? comm_wait(sum, RIG_PATIENCE) : result);
@@ -275,7 +275,7 @@ static void close_in_rank_1(struct proc *proc, int32_t rank, struct comm_communi
         rig_nap(RIG_MS);
 }
 
-/* Its process ends at once, or lives on without the library. */
+/* The process of rank 1 exits at once, or continues without the library. */
 static void judge_close(struct proc *proc, bool ends)
 {
     rig_note("rank 1 closes, and its process %s", ends ? "ends" : "lives on");
@@ -304,7 +304,7 @@ RIG_TEST(closed_is_not_dead)
         judge_close(&proc[ends], ends);
 }
 
-/* With a name (or a pattern): that test alone. */
+/* With a name (or a pattern) as argument: runs only that test. */
 int main(int argc, char **argv)
 {
     if (argc > 1)

@@ -1,3 +1,4 @@
+/* Moves a traced rank by ptrace (trace.h). */
 #define _GNU_SOURCE
 #include "proc/trace.h"
 

@@ -1,4 +1,4 @@
-/* A row of the table of algorithms, which must be there. */
+/* Finds a row of the table of algorithms, which must exist. */
 #ifndef TESTS_PROGRAM_ROW_H
 #define TESTS_PROGRAM_ROW_H
 

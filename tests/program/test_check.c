@@ -1,4 +1,4 @@
-/* Every algorithm is proved for every team size; and the checker itself must catch programs that are wrong in one step. */
+/* The verifier proves every algorithm for every team size, and must itself catch programs that are wrong in one step. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static void prove_row(const struct algo_row *row, int32_t size)
     }
 }
 
-/* COMM_TEST_QUICK, for builds that are slow: all small teams, then those at the edges of groups and of their powers. */
+/* With COMM_TEST_QUICK, for slow builds: all small teams, then those near the limits of groups and of their powers. */
 static bool leave_out(int32_t size)
 {
     const char *quick = getenv("COMM_TEST_QUICK");
@@ -61,7 +61,8 @@ static void every_row_is_right_for_every_team(void **state)
         const struct algo_row *row = &algo_table[i];
         struct timespec from, to;
         clock_gettime(CLOCK_MONOTONIC, &from);
-        /* Rows over hosts have teams of every size where there are several, below; on one they are for who asks by name. */
+        /* Rows over hosts are tested with teams of every size on several hosts, below; on one host they are used only
+         * by name. */
         int32_t most = row->flags & ALGO_OVER_HOSTS ? 17 : RANKS_MOST;
         for (int32_t size = row->ranks_min; size <= most && size <= row->ranks_max; size++)
             if (!leave_out(size))
@@ -73,7 +74,8 @@ static void every_row_is_right_for_every_team(void **state)
     }
 }
 
-/* Rows that are made of hosts, over placements of all sorts. What they cannot serve, selection never asks of them. */
+/* Rows over hosts, with placements of all kinds. Cases that a row cannot serve are left out, because selection never
+ * chooses it for them. */
 enum placement { BLOCKS, UNEVEN, IN_TURNS, ANYHOW, PLACEMENTS };
 
 static int32_t host_at(enum placement how, int32_t rank, int32_t hosts, int32_t size)
@@ -82,7 +84,7 @@ static int32_t host_at(enum placement how, int32_t rank, int32_t hosts, int32_t 
     switch (how) {
     case BLOCKS:
         return rank / ((size + hosts - 1) / hosts);
-    case UNEVEN: /* a rank alone, then more and more */
+    case UNEVEN: /* one rank alone, then more and more */
         for (int32_t h = 0, until = 1; h < hosts - 1; h++, until += h + 1)
             if (rank < until)
                 return h;
@@ -94,7 +96,7 @@ static int32_t host_at(enum placement how, int32_t rank, int32_t hosts, int32_t 
     }
 }
 
-/* Hosts are numbered in the order of their lowest ranks. */
+/* Numbers hosts in the order of their lowest ranks. */
 static struct program_hosts place_ranks(enum placement how, int32_t count, int32_t size, int32_t *of)
 {
     struct program_hosts hosts = {.of = of};
@@ -142,7 +144,7 @@ static void hosts_of_every_sort_are_right(void **state)
             for (size_t c = 0; !leave_out(size) && c < sizeof counts / sizeof *counts && counts[c] <= size; c++)
                 for (enum placement how = BLOCKS; how < PLACEMENTS && (size < 18 || size % 4 == (int32_t)c); how++)
                     proved[how] += prove_hosts(&algo_table[i], how, counts[c], size);
-    for (uint32_t i = 0; i < algo_count; i++) /* more things land than there are counters */
+    for (uint32_t i = 0; i < algo_count; i++) /* more things arrive than there are counters */
         if (algo_table[i].flags & ALGO_OVER_HOSTS)
             assert_true(prove_hosts(&algo_table[i], BLOCKS, 20, 20));
     for (enum placement how = BLOCKS; how < PLACEMENTS; how++) {
@@ -200,7 +202,7 @@ static void spoil(struct comm_program *program)
     struct comm_step *view = planted.fault == FAULT_NO_EXPOSE ? NULL : first_step(program, STEP_VIEW);
     uint16_t first;
     switch (planted.fault) {
-    case FAULT_SWAP: /* of the operands */
+    case FAULT_SWAP: /* swaps the operands */
         first = peer[view->peer];
         peer[view->peer] = peer[view->peer + 1];
         peer[view->peer + 1] = first;
@@ -226,7 +228,7 @@ static void spoil(struct comm_program *program)
     case FAULT_ITEM:
         first_step(program, STEP_REDUCE)->dst.first += 1;
         break;
-    case FAULT_EDGE: /* a level on the edge of another */
+    case FAULT_EDGE: /* puts a level on another level's edge */
         for (struct comm_step *step = first_step(program, STEP_EXPOSE); step->code != STEP_END; step++)
             step->edge = 0;
         break;
@@ -305,7 +307,7 @@ static void no_memory_is_told(void **state)
 
 int main(void)
 {
-    /* The checker takes and gives megabytes for each proof. */
+    /* The verifier allocates and frees megabytes for each proof. */
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     const struct CMUnitTest tests[] = {

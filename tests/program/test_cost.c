@@ -1,5 +1,5 @@
-/* The cost model: right where a hand can follow it, sane for every algorithm and team, small and alike however often it is asked; and what
- * a machine file's reader says of files that are wrong. */
+/* The cost model: correct where it can be computed by hand, plausible for every algorithm and team, small, and the same
+ * however often it runs. Also the parser's messages for wrong machine files. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,12 +73,12 @@ static void two_ranks_by_hand(void **state)
     struct cost_case what = case_of(row_of(COLLECTIVE_ALLREDUCE, "doubling"), 2, 8);
     (void)state;
     what.machine = &plain;
-    /* call 100, expose 2, seen at 112; step 1, step 1; view 3, reduce 5 and 8 bytes of 3.5, step 1, end 1 */
+    /* call 100, expose 2, seen at 112; step 1, step 1; view 3, reduce 5 and 8 bytes at 3.5, step 1, end 1 */
     assert_int_equal(run(&what).ps, 112000 + 3000 + 5000 + 28 + 2000);
-    /* 800 bytes: the place 7 and 0.8 to copy; 2.8 to reduce */
+    /* 800 bytes: the place costs 7, the copy 0.8; the reduction 2.8 */
     what.n = 200;
     assert_int_equal(run(&what).ps, 112000 + 7000 + 800 + 3000 + 5000 + 2800 + 2000);
-    /* each rank on a host of its own: 20 to send, then 1000 and a ns a byte; 20 to receive */
+    /* each rank on a host of its own: 20 to send, then 1000 and 1 ns per byte; 20 to receive */
     what.host_ranks = 1;
     assert_int_equal(run(&what).ps, 102000 + 7000 + 800 + 20000 + 1000000 + 800 + 20000 + 5000 + 2800 + 2000);
 }
@@ -90,9 +90,10 @@ static void a_pipeline_by_hand(void **state)
     (void)state;
     m.step = m.shm_expose = m.shm_place = m.shm_view = m.call = 0;
     what.machine = &m;
-    /* Four chunks of 48 KiB: the reader lands each in twice the time that the root copies it, so it is the reader who is waited for. */
+    /* Four chunks of 48 KiB: the reader copies each in twice the time that the root needs, so the reader determines the
+     * time. */
     assert_int_equal(run(&what).ps, 49152 + 10000 + 4 * 2 * 49152);
-    /* Eight of 64: the root fills four places, then waits until the first is given back, and so on. */
+    /* Eight of 64 KiB: the root fills four places, then waits until the first is released, and so on. */
     what.n = 8 * 65536 / 4;
     assert_int_equal(run(&what).ps, 65536 + 10000 + 8 * 2 * 65536);
 }
@@ -107,8 +108,8 @@ static void ranks_take_turns_by_hand(void **state)
     m.step = m.land[0] = 0;
     what.machine = &m;
     m.crowd = 9000;
-    /* The first waits while one of the two others looks; then three turns of one call each. The root exposes in the first, and the two
-       others find it when theirs come. */
+    /* The first waits while one of the two others polls; then three turns of one call each. The root exposes in the
+     * first, and the two others find it when their turns come. */
     assert_int_equal(run(&what).ps, 50000 + 3 * 159000 + 2000 + 2 * 3000);
 }
 
@@ -121,11 +122,12 @@ static void cards_are_shared_by_hand(void **state)
     m.copy[0] = m.reduce[0] = 0;
     what.machine = &m;
     what.host_ranks = 1;
-    /* Four senders, one card at the root: a latency, then one after the other. */
+    /* Four senders, one card at the root: one latency, then one message after the other. */
     assert_int_equal(run(&what).ps, 1000000 + 4 * 4000);
 }
 
-/* A card that takes in bytes in no time holds up nothing: not what came a latency ago and is asked for now, behind what comes later. */
+/* A card that receives bytes in no time delays nothing: a message that arrived a latency ago and is requested now does
+ * not wait behind a later one. */
 static void slices_take_two_latencies_by_hand(void **state)
 {
     struct cost_case what = case_of(row_of(COLLECTIVE_ALLREDUCE, "slices"), 2, 3 * 65536);
@@ -136,8 +138,8 @@ static void slices_take_two_latencies_by_hand(void **state)
     assert_int_equal(run(&what).ps, 2 * 1000000);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ all of them */
-/* COMM_TEST_QUICK, for builds that are slow: small teams, and short blocks. */
+/* ------------------------------------------------------------------------------------------------------------ all algorithms */
+/* With COMM_TEST_QUICK, for slow builds: small teams and short blocks. */
 static bool leave_out(int32_t size, size_t bytes)
 {
     const char *quick = getenv("COMM_TEST_QUICK");
@@ -175,7 +177,7 @@ static void every_algorithm_has_a_price(void **state)
     }
 }
 
-/* More bytes, a slower machine, more ranks than CPUs: never less time. */
+/* With more bytes, a slower machine, or more ranks than CPUs the time must not be shorter. */
 static void prices_only_rise(void **state)
 {
     (void)state;
@@ -183,10 +185,10 @@ static void prices_only_rise(void **state)
         for (int32_t size = 2; size <= 8; size += 3) {
             uint64_t last = 0, last_quick = 0, quick;
             struct cost_machine wide = cost_machine_default;
-            wide.cpus = 8; /* ranks that take turns may do so in a better order for being slower */
+            wide.cpus = 8; /* slower ranks that share CPUs may happen to run in a better order */
             for (size_t bytes = 8; bytes <= 4 << 20 && fits(&algo_table[i], size, bytes); bytes *= 4) {
                 struct cost_case what = case_of(&algo_table[i], size, bytes);
-                what.calls = 32; /* one alone may be lucky in the order of its turns */
+                what.calls = 32; /* a single call may happen to get a good order of turns */
                 uint64_t ps = run(&what).ps;
                 what.calls = 1;
                 assert_int_equal(cost_estimate_all(&test_env, &what, &quick), COMM_OK);
@@ -204,7 +206,7 @@ static void prices_only_rise(void **state)
                     *figure += *figure / 2;
                     what.machine = &slower;
                     uint64_t other = run(&what).ps;
-                    if (other + ps / 8 < ps) /* an order of events may change for the better, a little */
+                    if (other + ps / 8 < ps) /* a change in the order of events may improve the time a little */
                         fail_msg("%s/%s, %d ranks, %zu bytes: %llu ps with more of %s, %llu without",
                                  collective_name(algo_table[i].collective), algo_table[i].name, size, bytes, (unsigned long long)other,
                                  cost_figures[f].key, (unsigned long long)ps);
@@ -214,15 +216,15 @@ static void prices_only_rise(void **state)
     }
 }
 
-/* Calls in a row of the others overlap: who only gives goes on, so the quick form, which prices one call, says more than a row of them
- * takes. */
+/* Calls in a row of the other collectives overlap: a rank that only sends continues at once. So the quick form, which
+ * prices one call, predicts more than a call in a row takes. */
 static bool ends_together(uint32_t collective)
 {
     return collective == COLLECTIVE_BARRIER || collective == COLLECTIVE_ALLREDUCE || collective == COLLECTIVE_ALLGATHER ||
            collective == COLLECTIVE_ALLGATHER_V || collective == COLLECTIVE_REDUCE_SCATTER;
 }
 
-/* Rows that are made for several hosts are priced where they are looked at: on two, one behind the other in rank order. */
+/* Rows over hosts are priced where selection considers them: on two hosts, with ranks in blocks. */
 enum { TEAM_MOST = 24 };
 static void place_on_two(struct cost_case *what, const struct algo_row *row, struct program_hosts *hosts, int32_t of[TEAM_MOST])
 {
@@ -273,7 +275,7 @@ static void the_quick_form_is_near_the_exact_one(void **state)
     assert_true(most < 3);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the large */
+/* ------------------------------------------------------------------------------------------------------------ large teams */
 static void a_large_team_is_small(void **state)
 {
     const struct algo_row *row = row_of(COLLECTIVE_ALLREDUCE, "doubling");
@@ -284,7 +286,7 @@ static void a_large_team_is_small(void **state)
     assert_non_null(p);
     assert_null(p->peer);
     assert_non_null(p->peer_wide);
-    assert_int_equal(program_peer(p, p->peers - 2u), 65535); /* the last level's two, in rank order */
+    assert_int_equal(program_peer(p, p->peers - 2u), 65535); /* the two ranks of the last level, in rank order */
     assert_int_equal(program_peer(p, p->peers - 1u), 131071);
     program_free(&test_env, p);
     struct cost_result result = run(&what);
@@ -354,7 +356,7 @@ static void no_memory_is_told(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the file */
+/* ------------------------------------------------------------------------------------------------------------ the machine file */
 static char file[COST_MACHINE_BYTES_MAX], why[256];
 
 static void a_file_comes_back_as_it_went(void **state)
@@ -374,7 +376,7 @@ static void a_file_comes_back_as_it_went(void **state)
     assert_memory_equal(&read, &machine, sizeof machine);
 }
 
-/* What a file says when line `line` of a good one is another. */
+/* The error text if line `line` of a good file is replaced. */
 static void spoiled(uint32_t line, const char *with, const char *expected)
 {
     struct cost_machine machine = {.cpus = 77};

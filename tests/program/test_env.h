@@ -1,4 +1,4 @@
-/* The least env that programs need: zeroed memory, counted. */
+/* The smallest env that programs need: zeroed memory, counted. */
 #ifndef TESTS_PROGRAM_ENV_H
 #define TESTS_PROGRAM_ENV_H
 
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t test_env_taken;   /* bytes now taken */
-static long test_env_left = -1; /* takes that still succeed; negative: all */
+static size_t test_env_taken;   /* bytes taken now */
+static long test_env_left = -1; /* number of takes that still succeed; negative: all */
 
 static inline void *test_take(const struct comm_env *env, size_t bytes, size_t align)
 {

@@ -1,4 +1,5 @@
-/* What select/exchange.c says of a program, against the program itself: who shows what to whom, who looks, and what comes of it. */
+/* Compares the rows of select/exchange.c with the programs: which rank exposes what to whom, which ranks view, and what
+ * the result is. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +14,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* A rank's program, as an exchange sees it: bits by rank. */
+/* A rank's program seen as an exchange: one bit per rank. */
 struct seen {
     uint32_t shown_to, looked_at, own, copied;
     uint32_t ways;
@@ -35,7 +36,7 @@ static void see_view(struct seen *seen, const struct comm_program *p, const stru
         *((int32_t)peer == rank ? &seen->own : &seen->looked_at) |= 1u << peer;
         if (s->flags & STEP_LAND)
             seen->copied |= 1u << peer;
-        if (s->flags & STEP_LAND && p->own_in) /* each at its own block */
+        if (s->flags & STEP_LAND && p->own_in) /* each goes to its own block */
             assert_int_equal((span->first + (uint32_t)span->step * j) % (uint32_t)size, peer);
     }
     if (s->flags & STEP_LAND)
@@ -101,7 +102,7 @@ static void compare(const struct algo_row *row, const struct algo_exchange *x, i
     assert_int_equal(algo_exchange_makes(x, rank, root), (looked_at | own) != 0);
     if (looked_at | shown_to)
         assert_int_equal(seen.whole, (x->flags & ALGO_UNCUT) != 0);
-    if (x->flags & ALGO_REDUCES) /* of ranks 0, 1, ..: as many as there are up to the last that gives */
+    if (x->flags & ALGO_REDUCES) /* of ranks 0, 1, ..: as many as there are up to the last that contributes */
         assert_int_equal(seen.ways, looked_at | own ? 32 - __builtin_clz(looked_at | own) : 0);
     else
         assert_int_equal(seen.copied & looked_at, looked_at);
@@ -130,7 +131,8 @@ static void exchanges_are_what_their_programs_are(void **state)
     assert_int_equal(test_env_taken, 0);
 }
 
-/* Of pairs without streams: a line of its own for each other rank that is shown something, and a place in `out` for each that shows. */
+/* Pairs without streams: a separate line for each other rank that is exposed to, and a place in `out` for each that
+ * exposes. */
 static void compare_pairs(const struct algo_row *row, const struct algo_exchange *x, int32_t size, int32_t rank, int32_t root)
 {
     struct program_spec spec = {row->collective, rank, size, root, 0, NULL};
@@ -181,11 +183,11 @@ static void pairs_are_what_their_programs_are(void **state)
     assert_int_equal(test_env_taken, 0);
 }
 
-/* The parts of T that a rank puts together, in the order of its REDUCE steps: a number for each: l + 1 of the left block of 2^l ranks, OWN
- * of its input, HAD of what the step before made. */
+/* The parts of T that a rank combines, in the order of its REDUCE steps, as numbers: l + 1 for the left block of 2^l
+ * ranks, OWN for its input, HAD for the result of the step before. */
 enum { SUMS_MOST = 32, OWN = 8, HAD = 9 };
 struct sums {
-    uint8_t part[SUMS_MOST][3]; /* left, right, is it the result */
+    uint8_t part[SUMS_MOST][3]; /* left, right, whether it is the result */
     uint32_t count, shown_after, shown_to, looked_at;
     uint32_t shown_partial;
 };
@@ -199,7 +201,7 @@ static uint32_t left_level(int32_t rank, uint32_t peer)
     return level;
 }
 
-/* Of blocks: which left blocks its reductions take, when it shows what, and to whom. */
+/* For blocks: the left blocks that the reductions use, and when the rank exposes what to whom. */
 static struct sums sums_of(const struct comm_program *p, int32_t rank)
 {
     struct sums sums = {0};
@@ -231,7 +233,8 @@ static struct sums sums_of(const struct comm_program *p, int32_t rank)
     return sums;
 }
 
-/* And as the engine does it: what is shown of the blocks on whose right end the rank stands, the result of all, lowest first. */
+/* The same as the engine computes it: first the blocks that end with this rank, which are exposed, then the result from
+ * all, the lowest first. */
 static struct sums sums_by_hand(const struct algo_exchange *x, int32_t rank, int32_t size, int32_t root)
 {
     struct sums sums = {0};
@@ -247,7 +250,7 @@ static struct sums sums_by_hand(const struct algo_exchange *x, int32_t rank, int
     sums.shown_after = sums.count;
     sums.shown_partial = sums.count != 0;
     if (algo_exchange_own(x, rank, root)) {
-        levels &= sums.shown_to ? levels + 1 : levels; /* the trailing ones are in what was shown */
+        levels &= sums.shown_to ? levels + 1 : levels; /* the trailing bits are part of what was exposed */
         if (!levels)
             memcpy(sums.part[sums.count++], (uint8_t[3]){has, 0, 1}, 3);
     } else {

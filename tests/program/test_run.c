@@ -1,5 +1,5 @@
-/* The interpreter with real numbers over a wire that does everything at random: several operations in flight, every algorithm, against T
- * computed by hand. */
+/* The interpreter with real numbers, over a wire that behaves at random: several operations in flight, every algorithm,
+ * compared with T computed separately. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ static uint16_t bf16_of_float(float value)
     return (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
 }
 
-/* An accumulator big enough for any. */
+/* Large enough for any accumulator. */
 union number {
     float f32;
     double f64;
@@ -90,7 +90,7 @@ static union number combine(enum comm_type type, union number a, union number b)
     }
 }
 
-/* Pair along bit 0, then bit 1, ..: neighbours again and again, the odd one moves up. */
+/* Pairs along bit 0, then bit 1, ..: combines neighbours again and again; an odd one moves up. */
 static union number tree(enum comm_type type, union number *x, uint32_t count)
 {
     for (; count > 1; count = (count + 1) / 2) {
@@ -112,8 +112,7 @@ static void fill(struct test_wire *wire, enum comm_type type, char *at, size_t e
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ one operation of all ranks
- */
+/* ------------------------------------------------------------------------------------------------------------ one operation */
 struct op {
     const struct algo_row *row;
     int32_t size, root;
@@ -188,7 +187,7 @@ static void want(struct op *op, int32_t r)
     }
 }
 
-/* Off by one element, so that nothing is aligned by luck. */
+/* Offset by one element, so that nothing is aligned by chance. */
 static char *take(struct op *op, int32_t r, int which, size_t elements)
 {
     op->memory[r][which] = calloc(elements + 2, ELEMENT_BYTES_MAX);
@@ -224,7 +223,7 @@ static void start_rank(struct op *op, struct test_wire *wire, int32_t r)
     struct program_spec spec = {.collective = op->row->collective, .rank = r, .size = op->size, .root = op->root};
     op->program[r] = op->row->build(&test_env, &spec);
     assert_non_null(op->program[r]);
-    memset(run, 0xee, sizeof *run); /* whatever was there before */
+    memset(run, 0xee, sizeof *run); /* run_start must not depend on earlier contents */
     run->channel = &wire->channel[r].channel;
     run->call = (struct run_call){
         .in = op->in[r], .out = op->out[r], .n = op->n, .type = op->type, .op = op->op, .counts = op->counts, .displs = op->displs};
@@ -285,7 +284,7 @@ static void close_op(struct op *op)
     free(op->displs);
 }
 
-/* A random rank takes its events and steps a random operation, until all have ended. */
+/* A random rank handles its events and steps a random operation, until all have ended. */
 static void run_ops(struct test_wire *wire, struct op *ops, uint32_t count)
 {
     uint32_t left = count * wire->size;
@@ -307,7 +306,7 @@ static void run_ops(struct test_wire *wire, struct op *ops, uint32_t count)
     }
 }
 
-/* What has a model here; the others are proved by the checker and compared in the conformance tests. */
+/* Whether this test computes its result. The verifier proves the others, and the conformance tests compare them. */
 static bool modelled(const struct algo_row *row)
 {
     return row->collective <= COLLECTIVE_GROUP;
@@ -338,7 +337,7 @@ static void every_algorithm_gives_t(void **state)
     assert_int_equal(test_env_taken, 0);
 }
 
-/* Past the size from which results go past the cache. */
+/* Longer than the size from which results are stored past the cache. */
 static void large_ones_are_right_too(void **state)
 {
     static struct op op;
@@ -372,7 +371,7 @@ static void large_ones_are_right_too(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what goes wrong */
+/* ------------------------------------------------------------------------------------------------------------ errors */
 static void mismatch_names_the_peer(void **state)
 {
     static struct op op;
@@ -413,7 +412,7 @@ static void mismatch_names_the_peer(void **state)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what it costs */
+/* ------------------------------------------------------------------------------------------------------------ cost */
 static enum wire_result done_expose(struct wire_channel *channel, const struct wire_expose *expose)
 {
     (void)channel;
@@ -464,7 +463,7 @@ static enum wire_result expose_without_memory(struct wire_channel *channel, cons
     return WIRE_FAILED;
 }
 
-/* Asking again would not help, so the operation ends instead of standing until its deadline. */
+/* Trying again would not help, so the operation ends instead of waiting for its deadline. */
 static void no_memory_for_places_ends_the_run(void **state)
 {
     static const struct wire_class class = {.name = "poor", .expose = expose_without_memory, .view = done_view};

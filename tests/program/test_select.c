@@ -1,4 +1,4 @@
-/* Selection: thresholds, bounds, names by force, and what it says. */
+/* Selection: thresholds, bounds, names by option, and its texts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -62,14 +62,14 @@ static void thresholds(void **state)
     assert_string_equal(chosen(COLLECTIVE_SCATTER, 4, 513, NULL), "pairs");
     assert_string_equal(chosen(COLLECTIVE_SCATTER, 3, 512, NULL), "direct");
     assert_string_equal(chosen(COLLECTIVE_SCATTER, 4, 65536, NULL), "pairs");
-    assert_string_equal(chosen(COLLECTIVE_SCATTER, 5, 4096, NULL), "direct"); /* too many for an edge each */
+    assert_string_equal(chosen(COLLECTIVE_SCATTER, 5, 4096, NULL), "direct"); /* too many ranks for an edge each */
     assert_string_equal(chosen(COLLECTIVE_ALLTOALL, 2, 257, NULL), "pairs");
     assert_string_equal(chosen(COLLECTIVE_ALLTOALL, 4, 65537, NULL), "throttled");
     assert_string_equal(chosen(COLLECTIVE_ALLTOALL_V, 4, 0, NULL), "throttled");
     assert_string_equal(chosen(COLLECTIVE_SPLIT, 40, 300, NULL), "direct");
 }
 
-/* A wire on which short pieces cost more than they overlap: there what is one exposure stays one. */
+/* A wire on which short pieces cost more than their overlap gains: there a single exposure is not cut. */
 static void short_pieces_that_cost(void **state)
 {
     struct algo_query query = {.collective = COLLECTIVE_ALLREDUCE, .size = 16, .once_max = ONCE_MAX, .chunk_least = 131072};
@@ -83,14 +83,14 @@ static void short_pieces_that_cost(void **state)
     assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
 }
 
-/* Ranks that share CPUs, but few of them, or on a wire where a rank had to send to half of all. */
+/* Few ranks that share CPUs, or a wire on which a rank would have to send to half of all. */
 static void scatters_of_few(void **state)
 {
     struct algo_query query = {.collective = COLLECTIVE_SCATTER, .size = 4, .once_max = ONCE_MAX, .block_bytes = 512};
 
     (void)state;
     assert_string_equal(algo_select(&query, NULL, 0)->name, "direct");
-    query.chunk_least = 131072; /* each would be sent what is the others' */
+    query.chunk_least = 131072; /* direct would send each rank the other ranks' blocks too */
     assert_string_equal(algo_select(&query, NULL, 0)->name, "pairs");
 }
 
@@ -115,7 +115,8 @@ static void oversubscribed_scans(void **state)
     assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
 }
 
-/* There two ranks wait once rather than share the work; on a wire of cheap pieces, and of three ranks, they share it. */
+/* There two ranks wait once instead of sharing the work. On a wire with cheap pieces, or with three ranks, they share
+ * it. */
 static void two_ranks_where_pieces_cost(void **state)
 {
     struct algo_query query = {.collective = COLLECTIVE_ALLREDUCE, .size = 2, .once_max = 1 << 20, .chunk_least = 131072};
@@ -140,7 +141,7 @@ static void two_ranks_where_pieces_cost(void **state)
     assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
 }
 
-/* Scans have no row over hosts: there each rank sends to few. */
+/* Scans have no row over hosts: with several hosts each rank sends to few others. */
 static void scans_over_hosts(void **state)
 {
     static const int32_t of[] = {0, 0, 1, 1};
@@ -154,7 +155,8 @@ static void scans_over_hosts(void **state)
     assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
 }
 
-/* Of two alike each finishes everything, while that is not long; of more there are fewer pieces where they would be short. */
+/* With two equal hosts each computes the whole result, if that is not long. With more hosts there are fewer pieces
+ * where they would be short. */
 static void allreduces_over_hosts(void **state)
 {
     static const int32_t two[] = {0, 0, 1, 1}, turns[] = {0, 1, 0, 1}, four[] = {0, 0, 1, 1, 2, 2, 3, 3};

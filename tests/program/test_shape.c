@@ -1,4 +1,4 @@
-/* What a program may look like, how an operation is cut by it, and what its collective is called. */
+/* Valid programs, how they cut an operation, and the names of collectives. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,7 +56,7 @@ static void forms_that_make_no_sense_are_refused(void **state)
     assert_int_equal(test_env_taken, 0);
 }
 
-/* Elements of a slice and of a chunk, and how many chunks, of an allreduce by slices. */
+/* Elements of a slice and of a chunk, and the number of chunks, of an allreduce by slices. */
 static void cut(int32_t size, size_t n, enum comm_type type, size_t cap, size_t slice, size_t chunk, uint32_t chunks)
 {
     struct wire_channel channel = {.caps = {.once_max = 64, .chunk_all = cap, .chunk_private = 2 * cap}};
@@ -72,7 +72,7 @@ static void cut(int32_t size, size_t n, enum comm_type type, size_t cap, size_t 
     program_free(&test_env, program);
 }
 
-/* Of so many ranks that take turns, or do not. */
+/* With this many ranks, which share CPUs or not. */
 static bool goes_past_the_cache(uint32_t collective, const char *name, int32_t size, size_t bytes, bool oversubscribed)
 {
     struct wire_channel channel = {.caps = {.once_max = 64, .chunk_all = 65536, .chunk_private = 65536}};
@@ -92,7 +92,7 @@ static void long_results_go_past_the_cache(void **state)
     (void)state;
     assert_true(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 2, MI, false));
     assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 16, MI - 1, false));
-    assert_true(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 16, MI / 4, true)); /* 4 MiB, of all */
+    assert_true(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 16, MI / 4, true)); /* 4 MiB of all ranks together */
     assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 16, MI / 4 - 1, true));
     assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 2, MI - 1, true));
     assert_true(goes_past_the_cache(COLLECTIVE_ALLGATHER, "pipeline", 16, MI / 16, true)); /* its result is all blocks */
@@ -102,17 +102,17 @@ static void long_results_go_past_the_cache(void **state)
 static void chunks_are_cut_by_rule(void **state)
 {
     (void)state;
-    cut(4, 1 << 20, COMM_F32, 65536, 262144, 16384, 16); /* the wire's places are the bound */
+    cut(4, 1 << 20, COMM_F32, 65536, 262144, 16384, 16); /* limited by the wire's places */
     cut(3, 60000, COMM_F32, 65536, 20000, 5008, 4);      /* a quarter, in whole lines */
-    cut(2, 40000, COMM_F32, 65536, 20480, 10240, 2);     /* of two ranks a half, in whole pages */
+    cut(2, 40000, COMM_F32, 65536, 20480, 10240, 2);     /* with two ranks a half, in whole pages */
     cut(2, 80001, COMM_BF16, 65536, 40960, 20480, 2);
-    cut(2, 32768, COMM_F32, 65536, 16384, 16384, 1); /* but what fits a place is not cut at all */
+    cut(2, 32768, COMM_F32, 65536, 16384, 16384, 1); /* but not cut if it fits in a place */
     cut(2, 33000, COMM_F32, 65536, 17408, 9216, 2);
-    cut(2, 30000, COMM_F32, 65536, 15008, 3760, 4); /* but not of a short one */
-    cut(2, 100, COMM_F32, 65536, 64, 1024, 1);      /* not below the least */
-    cut(2, 100, COMM_F32, 128, 64, 32, 2);          /* but for a wire with less */
+    cut(2, 30000, COMM_F32, 65536, 15008, 3760, 4); /* but not if it is short */
+    cut(2, 100, COMM_F32, 65536, 64, 1024, 1);      /* not below the minimum */
+    cut(2, 100, COMM_F32, 128, 64, 32, 2);          /* except on a wire with less */
     cut(2, 100, COMM_F64, 20, 56, 2, 28);           /* less than a line */
-    cut(3, 0, COMM_BF16, 65536, 0, 2048, 1);        /* nothing is one empty chunk */
+    cut(3, 0, COMM_BF16, 65536, 0, 2048, 1);        /* no elements are one empty chunk */
     cut(17, 1700, COMM_BF16, 65536, 128, 2048, 1);  /* with scratch for partial results */
 }
 

@@ -1,4 +1,4 @@
-/* Which way results go into a peer's memory: the one that is worth its time, found out anew when the machine changes. */
+/* How results are stored in a peer's memory: the faster way is chosen, and chosen anew when the machine changes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 enum { PIECE = 16384, MANY = 1024 };
 
-/* So many operations, of which each takes as long as its way does; how many of them went near. */
+/* Runs this many operations, each of which takes its way's time; returns how many stored near. */
 static uint32_t run_many(struct store_policy *policy, uint32_t count, int64_t past_ns, int64_t near_ns)
 {
     uint32_t went_near = 0;
@@ -56,7 +56,7 @@ static void one_long_time_changes_nothing(void **state)
     (void)state;
     run_many(&policy, MANY, 1200, 1100);
     store_policy_tell(&policy, RUN_WAY_NEAR, INT64_C(4000000000), PIECE);
-    store_policy_tell(&policy, RUN_WAY_PAST, -5, PIECE); /* a clock that was put back */
+    store_policy_tell(&policy, RUN_WAY_PAST, -5, PIECE); /* a clock that was set back */
     store_policy_tell(&policy, RUN_WAY_PAST, 1200, PIECE);
     assert_true(run_many(&policy, MANY, 1200, 1100) > MANY - MANY / 20);
 }

@@ -1,3 +1,4 @@
+/* The random wire of the interpreter tests; test_wire.h describes what it may do. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +25,7 @@ static bool one_in(struct test_wire *wire, uint32_t chance)
     return !wire->calm && test_random(wire) % chance == 0;
 }
 
-/* Of these bytes, to this reader or to all; a round behind the credits waits. */
+/* Counts the unread exposures of this edge to this reader, or to all; a round beyond the credits waits for them. */
 static uint32_t unread(const struct test_channel *channel, const struct wire_expose *expose)
 {
     uint32_t count = 0;
@@ -109,7 +110,7 @@ static void give_back(struct test_wire *wire, struct test_exposure *e, int32_t r
     e->reader[reader] = 3;
     e->left--;
     if (!e->left && e->pending && e->count && !(e->edge & WIRE_ONCE))
-        assert_memory_equal(e->kept, e->bytes, e->count); /* until now readers read there */
+        assert_memory_equal(e->kept, e->bytes, e->count); /* readers could read there until now */
     for (uint32_t r = 0; !e->left && !(e->edge & WIRE_ONCE) && !e->pending && r < wire->size; r++) {
         for (struct test_exposure *at = wire->channel[r].exposed; at; at = at->next) {
             if (at == e) {
@@ -185,7 +186,7 @@ bool test_wire_event(struct test_channel *channel, struct wire_event *event)
     for (struct test_exposure *e = channel->exposed; e; e = e->next) {
         if (!e->pending || (e->left && !(e->edge & WIRE_ONCE)) || one_in(wire, 2))
             continue;
-        /* A line's bytes are the wire's until now; a stream's were read until the last reader gave them back. */
+        /* A line's bytes belong to the wire until now; a stream's could be read until the last reader released them. */
         if (e->count && e->edge & WIRE_ONCE)
             assert_memory_equal(e->kept, e->bytes, e->count);
         e->pending = false;

@@ -1,5 +1,5 @@
-/* A wire for tests: all ranks in one process and one thread, everything that a wire may do at random: no room, late events, bytes copied at
- * once or read where they lie, pads to build in, events in any order. */
+/* A wire for tests: all ranks in one process and one thread. It does at random everything that a wire may do: no room,
+ * late events, bytes copied at once or read in place, pads to build in, events in any order. */
 #ifndef TESTS_PROGRAM_WIRE_H
 #define TESTS_PROGRAM_WIRE_H
 
@@ -17,7 +17,7 @@ struct test_exposure {
     size_t count;
     uint64_t cookie;
     bool pending;
-    uint8_t reader[TEST_RANKS_MAX]; /* 1 waits, 2 views, 3 back */
+    uint8_t reader[TEST_RANKS_MAX]; /* 1 waits, 2 views, 3 released */
 };
 struct test_look {
     struct test_look *next;
@@ -29,20 +29,20 @@ struct test_channel {
     int32_t rank;
     struct test_exposure *exposed;
     struct test_look *looks;
-    char *pad; /* given out by reserve, not exposed yet */
+    char *pad; /* returned by reserve, not exposed yet */
 };
 struct test_wire {
     uint32_t size;
     uint64_t random;
-    bool calm; /* nothing at random: everything succeeds at once that can */
+    bool calm; /* nothing at random: everything that can succeed does so at once */
     uint64_t pads, agains, pendings;
     struct test_channel channel[TEST_RANKS_MAX];
 };
 
 void test_wire_open(struct test_wire *wire, uint32_t size, uint64_t seed, size_t chunk);
-void test_wire_close(struct test_wire *wire); /* fails the test when a stream's exposure was not given back */
+void test_wire_close(struct test_wire *wire); /* fails the test if an exposure of a stream was not released */
 uint64_t test_random(struct test_wire *wire);
-/* One event of this rank, or false. */
+/* Returns one event of this rank, or false. */
 bool test_wire_event(struct test_channel *channel, struct wire_event *event);
 
 #endif

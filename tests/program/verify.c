@@ -1,7 +1,7 @@
 /*
- * The checker: builds the programs of all ranks, runs them together under several schedules and kinds of wire, in place and not, and
- * compares every word of memory with what must be there. What it proves of one team size it proves for every count of elements that cuts
- * alike.
+ * The verifier: builds the programs of all ranks, runs them together under several schedules and kinds of wire, in
+ * place and not, and compares every word of memory with the expected one. A proof for one team size holds for every
+ * number of elements that is cut alike.
  */
 #include "program/verify.h"
 
@@ -41,14 +41,14 @@ static void give_all(struct check *check)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ saying what is wrong */
+/* ------------------------------------------------------------------------------------------------------------ error reports */
 static const char *code_name(uint32_t code)
 {
     static const char *const names[] = {"none", "EXPOSE", "VIEW", "RELEASE", "COPY", "REDUCE", "LOOP", "END"};
     return code < sizeof names / sizeof *names ? names[code] : "none";
 }
 
-/* The lane that a complaint is about is the one that runs; of a rank at rest it is the first that has not ended. */
+/* An error names the lane that runs; for a rank at rest, the first lane that has not ended. */
 void check_fail(struct check *check, const struct check_rank *rank, const char *rule)
 {
     if (check->broken)
@@ -67,14 +67,14 @@ void check_fail(struct check *check, const struct check_rank *rank, const char *
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
-/* Elements of in and out, and where this rank's block lies in the one that has all of them. */
+/* Elements of in and out, and where this rank's block lies in the buffer that has all blocks. */
 struct layout {
     size_t in, out, own;
-    bool one_buffer, in_place; /* always, or as a choice */
-    bool in_has_own;           /* in place, out is in's own block; else in is out's */
+    bool one_buffer, in_place; /* one buffer always, or optionally */
+    bool in_has_own;           /* in place, out is in's own block; otherwise in is out's */
 };
 
-/* How many elements go from one rank to another: blocks of different lengths, some of them empty. */
+/* Elements that go from one rank to another: blocks of different lengths, some of them empty. */
 static size_t pair_count(const struct check *check, int32_t from, int32_t to)
 {
     size_t n = check->elements;
@@ -98,8 +98,8 @@ static bool is_ragged(uint32_t collective)
            collective == COLLECTIVE_SCATTER_V || collective == COLLECTIVE_ALLTOALL_V;
 }
 
-/* Where block r begins in a buffer of this rank that has a block for each; with r one past the last, its end. A hole stands behind each
- * block of a v form, but for those that are dense. */
+/* Where block r begins in this rank's buffer that has a block for each rank; for r one past the last, its end. In a v
+ * form a hole follows each block, unless the form is dense. */
 static size_t block_at(const struct check *check, int32_t rank, int32_t r, bool in)
 {
     size_t at = 0, hole = is_ragged(check->collective) && check->collective != COLLECTIVE_REDUCE_SCATTER_V;
@@ -140,7 +140,7 @@ static struct layout layout_of(const struct check *check, int32_t rank)
                                .in_place = root,
                                .in_has_own = true};
     case COLLECTIVE_ALLTOALL:
-    case COLLECTIVE_ALLTOALL_V: /* in place, a ragged program is given a copy of in */
+    case COLLECTIVE_ALLTOALL_V: /* in place, a ragged program gets a copy of in */
         return (struct layout){.in = all_in, .out = all_out, .in_place = !check->rank[0].program->ragged};
     case COLLECTIVE_GATHER:
     case COLLECTIVE_GATHER_V:
@@ -148,7 +148,7 @@ static struct layout layout_of(const struct check *check, int32_t rank)
                                .out = root ? all_out : 0,
                                .own = block_at(check, rank, rank, false),
                                .in_place = root};
-    default: /* gathers to all */
+    default: /* gathers to all ranks */
         return (struct layout){
             .in = pair_count(check, rank, rank), .out = all_out, .own = block_at(check, rank, rank, false), .in_place = true};
     }
@@ -162,7 +162,7 @@ static void fill(const struct check *check, uint64_t *to, size_t count, size_t e
         to[e] = word + e; /* the element is the lowest field */
 }
 
-/* Blocks of all ranks, as they came. */
+/* Fills in the blocks of all ranks as they were sent. */
 static void fill_blocks(const struct check *check, uint64_t *out, int32_t rank)
 {
     bool each = check->collective == COLLECTIVE_ALLTOALL || check->collective == COLLECTIVE_ALLTOALL_V;
@@ -171,7 +171,7 @@ static void fill_blocks(const struct check *check, uint64_t *out, int32_t rank)
              CHECK_RAW);
 }
 
-/* What this rank's output must be, into the image of its memory. */
+/* The expected output of this rank, written to the image of its memory. */
 static void fill_expected(const struct check_rank *rank, uint64_t *in, uint64_t *out)
 {
     const struct check *check = rank->check;
@@ -218,14 +218,14 @@ static bool is_broadcast(uint32_t collective)
     return collective == COLLECTIVE_BROADCAST || collective == COLLECTIVE_BROADCAST_BYTES;
 }
 
-/* What a rank says of its own block, where it says nothing of the others'. */
+/* A rank's own count, where it does not know the other ranks' counts. */
 static size_t own_count(const struct check *check, int32_t rank)
 {
     bool gives = check->collective == COLLECTIVE_GATHER_V, takes = check->collective == COLLECTIVE_SCATTER_V;
     return gives ? pair_count(check, rank, check->root) : takes ? pair_count(check, check->root, rank) : check->elements;
 }
 
-/* guard, in, guard, out, guard: kept to the setup message; then scratch and a guard after it. */
+/* guard, in, guard, out, guard: these are compared at the end; then scratch and a guard after it. */
 static bool open_memory(struct check_rank *rank, bool in_place)
 {
     struct check *check = rank->check;
@@ -286,20 +286,20 @@ static bool build_all(struct check *check)
             return false;
         }
     }
-    for (int32_t r = 0; !check->no_memory && r < check->size; r++) /* so that blocks are of both sorts */
+    for (int32_t r = 0; !check->no_memory && r < check->size; r++) /* so that there are blocks of both kinds */
         if (check->rank[r].program->brief)
             check->rank[r].program->brief = (uint32_t)(check->elements / 2 * CHECK_RAW_BYTES + 1);
     return !check->no_memory;
 }
 
-/* One exposure may be of a whole buffer. */
+/* Whether one exposure may be a whole buffer. */
 static bool shows_whole(uint32_t collective)
 {
     return collective == COLLECTIVE_SCATTER || collective == COLLECTIVE_ALLTOALL || collective == COLLECTIVE_REDUCE_SCATTER ||
            collective == COLLECTIVE_REDUCE_SCATTER_V;
 }
 
-/* So that a unit is cut into about CHECK_CUTS chunks that do not divide it. */
+/* Cuts a unit into about CHECK_CUTS chunks that do not divide it. */
 static void set_limits(struct check *check)
 {
     const struct comm_program *program = check->rank[0].program;
@@ -336,7 +336,7 @@ static void step_rank(struct check_rank *rank)
 
 enum order { ORDER_ROUND, ORDER_REVERSE, ORDER_STARVE_FIRST, ORDER_STARVE_LAST };
 
-/* One turn for everyone, but for the starved: it moves when nobody else can. */
+/* One turn for every rank except the starved one, which moves only when no other can. */
 static void sweep(struct check *check, enum order order)
 {
     uint64_t before = check->moves;
@@ -393,7 +393,7 @@ static void open_vectors(struct check_rank *rank, bool in, size_t **counts, size
     }
 }
 
-/* What each rank says of the blocks: all of them, the root alone, or both sides. */
+/* What each rank knows of the blocks: all of them, only the root's, or both sides. */
 static void open_counts(struct check *check)
 {
     uint32_t collective = check->collective;
@@ -455,7 +455,7 @@ enum comm_result program_check_hosts(const struct comm_env *env, program_build_f
     };
     if (size < 1 || size > CHECK_RANKS_MAX || root < 0 || root >= size)
         return COMM_ERR_ARGUMENT;
-    /* Each without and, where a collective has it, with its result in place. */
+    /* Each trial without and, if the collective supports it, with its result in place. */
     uint32_t each = collective == COLLECTIVE_BARRIER || is_broadcast(collective) ? 1 : 2;
     for (uint32_t t = 0; t < each * sizeof trials / sizeof *trials; t++) {
         struct check check = {

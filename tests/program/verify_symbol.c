@@ -1,6 +1,6 @@
-/* Symbols instead of numbers. Two of them combine only as children of one node of T, over all ranks or the first so many: an interval names
- * its node, so that whatever was combined without complaint is T, with every contribution once. What must not be is 0, which nothing
- * combines with. */
+/* Symbols instead of numbers. Two symbols can be combined only if they are children of one node of T, over all ranks or
+ * over the first ones. An interval identifies its node, so whatever was combined without error is T, with every
+ * contribution once. An invalid combination gives 0, which cannot be combined with anything. */
 #include "program/verify.h"
 
 enum { SYMBOL_MAGIC = 0x155, SYMBOL_BITS = 9, SYMBOL_MASK = (1 << SYMBOL_BITS) - 1, SYMBOL_ELEMENT_MASK = (1 << 26) - 1 };
@@ -51,7 +51,8 @@ static struct check_symbol load(const struct data_reduce *reduce, uint32_t way, 
     return symbol.kind == CHECK_RAW ? symbol : (struct check_symbol){.size = 0};
 }
 
-/* A binary counter: block j meets its left neighbour as often as j + 1 is even; what is left meets from the right. */
+/* A binary counter: block j is combined with its left neighbour as often as j + 1 is even; the rest is combined from
+ * the right. */
 static struct check_symbol tree(const struct data_reduce *reduce, size_t element)
 {
     struct check_symbol stack[32];
@@ -69,7 +70,7 @@ static struct check_symbol tree(const struct data_reduce *reduce, size_t element
 static void store(void *to, size_t element, struct check_symbol symbol, bool final)
 {
     uint64_t *words = to;
-    bool whole = symbol.lo == 0; /* how far it must reach is the collective's: a scan's results are T over the first ranks */
+    bool whole = symbol.lo == 0; /* the collective decides how far it must reach: a scan's results are T over the first ranks */
     symbol.kind = final ? CHECK_FINAL : CHECK_PARTIAL;
     uint64_t word = symbol.size && (whole || !final) ? check_pack(symbol) : 0;
     if (final) {

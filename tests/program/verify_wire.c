@@ -1,7 +1,8 @@
 /*
- * The wire of the checker: the least that a wire may be, and the latest. One place per edge, one credit: a place is used again only when
- * all its readers gave it back. A line (ONCE) is sent by the wire alone, but may be sent as late as when nothing else moves; a stream's
- * bytes may stay the exposer's until the last reader released them.
+ * The verifier's wire: the weakest that a wire may be, and the latest. There is one place per edge and one credit: a
+ * place is used again only when all its readers have released it. The wire sends a line (ONCE) by itself, but possibly
+ * only when nothing else moves. A stream's bytes may stay in the exposer's memory until the last reader has released
+ * them.
  */
 #include "program/verify.h"
 
@@ -13,7 +14,7 @@ static uint32_t credits_of(const struct check *check, uint8_t kind)
     return check->mode & CHECK_DEEP && !(kind & WIRE_ONCE) ? CHECK_CREDITS : 1;
 }
 
-/* Every place of an edge, of all ranks together. */
+/* The places of an edge, for all ranks together. */
 static size_t places_of(const struct check *check, uint8_t kind)
 {
     size_t size = (size_t)check->size;
@@ -40,7 +41,7 @@ static bool is_once(const struct check_place *place)
     return place->kind & WIRE_ONCE;
 }
 
-/* Only now may the exposer write where its bytes lay. */
+/* From now on the exposer may write where its bytes were. */
 static void complete(struct check *check, struct check_place *place)
 {
     struct check_rank *source = &check->rank[place->source];
@@ -66,7 +67,8 @@ static void give_back(struct check *check, struct check_place *place, uint32_t r
 }
 
 /* ------------------------------------------------------------------------------------------------------------ expose */
-/* The place's last bytes were of the round that had it before, and this reader's too: an exposer waits for that one's word alone. */
+/* Whether the place's last bytes were those of the preceding round, for this reader too: an exposer waits only for that
+ * reader's release. */
 static bool follows(const struct check *check, const struct check_place *place, const struct wire_expose *expose, uint32_t reader)
 {
     wire_key step = (wire_key)credits_of(check, place->kind) << 8;
@@ -157,7 +159,7 @@ static bool may_write(const struct check_rank *rank, const struct wire_look *loo
            (at >= rank->memory && look->bytes <= rank->memory_bytes && (size_t)(at - rank->memory) <= rank->memory_bytes - look->bytes);
 }
 
-/* The exposure that is looked for stands there. */
+/* The requested exposure is there. */
 static enum wire_result take(struct check_rank *rank, const struct wire_look *look, struct check_place *place)
 {
     struct check *check = rank->check;

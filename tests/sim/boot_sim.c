@@ -1,4 +1,5 @@
-/* How ranks of a run meet: rounds of cells that everybody fills, and that are read when all are full. A world is found by its job. */
+/* How the ranks of a run meet: in rounds of cells that every rank fills, and that are read when all are full. A world
+ * is found by its job. */
 #include "sim/inside.h"
 
 #include "base/format.h"

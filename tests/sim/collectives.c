@@ -1,3 +1,4 @@
+/* The workload of collectives: what one rank does, and the judge of runs with faults. */
 #include "sim/collectives.h"
 
 #include "program/program.h"
@@ -9,7 +10,7 @@
 #include <string.h>
 
 #define SECOND INT64_C(1000000000)
-#define CHOICE_NS INT64_C(200000000) /* as comm/fail.c has it */
+#define CHOICE_NS INT64_C(200000000) /* as in comm/fail.c */
 #define MINUTE (60 * SECOND)
 
 void deeds_sample(struct deeds *d, uint64_t seed, int32_t ranks, uint32_t count, size_t largest, enum deed_kind kinds)
@@ -119,7 +120,7 @@ static bool has_broken_link(const struct deeds *d, int32_t rank)
     return broken;
 }
 
-/* I6: only who was killed, or stood still for as long as that takes, may be blamed for being away. */
+/* I6: a rank may be reported as down only if it was killed, or stood still for as long as that takes. */
 static bool blamed_wrongly(const struct deeds *d, int32_t rank)
 {
     const struct comm_error *e = &d->error[rank];
@@ -128,8 +129,8 @@ static bool blamed_wrongly(const struct deeds *d, int32_t rank)
            sim_stood_still_ns(e->rank) < 25 * SECOND && !has_broken_link(d, e->rank);
 }
 
-/* 4.5: a death on this host within a second; not counted is the time in which somebody who had to tell it stood still, or in which nothing
- * came through from who found it. */
+/* 4.5: a death on this host is reported within a second. Not counted: the time in which a rank that had to report it
+ * stood still, or in which nothing arrived from a rank that found it. */
 static bool told_late(const struct deeds *d, int32_t rank)
 {
     const struct comm_error *e = &d->error[rank];
@@ -141,7 +142,7 @@ static bool told_late(const struct deeds *d, int32_t rank)
     from = from > sim_died_ns(e->rank) ? from : sim_died_ns(e->rank);
     if (e->peer >= 0 && sim_link_clear_ns(e->peer, rank) > from)
         from = sim_link_clear_ns(e->peer, rank);
-    if (d->hosts > 1) /* each member below, which may be dead too, is given time to choose the cause */
+    if (d->hosts > 1) /* each member below, which may be dead too, gets time to choose the cause */
         from += (d->ranks + 1) * CHOICE_NS;
     return from + SECOND < d->ended_ns[rank];
 }
@@ -185,7 +186,7 @@ bool deeds_judge(const struct deeds *d, struct sim_result *result)
                        (long long)((d->ended_ns[r] - sim_died_ns(e->rank)) / 1000000));
         if (d->result[r] == COMM_PENDING || d->result[r] == COMM_ERR_TIMEOUT)
             sim_failed("rank %d was never told why its call %u does not end", r, d->right[r] + 1);
-        if (d->called[r] || d->hosts > 1) /* a refusal of its own; across hosts the first cause heard is each one's */
+        if (d->called[r] || d->hosts > 1) /* a refusal of its own; across hosts each rank keeps the first cause that it learns */
             continue;
         if (first >= 0 && !same_error(&d->error[first], e))
             sim_failed("ranks %d and %d were told differently:\n  %s\n  %s", first, r, d->error[first].text, e->text);

@@ -1,4 +1,4 @@
-/* A workload: one sequence of collectives on the world, many of them in flight, with data and results known beforehand. */
+/* A workload: one sequence of collectives on the world, many of them in flight, with known data and results. */
 #ifndef TESTS_SIM_COLLECTIVES_H
 #define TESTS_SIM_COLLECTIVES_H
 
@@ -12,7 +12,7 @@ enum deed_kind {
     DEED_ALLGATHER,
     DEED_ALLGATHER_V,
     DEED_REDUCE_SCATTER,
-    DEED_FIRST_KINDS, /* of the workloads that came first, so that their seeds stay what they were */
+    DEED_FIRST_KINDS, /* kinds of the first workloads, so that their seeds keep their meaning */
     DEED_SCAN = DEED_FIRST_KINDS,
     DEED_EXSCAN,
     DEED_GATHER,
@@ -41,16 +41,17 @@ enum { DEEDS_MAX = 128 };
 struct deeds {
     uint64_t seed;
     int32_t ranks, hosts;
-    uint32_t count, depth; /* calls, and how many of them at most in flight on a rank */
+    uint32_t count, depth; /* number of calls, and how many of them at most are in flight on a rank */
     struct deed deed[DEEDS_MAX];
-    void **input[DEEDS_MAX];  /* per rank, once somebody needed it: of this run */
-    void *reduced[DEEDS_MAX]; /* all contributions, once somebody needed them: of this run */
-    bool plain;               /* nobody computes between calls, and all are issued before any is waited for */
-    bool gates;               /* now and then a rank's queue waits for its own last call: what runs together differs by rank */
-    bool may_refuse;          /* UNSUPPORTED on all ranks alike is no failure: an algorithm by name cannot do everything */
-    bool faults;              /* an error is no failure by itself */
+    void **input[DEEDS_MAX];  /* per rank, made when first needed in this run */
+    void *reduced[DEEDS_MAX]; /* all contributions reduced, made when first needed in this run */
+    bool plain;               /* no rank computes between calls, and all calls are issued before any is waited for */
+    bool gates;               /* sometimes a rank's queue waits for its own last call, so that different operations run together on each
+                               * rank */
+    bool may_refuse;          /* UNSUPPORTED on all ranks is not a failure: an algorithm chosen by name cannot do everything */
+    bool faults;              /* an error alone is not a failure */
     bool called[SIM_RANKS_MAX], opened[SIM_RANKS_MAX]; /* the first error came from the call itself; the world was open */
-    /* What came of it: per rank its first error and how many calls were right. */
+    /* Outcome: per rank its first error, and how many calls were right. */
     enum comm_result result[SIM_RANKS_MAX];
     uint32_t right[SIM_RANKS_MAX];
     struct comm_error error[SIM_RANKS_MAX];
@@ -64,7 +65,7 @@ struct deed_part {
     void *in, *out;
     size_t in_n, out_n;
     size_t *give, *give_at, *take, *take_at; /* elements to and from each rank, and where they lie */
-    size_t bytes;                            /* of a broadcast_bytes */
+    size_t bytes;                            /* for a broadcast_bytes */
     struct comm_request request;
     uint64_t number;
     bool refused;
@@ -75,7 +76,8 @@ void deed_verify(struct deeds *all, const struct deed_part *part, int32_t rank);
 
 void deeds_sample(struct deeds *deeds, uint64_t seed, int32_t ranks, uint32_t count, size_t largest, enum deed_kind kinds);
 void deeds_main(int32_t rank, void *deeds); /* a sim_rank_fn */
-/* After a run with faults: no live rank was blamed, all survivors were told the same, within their time. Fails the result otherwise. */
+/* After a run with faults: checks that no live rank was reported as down, and that all survivors reported the same
+ * cause in time. Otherwise fails the result. */
 bool deeds_judge(const struct deeds *deeds, struct sim_result *result);
 
 #endif

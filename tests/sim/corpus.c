@@ -1,5 +1,5 @@
-/* sim_corpus [--schedules N] [--shrink SECONDS] FILE|FOLDER...: runs programs kept as text, each as it failed once and under other
- * schedules. */
+/* sim_corpus [--schedules N] [--shrink SECONDS] FILE|FOLDER...: runs programs kept as text, each with the schedule with
+ * which it failed once, and with others. */
 #define _GNU_SOURCE
 #include "sim/oracle_machine.h"
 #include "sim/workload.h"

@@ -1,4 +1,4 @@
-/* One collective on one rank: its buffers, the call, and what must come of it. */
+/* One collective on one rank: its buffers, the call, and the expected result. */
 #include "conform/oracle.h"
 #include "sim/collectives.h"
 #include "sim/inside.h"
@@ -10,7 +10,8 @@ const char *const deed_names[DEED_KINDS] = {
     "gather",  "gather_v",  "scatter", "scatter_v", "alltoall",  "alltoall_v",  "reduce_scatter_v", "broadcast_bytes"};
 
 /* ------------------------------------------------------------------------------------------------------------ layout */
-/* Elements that one rank gives another, of collectives that move blocks; how many contributions a rank has: n of the others. */
+/* Elements that one rank sends to another, in collectives that move blocks; in the others a rank's contribution has n
+ * elements. */
 static size_t block_of(const struct deed *d, int32_t from, int32_t to)
 {
     switch (d->kind) {
@@ -59,7 +60,7 @@ static bool takes_blocks(const struct deed *d, int32_t rank)
     }
 }
 
-/* Where block `to` begins in the input of `from`; with to = ranks: its length. */
+/* Where block `to` begins in the input of `from`; with to = ranks: the input's length. */
 static size_t in_at(const struct deed *d, int32_t ranks, int32_t from, int32_t to)
 {
     size_t at = 0;
@@ -167,8 +168,8 @@ enum comm_result deed_issue(struct deed_part *p, struct comm_communicator *c, in
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what must come of it */
-/* What that rank gave: worked out once for all. */
+/* ------------------------------------------------------------------------------------------------------------ expected results */
+/* The input of that rank: computed once for all ranks. */
 static const char *input_of(struct deeds *all, const struct deed *d, int32_t rank)
 {
     void ***inputs = &all->input[d - all->deed];
@@ -183,7 +184,7 @@ static const char *input_of(struct deeds *all, const struct deed *d, int32_t ran
     return (*inputs)[rank];
 }
 
-/* The contributions of the first `ranks` reduced, into memory of the caller's. */
+/* Reduces the contributions of the first `ranks` ranks into the caller's memory. */
 static void reduce_first(struct deeds *all, const struct deed *d, int32_t ranks, void *out)
 {
     const void *in[SIM_RANKS_MAX];
@@ -193,7 +194,7 @@ static void reduce_first(struct deeds *all, const struct deed *d, int32_t ranks,
     oracle_reduce(in, ranks, in_at(d, all->ranks, 0, all->ranks), d->type, d->op, out);
 }
 
-/* All of them: once for all ranks. */
+/* The reduction of all contributions: computed once for all ranks. */
 static const char *reduce_all(struct deeds *all, const struct deed *d)
 {
     void **reduced = &all->reduced[d - all->deed];

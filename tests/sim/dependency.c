@@ -1,5 +1,5 @@
-/* A workload: a communicator waits in its queue for a request of another that must fail. It fails too, on every rank, as a dependency; what
- * stands behind the wait never runs. */
+/* A workload: a communicator waits in its queue for a request of another communicator that must fail. It fails too, on
+ * every rank, as a dependency; what comes behind the wait never runs. */
 #include "sim/dependency.h"
 
 #include "sim/inside.h"
@@ -12,7 +12,7 @@ static void must(enum comm_result r, enum comm_result want, const char *what)
     SIM_CHECK(r == want, "%s said %s, must be %s", what, comm_result_name(r), comm_result_name(want));
 }
 
-/* One rank asks for another operator, or for another collective. */
+/* One rank calls with another operator, or another collective. */
 static void fail_world(struct comm_communicator *world, uint64_t seed, int32_t rank, const int64_t *in, int64_t *out,
                        struct comm_request *request)
 {
@@ -45,7 +45,7 @@ static void dependency_main(int32_t rank, void *arg)
     enum comm_result r = NOW(comm_dup, world, &(struct comm_options){.size = sizeof(struct comm_options)}, &other);
     for (uint64_t i = sim_below(&s, 4); i && r == COMM_OK; i--)
         r = comm_barrier(world, NULL);
-    if (r != COMM_OK) { /* the others were quicker: what they came to ends what stands here */
+    if (r != COMM_OK) { /* the others were faster, and their failure ends this call */
         must(r, COMM_ERR_MISMATCH, "dup or barrier");
         finish(rank, world, other);
         return;
@@ -58,7 +58,7 @@ static void dependency_main(int32_t rank, void *arg)
     if (waits == COMM_OK) {
         sim_doing("allreduce behind a wait", 2);
         if (comm_allreduce(other, &in[1], &out[1], 1, COMM_I64, COMM_SUM, &second) == COMM_OK) {
-            enum comm_result said = comm_wait(second, MINUTE); /* a parent that fails before all have the child takes it along */
+            enum comm_result said = comm_wait(second, MINUTE); /* if a parent fails before all ranks have the child, the child fails too */
             must(said, said == COMM_ERR_MISMATCH ? COMM_ERR_MISMATCH : COMM_ERR_DEPENDENCY, "wait");
         }
         SIM_CHECK(out[1] == 0, "what stands behind the failed wait ran");

@@ -1,3 +1,4 @@
+/* A workload: a communicator that waits for a failing request of another one. */
 #ifndef TESTS_SIM_DEPENDENCY_H
 #define TESTS_SIM_DEPENDENCY_H
 

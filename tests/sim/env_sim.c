@@ -1,5 +1,5 @@
-/* The simulated env: one per rank, all of it in virtual time. What may block parks the simulated thread; what may fail does so when a fault
- * says it. */
+/* The simulated env: one per rank, all in virtual time. Functions that may block park the simulated thread; functions
+ * that may fail do so when a fault says so. */
 #define _GNU_SOURCE
 #include "sim/inside.h"
 
@@ -26,7 +26,7 @@ static int64_t env_now(const struct comm_env *env)
     return sim.clock + member_of(env)->clock_ahead;
 }
 
-/* A deadline in this rank's time as true time. */
+/* Converts a deadline in this rank's time to true time. */
 static int64_t true_time(const struct comm_env *env, int64_t deadline)
 {
     return deadline == ENV_FOREVER ? INT64_MAX : deadline - member_of(env)->clock_ahead;
@@ -56,7 +56,7 @@ static bool env_barrier(const struct comm_env *env)
 {
     (void)env;
     sim_point();
-    return sim.mood.barrier; /* threads see each other's stores at once here: there is nothing to do */
+    return sim.mood.barrier; /* threads see each other's stores at once here, so there is nothing to do */
 }
 
 /* ------------------------------------------------------------------------------------------------------------ bells */
@@ -194,7 +194,7 @@ static uint64_t env_self(const struct comm_env *env)
     return sim.current->id + 1;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ surroundings */
+/* ------------------------------------------------------------------------------------------------------------ environment */
 const char *sim_option_value(const char *name)
 {
     for (uint32_t i = 0; i < sim.options; i++)
@@ -284,7 +284,7 @@ static int env_cancel(const struct comm_env *env, int state)
     return ENV_CANCEL_ON;
 }
 
-/* Every line is told where it is written. */
+/* Every line is written at once. */
 static int env_log_start(const struct comm_env *env)
 {
     (void)env;

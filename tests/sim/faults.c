@@ -1,4 +1,4 @@
-/* Faults: sampled from the seed or given as a list, sorted by the event at which they come. */
+/* Faults: sampled from the seed or given as a list, sorted by the event at which they occur. */
 #include "sim/frames.h"
 
 #include <stdlib.h>
@@ -32,8 +32,9 @@ static struct sim_fault sample(uint64_t *s, uint32_t kind)
     return f;
 }
 
-/* Each kind that may be sampled is off in half of the seeds; the others come one to four times. What may come again does so oftener, since
- * nothing comes of it; and it has a stream of its own, so that older seeds are what they were but for that. */
+/* Each kind that may be sampled is off in half of the seeds; the others occur one to four times. Frames that come again
+ * occur more often, because they must have no effect. They have a random stream of their own, so that older seeds are
+ * otherwise unchanged. */
 void sim_faults_plan(void)
 {
     struct sim_result *r = sim.result;
@@ -134,7 +135,7 @@ static void ring_later(void *arg, uint64_t what)
     sim_port_ring(port);
 }
 
-/* Who found no room is told when there is some: once, however often it asked. */
+/* A rank that found no room is told when there is some: once, however often it tried. */
 void sim_again_later(void)
 {
     struct sim_member *m = sim_self();

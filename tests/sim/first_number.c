@@ -1,5 +1,5 @@
-/* Communicators that begin just below 2^32, as if they had lived for long: what counts operations in 32 bits must wrap rightly. The linker
- * puts this before the engine's own function. */
+/* Communicators whose numbers begin just below 2^32, as if they had existed for long: operation numbers in 32 bits must
+ * wrap correctly. The linker puts this before the engine's own function. */
 #include "sim/inside.h"
 
 #include "comm/state.h"

@@ -1,8 +1,9 @@
 /*
- * frames: the simulated network wire. Between each ordered pair of ranks runs a stream of frames, in order, with latency, bandwidth and
- * accidents; streams overtake each other. A receiver stores what comes before it is asked for; how much that can be is bounded by what its
- * acknowledgements allow. Frames leave at flush and not before, exposures may keep their bytes until they are sent, and a view's bytes are
- * poisoned once it is released: what the engine must not rely on breaks here.
+ * frames: the simulated network wire. Between each ordered pair of ranks there is a stream of frames, in order, with
+ * latency, bandwidth and accidents; streams overtake each other. A receiver stores what arrives before it is requested;
+ * the acknowledgements limit how much that can be. Frames leave only at flush, exposures may keep their bytes until
+ * they are sent, and a view's bytes are poisoned once it is released: an engine that relies on more than the interface
+ * promises fails here.
  */
 #ifndef TESTS_SIM_FRAMES_H
 #define TESTS_SIM_FRAMES_H
@@ -22,22 +23,22 @@ enum {
     FRAMES_BUCKETS = 256,
     FRAMES_PIECES = 3,
     FRAMES_CHANNELS = 256, /* of one wire at a time */
-    FRAMES_KEPT = 16,      /* what a channel sent last, where it may come again */
+    FRAMES_KEPT = 16,      /* frames that a channel sent last, which may come again */
     FRAMES_KEPT_BYTES = 4096,
-    FRAMES_AGAIN = 3, /* come again at one time */
+    FRAMES_AGAIN = 3, /* frames that come again at one time */
 };
 
 /* Numbered as in frames_head.h. */
 enum frame_kind {
     FRAME_BYTES,    /* an exposure, or a piece of it */
-    FRAME_ACK,      /* of a stream's exposure: its place is free */
-    FRAME_RETIRED,  /* operation `key` and all before it */
+    FRAME_ACK,      /* for an exposure of a stream: its place is free */
+    FRAME_RETIRED,  /* operation `key` and all before it are retired */
     FRAME_NOTE,     /* tag, bytes: a note */
     FRAME_EAGER,    /* a whole message */
-    FRAME_ANNOUNCE, /* a message whose bytes wait to be granted */
+    FRAME_ANNOUNCE, /* a message whose bytes wait for a grant */
     FRAME_GRANT,    /* `total` bytes of message key */
     FRAME_DATA,     /* the bytes of a granted message */
-    FRAME_CONSUMED, /* `key` messages were taken notice of */
+    FRAME_CONSUMED, /* `key` messages have been noticed */
 };
 
 struct frames_channel;
@@ -48,29 +49,29 @@ struct frame {
     enum frame_kind kind;
     wire_key key;
     uint32_t tag, edge;
-    uint64_t total, begin, bytes; /* of the exposure or message; where this piece begins, and how long it is */
-    const char *held;             /* the user's bytes, not copied yet; NULL: they are `data` */
-    uint64_t cookie;              /* of the exposure that holds them; told with the last piece */
+    uint64_t total, begin, bytes; /* length of the exposure or message; where this piece begins, and its length */
+    const char *held;             /* the user's bytes, not copied yet; NULL: they are in `data` */
+    uint64_t cookie;              /* of the exposure that holds the bytes; reported with the last piece */
     struct held *hold;
     size_t memory;
-    unsigned char head[FRAMES_HEAD]; /* key, tag, edge and whose it is, as they travel */
+    unsigned char head[FRAMES_HEAD]; /* key, tag, edge and addressee, as they travel */
     bool again;                      /* it was sent before */
     char data[];
 };
 
-/* An exposure whose bytes the user still lends. */
+/* An exposure whose bytes are still in user memory. */
 struct held {
-    uint32_t pieces; /* to be sent, over all peers */
+    uint32_t pieces; /* left to send, over all peers */
     uint64_t cookie;
 };
 
-/* One key of one peer: what came of it, who asks for it. */
+/* One key of one peer: what has arrived, and whether it was requested. */
 struct slot {
     struct slot *next;
     uint32_t peer, tag, edge;
     wire_key key;
     uint64_t total, arrived, memory;
-    char *data; /* NULL: nothing came yet */
+    char *data; /* NULL: nothing has arrived */
     bool asked, viewed;
     struct wire_look look;
 };
@@ -81,7 +82,7 @@ struct message {
     bool sent, granted;
     wire_key key;
     uint64_t bytes, take, cookie;
-    char *data; /* an eager one's; a sent one's is the user's */
+    char *data; /* for an eager message; a sent message's is user memory */
     void *land;
 };
 
@@ -94,11 +95,11 @@ struct note {
 
 struct frames_peer {
     struct frames_channel *channel;
-    uint32_t name;  /* its name of this channel */
-    bool elsewhere; /* another wire's */
+    uint32_t name;  /* its name for this channel */
+    bool elsewhere; /* served by another wire */
     uint32_t retired;
     uint64_t acked[FRAMES_AREAS][WIRE_STREAM_EDGES][FRAMES_CREDITS];
-    uint32_t sent, consumed, arrived; /* messages to it, of those noticed there; messages from it */
+    uint32_t sent, consumed, arrived; /* messages sent to it, and noticed there; messages from it */
     struct note note[WIRE_NOTE_SORTS];
 };
 
@@ -115,45 +116,46 @@ struct frames_channel {
     struct slot *slot[FRAMES_BUCKETS];
     struct message *messages; /* arrived or sent, unfinished */
     struct frame *out, **out_last;
-    struct wire_event *event; /* to be handed over */
+    struct wire_event *event; /* events to return */
     uint32_t events, events_first, events_room;
     struct wire_board board;
     struct slot *pads; /* reserved and not exposed */
     char note[WIRE_NOTE_SORTS * 4][WIRE_NOTE_LONG_BYTES];
-    struct frames_channel *before; /* of its wire's, open or not */
+    struct frames_channel *before; /* the previous channel of this wire, open or not */
     struct frame *kept[FRAMES_KEPT];
-    uint32_t keeps; /* so many so far */
+    uint32_t keeps; /* number kept so far */
 };
 
 struct frames_wire {
     struct wire wire;
     struct sim_port *port;
     const struct comm_env *env;
-    bool across; /* members of one host are another wire's */
+    bool across; /* another wire serves members of one host */
     struct frames_channel *channel[FRAMES_CHANNELS], *newest;
-    struct frames_wire *older; /* of this rank's */
-    uint32_t count;            /* of its channels so far */
+    struct frames_wire *older; /* the previous wire of this rank */
+    uint32_t count;            /* number of channels so far */
 };
 
 /* frames_net.c: the streams */
 struct frame *frame_make(struct frames_channel *from, uint32_t to, enum frame_kind kind, wire_key key, const void *bytes, size_t count);
-void frame_post(struct frames_channel *c, struct frame *f); /* into the outbox */
-void frames_send(struct frames_channel *c);                 /* the outbox */
+void frame_post(struct frames_channel *c, struct frame *f); /* puts it into the outbox */
+void frames_send(struct frames_channel *c);                 /* sends the outbox */
 void frame_free(struct frame *f);
-void frame_launch(struct frame *f, bool numbered); /* onto its stream; not numbered: its header says an older number */
+void frame_launch(struct frame *f, bool numbered); /* puts it onto its stream; not numbered: its header has an older number */
 void frames_net_reset(void);
 bool frames_fault(const struct sim_fault *f);
-/* Script: how many streams have something, and the delivery of the one that is chosen. */
+/* For script order: delivers a frame of the chosen stream. False: no stream has a frame. */
 bool frames_script_deliver(void);
 
-/* frames_stale.c: what was sent may come again */
+/* frames_stale.c: sent frames may come again */
 void frames_stale_reset(void);
 void frames_stale_wire(struct frames_wire *w);
 void frames_keep(const struct frame *f);
 bool frames_come_again(const struct sim_fault *fault);
 
-/* wire_frames.c: what comes of a frame, called by the net */
-struct frames_channel *frames_find(struct frames_wire *w, uint32_t name, uint32_t from, int32_t peer); /* NULL: whom it is for has gone */
+/* wire_frames.c: handles a frame; called by the net */
+struct frames_channel *frames_find(struct frames_wire *w, uint32_t name, uint32_t from, int32_t peer); /* NULL: the receiver's channel is
+                                                                                                        * gone */
 void frames_arrive(struct frames_channel *c, struct frame *f);
 void frames_event(struct frames_channel *c, const struct wire_event *event);
 struct slot *slot_find(struct frames_channel *c, uint32_t peer, wire_key key, bool make);

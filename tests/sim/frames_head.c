@@ -1,5 +1,5 @@
-/* What a frame says in its header, as the bytes of the network backend: its codec writes them and reads them. Apart from frames.h, since
- * both have a struct frame. */
+/* The header of a frame, as bytes: written and read by the codec of the network backend. Separate from frames.h,
+ * because both have a struct frame. */
 #include "sim/frames_head.h"
 
 #include "net/frame/frame.h"
@@ -10,7 +10,8 @@ static const uint8_t kinds[HEAD_KINDS] = {[HEAD_BYTES] = FRAME_EXPOSE, [HEAD_ACK
                                           [HEAD_NOTE] = FRAME_NOTE,    [HEAD_EAGER] = FRAME_EAGER, [HEAD_ANNOUNCE] = FRAME_ANNOUNCE,
                                           [HEAD_GRANT] = FRAME_GRANT,  [HEAD_DATA] = FRAME_DATA,   [HEAD_CONSUMED] = FRAME_CONSUMED};
 
-/* The length alone is the simulator's: a payload may be longer than any of the codec's, and of two kinds it is eight bytes of number. */
+/* Only the length is the simulator's: a payload may be longer than the codec allows, and for two kinds it is an
+ * eight-byte number. */
 static uint32_t length_of(const struct head_said *said)
 {
     if (said->kind == HEAD_ANNOUNCE || said->kind == HEAD_GRANT)

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 enum { FRAMES_HEAD = 32 };
-/* As frames.h has its kinds. */
+/* Numbered as the kinds in frames.h. */
 enum head_kind {
     HEAD_BYTES,
     HEAD_ACK,
@@ -24,7 +24,7 @@ struct head_said {
     uint64_t key, bytes;
 };
 void head_write(const struct head_said *said, unsigned char head[FRAMES_HEAD]);
-/* number: of the connection's next frame. False: it is not to be believed, and the connection ends. */
+/* number: the connection's next frame. False: the header is invalid, and the connection ends. */
 bool head_read(const unsigned char head[FRAMES_HEAD], uint32_t number, struct head_said *said);
 
 #endif

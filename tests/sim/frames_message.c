@@ -1,4 +1,4 @@
-/* Messages over frames: small ones travel at once, large ones when their receiver has granted them. */
+/* Messages over frames: small ones are sent at once, large ones when their receiver has granted them. */
 #include "sim/frames.h"
 
 #include "base/check.h"

@@ -1,4 +1,4 @@
-/* The streams between ranks: when a frame arrives, in which pieces, and what befalls it. */
+/* The streams between ranks: when a frame arrives, in which pieces, and which accidents it has. */
 #include "sim/frames.h"
 
 #include "net/frame/stale.h"
@@ -9,13 +9,13 @@
 
 struct stream {
     int64_t last_ns, clogged_until; /* arrival of its last frame */
-    bool corrupt;                   /* the next bytes are not what was sent */
-    uint32_t out[2], in[2];         /* numbers of the next frames; metered: bytes go a way of their own */
-    struct frame *first, **last;    /* script: on their way */
+    bool corrupt;                   /* the next bytes are corrupted */
+    uint32_t out[2], in[2];         /* numbers of the next frames; if metered, bytes travel separately */
+    struct frame *first, **last;    /* for script order: frames on their way */
 };
 static struct stream streams[SIM_RANKS_MAX][SIM_RANKS_MAX];
 static struct card {
-    int64_t sends, receives; /* until then */
+    int64_t sends, receives; /* busy until then */
 } cards[SIM_RANKS_MAX];
 
 void frames_net_reset(void)
@@ -25,7 +25,7 @@ void frames_net_reset(void)
     frames_stale_reset();
 }
 
-/* When the last frame on its way from one to the other will be there. */
+/* When the last frame on its way from one rank to the other will arrive. */
 int64_t frames_net_last(int32_t from, int32_t to)
 {
     return streams[from][to].last_ns;
@@ -64,7 +64,8 @@ void frame_post(struct frames_channel *c, struct frame *f)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ arriving */
-/* The user's bytes are read when they go onto the wire, and not later than the last of them went may he have them back. */
+/* The user's bytes are read when they are sent; the user gets the memory back no earlier than when the last of them is
+ * sent. */
 static bool fetch_held(struct frame *f)
 {
     struct frames_channel *c = f->from;
@@ -83,7 +84,7 @@ static bool fetch_held(struct frame *f)
     return true;
 }
 
-/* Metered, where bytes wait for a card and what is said of room does not. */
+/* If metered: bytes wait for a card, while acknowledgements do not. */
 static int is_apart(const struct frame *f)
 {
     int32_t from = f->from->wire->port->rank, to = f->from->peer[f->to].channel->wire->port->rank;
@@ -96,7 +97,7 @@ static bool carries_bytes(const struct frame *f)
     return f->bytes && (f->kind == FRAME_BYTES || f->kind == FRAME_EAGER || f->kind == FRAME_DATA);
 }
 
-/* A broken checksum breaks the connection: no byte of it is believed. */
+/* A wrong checksum breaks the connection: none of the bytes is used. */
 static void break_link(int32_t a, int32_t b, int64_t within_ns)
 {
     sim.broken[a][b] = sim.broken[b][a] = true;
@@ -104,7 +105,7 @@ static void break_link(int32_t a, int32_t b, int64_t within_ns)
     sim_port_notice(b, a, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, within_ns));
 }
 
-/* NULL: nobody gets it. What it says and whom it is for is what stands in its header. */
+/* NULL: no channel receives it. Contents and receiver are taken from its header. */
 static struct frames_channel *open_frame(struct frame *f, int32_t a, int32_t b)
 {
     struct frames_wire *w = f->from->peer[f->to].channel->wire;
@@ -162,8 +163,8 @@ static void deliver_timer(void *arg, uint64_t what)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sending */
-/* Metered: as model/cost_place.c has it. The card of the sender's host takes one message after the other, and so does the reader's, from
- * when it begins to come. Acknowledgements are too short to count. */
+/* Metered: as in model/cost_place.c. The card of the sender's host sends one message after the other; the reader's card
+ * receives one after the other, from when a message begins to arrive. Acknowledgements are too short to count. */
 static void comes_in(void *arg, uint64_t card)
 {
     struct frame *f = arg;
@@ -185,7 +186,7 @@ static void launch_metered(struct frame *f, struct stream *s, int32_t from, int3
         return;
     }
     card->sends = start + m->gap_ns + takes;
-    s->last_ns = start + m->latency_ns + SIM_RANKS_MAX * takes; /* at most: so many cards send to the reader's */
+    s->last_ns = start + m->latency_ns + SIM_RANKS_MAX * takes; /* at most: this many cards send to the reader's */
     sim_at(start + m->latency_ns, comes_in, f, (uint64_t)to);
 }
 
@@ -230,7 +231,7 @@ void frame_launch(struct frame *f, bool numbered)
     sim_at(at, deliver_timer, f, 0);
 }
 
-/* At any byte: what a stream's reader gets in one go is not what its writer gave. */
+/* Cuts at any byte: a stream's reader may receive other pieces than its writer sent. */
 static void send_pieces(struct frame *f)
 {
     uint64_t begin = 0, pieces = sim_below(&sim.network, FRAMES_PIECES);
@@ -274,7 +275,7 @@ void frames_send(struct frames_channel *c)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ accidents */
-/* Connections break between hosts: what stands on one has a board in common memory, and no connection to lose. */
+/* Connections break only between hosts: ranks on one host have a board in shared memory, and no connection to lose. */
 bool frames_fault(const struct sim_fault *f)
 {
     if (sim.config.wire == SIM_WIRE_LINES || f->peer < 0 || f->peer >= sim.config.ranks || f->peer == f->victim)
@@ -289,7 +290,7 @@ bool frames_fault(const struct sim_fault *f)
         if (apart)
             break_link(f->victim, f->peer, sim.mood.death_ns);
         return apart;
-    case SIM_CUT: /* nothing more comes: found by silence, within five seconds */
+    case SIM_CUT: /* nothing more arrives: detected by silence, within five seconds */
         if (!apart)
             return false;
         sim.broken[f->victim][f->peer] = true;
@@ -318,7 +319,7 @@ bool frames_script_deliver(void)
         return false;
     uint32_t index = sim.config.choose(sim.config.choose_arg, connection, count);
     if (index >= count)
-        sim_finish(); /* this order is known already */
+        sim_finish(); /* this order is already explored */
     uint32_t chosen = connection[index];
     struct stream *s = &streams[chosen / (uint32_t)sim.config.ranks][chosen % (uint32_t)sim.config.ranks];
     struct frame *f = s->first;

@@ -1,8 +1,9 @@
 /*
- * What was sent may come again, when it has had its time: a frame of a communicator that its receiver has closed since, or that has failed
- * there; of room that was given back, or of an operation that is over. It comes in its turn, as the next frame of its stream, so nothing
- * but what it says can tell; and nothing may come of it. Or bytes come as they were, numbered as they were: a connection does not survive
- * that. Which frames have had their time is known here from what happened, and not asked of what must find it.
+ * A sent frame may come again after its time: a frame of a communicator that its receiver has closed since, or that has
+ * failed there; of room that was released; or of an operation that is over. It comes as the next frame of its stream,
+ * so only its contents can reveal it, and it must have no effect. Or bytes come with their old frame number: a
+ * connection does not survive that. Which frames are past their time is decided here from what happened, not by the
+ * code that must detect them.
  */
 #include "sim/frames.h"
 
@@ -61,12 +62,12 @@ static bool has_had_its_time(const struct frame *f)
 
     if (to->closed || f->kind == FRAME_ACK || f->kind == FRAME_RETIRED)
         return true;
-    if (f->kind == FRAME_NOTE) /* the newest counts, and a connection keeps their order */
+    if (f->kind == FRAME_NOTE) /* only the newest counts, and a connection keeps their order */
         return false;
     return to->aborted || (f->kind == FRAME_BYTES && reached(to->retired, wire_key_seq(f->key)));
 }
 
-/* From the rarest to what there always is. */
+/* From the rarest kind to the one that always exists. */
 enum choice { OTHERS_PLACE, GONE, ANY, CHOICES };
 
 static bool may_come(const struct frame *f, const struct sim_fault *fault, enum choice choice)
@@ -83,7 +84,7 @@ static bool may_come(const struct frame *f, const struct sim_fault *fault, enum 
     return to->closed && (choice == GONE || to->wire->channel[stale_place(to->name)]);
 }
 
-/* The `which`-th of those that may; NULL: there are not so many, but *which less. */
+/* The `which`-th frame that may come again. NULL: there are fewer; *which is reduced by their number. */
 static struct frame *find(const struct sim_fault *fault, enum choice choice, uint32_t *which)
 {
     for (struct frames_wire *w = newest[fault->victim]; w; w = w->older)
@@ -105,7 +106,7 @@ static struct frame *choose(const struct sim_fault *fault, enum choice choice, u
     return find(fault, choice, &which);
 }
 
-/* Of communicators that are gone first: they are few. */
+/* Frames of communicators that are gone come first, because there are few. */
 bool frames_come_again(const struct sim_fault *fault)
 {
     bool late = fault->kind == SIM_STALE;

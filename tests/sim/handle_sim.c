@@ -1,7 +1,8 @@
 /*
- * The production handles, in this unit so that a run can begin with none: they are the one list of a process, and here every rank would
- * share it with all others and with earlier runs. Each rank's are kept by its env; what remains shared is the lock of the list, so no
- * thread gives way while it holds that. Their memory is counted apart: it is never given back.
+ * The production handles, compiled here so that a run can begin without any. They are a process's only list, which
+ * every rank would otherwise share with all others and with earlier runs. Each rank's handles are kept in its env. The
+ * lock of the list is still shared, so no thread yields while it holds that lock. Their memory is counted separately:
+ * it is never freed.
  */
 #define timeline_handle_take plain_handle_take
 #define timeline_handle_give plain_handle_give
@@ -20,7 +21,7 @@ void timeline_handle_give(struct comm_communicator *handle);
 uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index);
 void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
 
-/* held: of the one lock that all ranks share here. */
+/* held: whether the lock that all ranks share here is held. */
 static void enter(bool held)
 {
     sim.held = held;

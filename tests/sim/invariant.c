@@ -1,4 +1,4 @@
-/* What must hold of every run; see oracle_check.h for the numbers. */
+/* What must hold in every run; see oracle_check.h for the numbers. */
 #include "sim/oracle_check.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ bool oracle_is_cause(const struct comm_error *e)
     }
 }
 
-/* Why an agree or shrink ended with an error: it stands where the communicator's cause would. */
+/* Whether this is the error of an agree or shrink, which is stored where the communicator's cause would be. */
 static bool is_of_recovery(const struct comm_error *e)
 {
     return e->result != COMM_OK && e->operation[0] == 0 && strncmp(e->text, "COMM_ERR_", 9) != 0;
@@ -32,7 +32,8 @@ static bool same_cause(const struct comm_error *a, const struct comm_error *b)
            strcmp(a->cause, b->cause) == 0;
 }
 
-/* I5, in time: when every list was through and 2.5 s had passed, all members that had it open knew, or none. */
+/* I5, in time: when every list was finished and 2.5 s had passed, either all members that had the communicator open
+ * knew the cause, or none. */
 static void one_cause(const struct random_run *run, int32_t comm, struct oracle_verdict *v)
 {
     const struct comm_error *first = NULL;
@@ -56,15 +57,15 @@ static void one_cause(const struct random_run *run, int32_t comm, struct oracle_
         first_rank = first_rank < 0 ? r : first_rank;
     }
     bool just_now =
-        first && (first->result == COMM_ERR_TIMEOUT || first->result == COMM_ERR_DEPENDENCY); /* a deadline comes when it will */
-    bool later =
-        first && silent >= 0 && run->early_ns[first_rank] > run->early_ns[silent] + RANDOM_S; /* who stood still asked when others closed */
+        first && (first->result == COMM_ERR_TIMEOUT || first->result == COMM_ERR_DEPENDENCY);          /* a deadline can pass at any time */
+    bool later = first && silent >= 0 && run->early_ns[first_rank] > run->early_ns[silent] + RANDOM_S; /* a rank that stood still looked
+                                                                                                        * only when others had closed */
     if (first && silent >= 0 && !just_now && !later)
         oracle_say(v, run, -1, "I5: communicator %d failed on rank %d with \"%s\", and rank %d does not know it", comm, first_rank,
                    first->text, silent);
 }
 
-/* I6: who is said to be dead or stopped is, or was. */
+/* I6: a rank that is reported as dead or stopped is, or was. */
 static void no_accusation(const struct random_run *run, int32_t comm, struct oracle_verdict *v)
 {
     for (int32_t r = 0; r < run->p->ranks; r++) {
@@ -78,7 +79,7 @@ static void no_accusation(const struct random_run *run, int32_t comm, struct ora
     }
 }
 
-/* I7 and I1, of callbacks. */
+/* I7 and I1, for callbacks. */
 static void notes(const struct random_run *run, struct oracle_verdict *v)
 {
     if (run->told_wrongly)
@@ -119,7 +120,7 @@ static void numbers(const struct random_run *run, struct oracle_verdict *v)
     }
 }
 
-/* I3: canaries, and what the library or a peer wrote after everything had ended. */
+/* I3: canaries, and writes by the library or a peer after everything had ended. */
 static void untouched(const struct random_run *run, struct oracle_verdict *v)
 {
     for (int32_t r = 0; r < run->p->ranks; r++) {
@@ -142,7 +143,8 @@ static void untouched(const struct random_run *run, struct oracle_verdict *v)
     }
 }
 
-/* A rank that has gone on by two windows of calls has written over what it refused: then it is only known that its calls differ. */
+/* A rank that has made calls for two more windows has overwritten the record of what it refused: then only the
+ * difference of the calls is known. */
 static bool written_over(const struct random_run *run)
 {
     const struct random_action *a = &run->p->action[run->misused];
@@ -151,27 +153,27 @@ static bool written_over(const struct random_run *run)
         const struct random_action *b = &run->p->action[i];
         later += b->rank == a->rank && b->comm == a->comm && (random_is_collective(b->verb) || random_starts(b->verb));
     }
-    return later * 4 >= window; /* a start of a plan is up to four */
+    return later * 4 >= window; /* a start of a plan counts as up to four */
 }
 
-/* What a mistake must be called. */
+/* Whether this is the right result for a mistake. */
 static bool right_name(const struct random_run *run, int32_t misuse, enum comm_result result)
 {
     switch (misuse) {
     case RANDOM_REFUSES:
-        return result == COMM_ERR_REFUSED || result == COMM_ERR_DEPENDENCY /* its own queue waited for it */ ||
+        return result == COMM_ERR_REFUSED || result == COMM_ERR_DEPENDENCY /* its own queue waited for the call */ ||
                (result == COMM_ERR_MISMATCH && written_over(run));
     case RANDOM_CLOSES:
-        return result == COMM_ERR_CLOSED || result == COMM_ERR_DEPENDENCY /* of a queue that waited for what is closed */ ||
-               (result == COMM_ERR_TIMEOUT && run->stuck); /* or for a rank that stood still over what it had closed */
+        return result == COMM_ERR_CLOSED || result == COMM_ERR_DEPENDENCY /* for a queue that waited for something closed */ ||
+               (result == COMM_ERR_TIMEOUT && run->stuck); /* or for a rank that stood still over something that it had closed */
     case RANDOM_DESTROYS:
         return result == COMM_ERR_ABANDONED || result == COMM_ERR_DEPENDENCY;
-    case RANDOM_SKIPPED: /* and that rank may wait for one who waits for the call */
+    case RANDOM_SKIPPED: /* and that rank may wait for one that waits for the call */
     case RANDOM_LATER:
         return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED || result == COMM_ERR_TIMEOUT;
     case RANDOM_EXTRA: /* a refusal that was meant for another number counts too */
         return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED ||
-               (result == COMM_ERR_TIMEOUT && run->no_room); /* it took the place of one behind which that rank would have opened a gate */
+               (result == COMM_ERR_TIMEOUT && run->no_room); /* it took the place of the call behind which that rank opens a gate */
     case RANDOM_REVOKES:
         return result == COMM_ERR_REVOKED || result == COMM_ERR_DEPENDENCY;
     case RANDOM_ABORTS:
@@ -181,7 +183,7 @@ static bool right_name(const struct random_run *run, int32_t misuse, enum comm_r
     }
 }
 
-/* Somebody may share no communicator any more with one who knows. */
+/* Then some rank may share no communicator any more with a rank that knows. */
 static bool world_was_closed(const struct random_run *run)
 {
     for (int32_t i = 0; i < run->p->actions; i++) {
@@ -191,7 +193,7 @@ static bool world_was_closed(const struct random_run *run)
     return false;
 }
 
-/* Every member that still has the communicator tells of the mistake. */
+/* Every member that still has the communicator must report the mistake. */
 static void members_know(const struct random_run *run, int32_t comm, struct oracle_verdict *v)
 {
     int32_t misuse = run->p->action[run->misused].misuse;
@@ -201,7 +203,7 @@ static void members_know(const struct random_run *run, int32_t comm, struct orac
         if (e->size == 0 || run->stage->dead(r) || is_of_recovery(e))
             continue;
         if (!oracle_is_cause(e) && misuse == RANDOM_CLOSES)
-            continue; /* nobody may have needed it any more */
+            continue; /* it may not have been needed any more */
         if (!oracle_is_cause(e))
             oracle_say(v, run, run->misused, "%s: rank %d has not noticed on communicator %d", random_misuse_names[misuse], r, comm);
         else if (!right_name(run, misuse, e->result))
@@ -209,17 +211,18 @@ static void members_know(const struct random_run *run, int32_t comm, struct orac
     }
 }
 
-/* A mistake is found, within 2.5 s of the last call, and called by its name by every member that still has the communicator. */
+/* A mistake is detected within 2.5 s of the last call, and every member that still has the communicator reports it
+ * correctly. */
 static void found_out(const struct random_run *run, struct oracle_verdict *v)
 {
     if (run->misused < 0 || run->faults)
         return;
     const struct random_action *a = &run->p->action[run->misused];
     if (run->stuck && (a->misuse == RANDOM_SKIPPED || a->misuse == RANDOM_LATER))
-        return; /* ranks waited for each other over what was not called */
+        return; /* ranks waited for each other because of the missing call */
     bool made = run->waited[run->misused] == COMM_OK || run->outcome[run->misused] != COMM_PENDING;
     made = made && (a->misuse != RANDOM_EXTRA || run->extra_made) && run->comms.comm[a->comm].members > 1;
-    for (int32_t i = 0; i < run->p->actions; i++) { /* the others made it: their communicator may never have come */
+    for (int32_t i = 0; i < run->p->actions; i++) { /* the other ranks made it: their communicator may never have been created */
         const struct random_action *b = &run->p->action[i];
         made = made && (b->id != a->id || b->comm != a->comm || i == run->misused || run->outcome[i] != RANDOM_SKIP);
     }

@@ -1,4 +1,4 @@
-/* sim: runs seeds of a workload, each of which is a whole world's life, and says how to run one again that failed. */
+/* sim: runs seeds of a workload, each of which is the whole life of a world, and prints how to repeat a failing one. */
 #define _GNU_SOURCE
 #include "sim/sim.h"
 
@@ -11,7 +11,7 @@
 
 struct arguments {
     uint64_t seed, seeds;
-    uint64_t fresh; /* seeds from here on follow, while there is time; 0: none */
+    uint64_t fresh; /* seeds from here on follow while there is time; 0: none */
     double seconds;
     const char *workload, *list; /* list: a file of workloads and seeds */
     struct sim_options options;
@@ -47,8 +47,9 @@ static bool is_set(const char *name)
     return value && *value && strcmp(value, "0") != 0;
 }
 
-/* As ctest runs it: always the same seeds first, then such as nobody has seen, for about a minute in all or a quarter of that where things
- * are slow. COMM_TEST_FRESH=0 leaves the fresh ones out; another number is where they begin, so that a run can be had again. */
+/* As ctest runs it: always the same seeds first, then new ones, for about a minute in all, or a quarter of that on slow
+ * builds. COMM_TEST_FRESH=0 leaves the new ones out; any other number is the first new seed, so that a run can be
+ * repeated. */
 static void choose_test(struct arguments *a)
 {
     enum { SEEDS = 60, FIRST = 8000 };
@@ -104,7 +105,7 @@ static double seconds_now(clockid_t clock)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* One seed, or the same twice: the second must be the first. */
+/* Runs one seed once, or twice: then the second run must equal the first. */
 static bool run_seed(const struct arguments *a, const struct sim_workload *w, uint64_t seed, uint64_t *events)
 {
     enum { TELL_MOST = 3 };
@@ -136,7 +137,7 @@ static bool run_seed(const struct arguments *a, const struct sim_workload *w, ui
     return false;
 }
 
-/* Lines of a workload's name and a seed; the rest of a line is for people. */
+/* Lines of a workload's name and a seed; the rest of a line is a comment. */
 static bool run_list(const struct arguments *a, uint64_t *run, uint64_t *failures, uint64_t *events)
 {
     char line[512], name[64];
@@ -199,7 +200,7 @@ int main(int count, char **text)
     }
     if (a.probes)
         sim_probe_report(true);
-    double computed = seconds_now(CLOCK_PROCESS_CPUTIME_ID); /* a second of one core, whoever else uses it */
+    double computed = seconds_now(CLOCK_PROCESS_CPUTIME_ID); /* in seconds of one core's time, whatever else uses it */
     printf("sim: seeds=%" PRIu64 " failures=%" PRIu64 " events_per_s=%.0f\n", t.run, t.failures, (double)t.events / computed);
     if (a.want_failure)
         printf("%s\n", t.failures ? "found, as it must be" : "NOT found");

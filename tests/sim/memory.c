@@ -1,7 +1,7 @@
 /*
- * Memory of a run, at the same addresses in every run: what depends on an address by mistake does so alike each time. Blocks come from two
- * arenas, small ones that stay mapped, and large ones whose pages go back to the system after a run, since most of a large block is never
- * touched. Given memory is poisoned and used again by size.
+ * Memory of a run, at the same addresses in every run: a mistaken dependence on an address then behaves the same each
+ * time. Blocks come from two arenas: small ones that stay mapped, and large ones whose pages are returned to the system
+ * after a run, because most of a large block is never touched. Freed memory is poisoned and reused by size.
  */
 #define _GNU_SOURCE
 #include "base/edge.h"
@@ -25,7 +25,7 @@ struct spare {
 };
 struct arena {
     char *at;
-    size_t bytes, used, dirty; /* dirty: up to here earlier runs wrote */
+    size_t bytes, used, dirty; /* dirty: earlier runs wrote up to here */
     struct spare *spare[CLASSES * CLASS_STEPS];
 };
 static struct arena arena[2];
@@ -35,7 +35,7 @@ static char *map(uint64_t where, size_t bytes)
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     void *at = mmap((void *)(uintptr_t)where, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0);
 
-    if (at == MAP_FAILED) /* a sanitizer's own, say: then wherever there is room */
+    if (at == MAP_FAILED) /* the place may be taken, for example by a sanitizer: then use any address */
         at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (at == MAP_FAILED)
         abort();
@@ -89,7 +89,7 @@ void *sim_memory_take(size_t bytes, size_t align)
     if (at + rounded > a->bytes)
         return NULL;
     a->used = at + rounded;
-    edge_open(a->at + at, rounded); /* what a run closed there and did not open: its ranks were killed */
+    edge_open(a->at + at, rounded); /* a run may have left it closed: its ranks were killed */
     if (at < a->dirty)
         memset(a->at + at, 0, rounded);
     return a->at + at;

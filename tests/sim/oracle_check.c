@@ -1,4 +1,4 @@
-/* Results and memory of a run against the oracle's: everything of a correct one; of another, what can be known. */
+/* Compares results and memory of a run with the oracle's: everything for a correct run; otherwise, what can be known. */
 #include "sim/oracle_check.h"
 #include "sim/oracle_machine.h"
 
@@ -50,7 +50,7 @@ static bool taint_rank(const struct random_run *run, int32_t rank, bool tainted[
         case RANDOM_RECORD:
             event[a->event] = tainted[a->comm];
             continue;
-        case RANDOM_RESET: /* one that will not be opened */
+        case RANDOM_RESET: /* an event that will not be set */
             for (int32_t k = i + 1; k < p->actions; k++)
                 source = source || (p->action[k].misuse == RANDOM_DESTROYS && p->action[k].rank == rank && p->action[k].id == a->id);
             event[a->event] = source;
@@ -166,7 +166,7 @@ static void check_arena(const struct random_run *run, const struct oracle_memory
 static void check_memory(const struct random_run *run, struct oracle_memory *m, struct oracle_verdict *v)
 {
     for (int32_t i = 0; i < run->p->actions && !v->failed; i++) {
-        bool other_role = run->p->action[i].misuse == RANDOM_OTHER_ROOT; /* as it made the call, nothing came to it */
+        bool other_role = run->p->action[i].misuse == RANDOM_OTHER_ROOT; /* as it made the call, it received nothing */
         if (run->looked[i] && !other_role && m->told[i] && run->seen[i] != m->want[i])
             oracle_say(v, run, i, "I2: success, but the result is not the oracle's");
         check_status(run, m, i, v);
@@ -179,7 +179,7 @@ static void check_memory(const struct random_run *run, struct oracle_memory *m, 
     }
 }
 
-/* A message of the same pair that ended otherwise than it should: what came after it may have matched in its place. */
+/* Whether an earlier message of the same pair ended unexpectedly: then a later one may have matched in its place. */
 static bool shifted(const struct random_run *run, int32_t recv)
 {
     const struct random_action *a = &run->p->action[recv];
@@ -193,8 +193,8 @@ static bool shifted(const struct random_run *run, int32_t recv)
     return false;
 }
 
-/* Who takes himself for the root writes what the root would get: his own block before he hears of anybody, and nothing of ours orders that
- * with what else he does there. */
+/* A rank that takes itself for the root writes the root's result: first its own block, before it hears from any other
+ * rank. Nothing orders that with its other accesses to this memory. */
 static void spoil(const struct random_run *run, struct oracle_memory *m)
 {
     const struct random_action *a = run->misused >= 0 ? &run->p->action[run->misused] : NULL;
@@ -207,7 +207,7 @@ static void spoil(const struct random_run *run, struct oracle_memory *m)
     oracle_forget_spoiled(m, a->rank, a->type);
 }
 
-/* Whose request an action's end is told by: a member of a group by that one's. */
+/* The action whose request reports this action's end: for a member of a group, the group. */
 static int32_t issue_of(const struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
@@ -218,13 +218,13 @@ static int32_t issue_of(const struct random_run *run, int32_t index)
     return index;
 }
 
-/* Results that say something. */
+/* The outcomes that are meaningful. */
 static void known_outcomes(const struct random_run *run, int32_t *outcome)
 {
     memcpy(outcome, run->outcome, sizeof run->outcome);
     int32_t verb = run->misused >= 0 ? run->p->action[run->misused].verb : RANDOM_BARRIER;
     if (random_rooted(verb) || verb == RANDOM_SCAN || verb == RANDOM_EXSCAN)
-        outcome[issue_of(run, run->misused)] = RANDOM_SKIP; /* as it made the call, it may have needed nobody */
+        outcome[issue_of(run, run->misused)] = RANDOM_SKIP; /* as it made the call, it may have needed no other rank */
     for (int32_t i = 0; i < run->p->actions; i++) {
         if (run->p->action[i].verb == RANDOM_RECV && run->outcome[i] == COMM_OK && shifted(run, i))
             outcome[i] = RANDOM_SKIP;

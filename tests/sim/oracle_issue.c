@@ -1,4 +1,5 @@
-/* How an action becomes entries of the lines: of which kind, in how many places of the queue, under which number of its communicator. */
+/* How an action becomes entries of the lines: their kind, how many places of the queue they take, and their number in
+ * the communicator. */
 #include "sim/oracle_machine.h"
 
 #include <string.h>
@@ -55,7 +56,7 @@ static int32_t kind_of(const struct random_action *a)
     }
 }
 
-/* Entries of the queue: a creating call is one for each of its stages. */
+/* Entries of the queue: a creating call has one for each of its stages. */
 int32_t oracle_places(const struct random_action *a)
 {
     switch (a->verb) {
@@ -72,7 +73,7 @@ int32_t oracle_places(const struct random_action *a)
     case RANDOM_SPLIT:
         return 3;
     case RANDOM_DUP:
-    case RANDOM_WINDOW_FREE: /* a fence before it */
+    case RANDOM_WINDOW_FREE: /* it begins with a fence */
         return 2;
     case RANDOM_BROADCAST:
         return a->flags & RANDOM_RAGGED ? 2 : 1;
@@ -110,7 +111,7 @@ void oracle_put(struct oracle *o, int32_t action, int32_t issue, struct oracle_p
     o->left[issue]++;
 }
 
-/* What an action takes of the queue's work and of its messages. */
+/* How many places an action takes among work, and among messages. */
 static void count_places(const struct oracle *o, const struct random_action *a, int32_t *work, int32_t *messages)
 {
     bool message = random_beside(a->verb) || a->verb == RANDOM_AGREE;

@@ -1,4 +1,4 @@
-/* The two lines of every communicator, to the setup message of the contract and no faster than it says. */
+/* The two lines of every communicator, exactly as the contract says and no faster. */
 #include "sim/oracle_machine.h"
 #include "sim/oracle_race.h"
 
@@ -32,7 +32,7 @@ static bool point_reached(const struct oracle *o, const struct oracle_point *poi
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the host */
-/* A plan or group with nothing of this rank in it: its request is the null request, which a wait for any passes over. */
+/* A plan or group without an action of this rank: its request is the null request, which a wait for any request skips. */
 static bool stands_for_nothing(const struct oracle *o, int32_t index)
 {
     const struct random_action *a = &o->program->action[index];
@@ -55,7 +55,7 @@ static bool any_done(const struct oracle *o, int32_t rank, int32_t upto, bool al
             continue;
         seen++;
         if (none && !all)
-            return true; /* nobody knows whether it would have been this one: host_any does not wait either */
+            return true; /* it might have been this one: host_any does not wait either */
         if (none || stands_for_nothing(o, index))
             continue;
         live++;
@@ -64,7 +64,7 @@ static bool any_done(const struct oracle *o, int32_t rank, int32_t upto, bool al
     return all ? done == live : done > 0 || live == 0;
 }
 
-/* A message that such a receive would match has been sent. */
+/* Whether a message that such a receive would match has been sent. */
 static bool announced(const struct oracle *o, const struct random_action *a)
 {
     for (int32_t i = 0; i < o->entries; i++) {
@@ -136,7 +136,8 @@ static void host_event(struct oracle *o, int32_t index)
         oracle_wrong(o, index, "a gate that nobody opened is gone");
 }
 
-/* A step of buckets has its places from its beginning, but nothing of it need start before all have come to its end. */
+/* A step of buckets has its places from the beginning, but none of its operations need start before all ranks have
+ * reached its end. */
 static bool host_buckets(struct oracle *o, int32_t index)
 {
     const struct random_action *a = &o->program->action[index];
@@ -234,7 +235,7 @@ static bool same_pair(const struct random_action *a, const struct random_action 
     return a->peer == b->peer || (a->flags & RANDOM_ANY_PEER) || (b->flags & RANDOM_ANY_PEER);
 }
 
-/* Sends and calls on windows go one way, receives another: what is held back holds back later ones of its pair and direction. */
+/* Sends and calls on windows go one way, receives the other: a delayed one delays later ones of its pair and direction. */
 static bool same_way(const struct oracle_entry *e, const struct oracle_entry *f)
 {
     return (e->kind == ORACLE_RECV) == (f->kind == ORACLE_RECV);
@@ -292,7 +293,7 @@ static bool matches(const struct random_action *send, const struct random_action
     return peer && send->peer == recv->rank && (recv->tag == send->tag || (recv->flags & RANDOM_ANY_TAG)) && !(recv->flags & RANDOM_DOOMED);
 }
 
-/* The first entry of that rank's line that is started, not matched, and fits. */
+/* The first entry of that rank's line that is started, not matched, and matches e. */
 static struct oracle_entry *match_in(struct oracle *o, const struct oracle_entry *e, int32_t rank)
 {
     for (int16_t i = o->line[e->comm][rank].head; i >= 0; i = o->entry[i].next) {
@@ -326,7 +327,7 @@ static void match(struct oracle *o, struct oracle_entry *e, struct oracle_memory
     finish(o, e);
 }
 
-/* All who are in it have called. */
+/* Checks whether all members have called. */
 static void meet(struct oracle *o, const struct oracle_entry *e)
 {
     const struct random_action *a = action_of(o, e);
@@ -403,7 +404,7 @@ static bool settle(struct oracle *o, struct oracle_line *line, struct oracle_mem
     return moved;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the whole */
+/* ------------------------------------------------------------------------------------------------------------ running */
 void oracle_start(struct oracle *o, const struct random_program *p)
 {
     memset(o, 0, offsetof(struct oracle, entry));
@@ -432,7 +433,8 @@ void oracle_more(struct oracle *o, int32_t from)
     random_comms_of(p, &o->comms);
 }
 
-/* A wait for nobody, which a rank takes for one for everything that it has under way, is none for what comes later. */
+/* A wait for a missing request, which a rank replaces by a wait for everything under way, does not wait for anything
+ * later. */
 static bool gives_in(struct oracle *o)
 {
     for (int32_t r = 0; r < o->program->ranks; r++) {

@@ -1,15 +1,16 @@
 /*
- * oracle_machine: what a program must do, by the contract alone. A plain interpreter of the two lines of every communicator that is as slow
- * to finish things as the contract allows: a collective ends when every member has started it, a message when both ends have, work retires
- * in order, a gate opens no sooner than all work before it is done. What ends here must end everywhere; what memory holds here it must hold
- * everywhere, since whatever the order in which things happen, conflicts leave one result. It shares no line with the library.
+ * oracle_machine: what a program must do, according to the contract alone. A simple interpreter of the two lines of
+ * every communicator that completes things as late as the contract allows: a collective ends when every member has
+ * started it, a message when both ends have, work retires in order, and a gate opens only when all work before it is
+ * done. What ends here must end everywhere. What memory contains here it must contain everywhere, because conflicts
+ * leave one result in any order of events. It shares no line with the library.
  */
 #ifndef SIM_ORACLE_MACHINE_H
 #define SIM_ORACLE_MACHINE_H
 
 #include "sim/random_program.h"
 
-enum { ORACLE_ENTRIES = 6144, ORACLE_SLOTS = 1024, ORACLE_NONE = -1, ORACLE_WINDOW = 4 /* the smallest there is */ };
+enum { ORACLE_ENTRIES = 6144, ORACLE_SLOTS = 1024, ORACLE_NONE = -1, ORACLE_WINDOW = 4 /* the smallest allowed */ };
 
 enum oracle_kind {
     ORACLE_WORK,
@@ -19,7 +20,7 @@ enum oracle_kind {
     ORACLE_SEND,
     ORACLE_RECV,
     ORACLE_ATOMIC,
-    ORACLE_BESIDE /* held back by nothing */
+    ORACLE_BESIDE /* never delayed */
 };
 enum oracle_state { ORACLE_QUEUED, ORACLE_STARTED, ORACLE_DATA, ORACLE_DONE };
 
@@ -31,8 +32,8 @@ struct oracle_point {
 enum oracle_point_kind { ORACLE_REACHED, ORACLE_REQUEST, ORACLE_MARKER, ORACLE_GATE };
 
 struct oracle_entry {
-    int16_t action; /* what it does: of a plan, as recorded */
-    int16_t issue;  /* what issued it */
+    int16_t action; /* the action that it performs; for a plan, the recorded one */
+    int16_t issue;  /* the action that issued it */
     int8_t comm, rank, kind, state;
     int16_t slot, next;
     int32_t serial;
@@ -43,7 +44,7 @@ struct oracle_entry {
 struct oracle_line {
     int16_t head, tail; /* from the first that is not done */
     int32_t serial, numbers;
-    int32_t work, running; /* places of unfinished work; those that started */
+    int32_t work, running; /* places of unfinished work; those that have started */
     int32_t messages;      /* unfinished */
     bool closed;
 };
@@ -69,30 +70,30 @@ struct oracle {
     int16_t left[RANDOM_ACTIONS]; /* entries of an action that are not done; -1: not issued */
     struct oracle_entry entry[ORACLE_ENTRIES];
     int32_t entries;
-    const char *wrong; /* the program means nothing: why */
+    const char *wrong; /* the program is invalid: why */
     int32_t wrong_at;
 };
 
-/* Memory, where wanted: the arenas of all ranks, the results of every action, and what can be known of them. */
+/* Memory, if requested: the arenas of all ranks, the results of every action, and what can be known of them. */
 struct oracle_memory {
     unsigned char *arena[RANDOM_RANKS][RANDOM_ARENAS], *known[RANDOM_RANKS][RANDOM_ARENAS], *scratch;
-    uint64_t want[RANDOM_ACTIONS]; /* of the bytes that an action's request leaves on its rank */
-    bool told[RANDOM_ACTIONS];     /* want says something */
+    uint64_t want[RANDOM_ACTIONS]; /* hash of the bytes that an action's request leaves on its rank */
+    bool told[RANDOM_ACTIONS];     /* want is valid */
     int16_t taken[RANDOM_ACTIONS]; /* which send a receive got */
-    const int32_t *outcome;        /* of each action, comm_result; NULL: all went well */
-    struct random_range spoiled;   /* what a rank may write at any time that took itself for the root; empty: nothing */
+    const int32_t *outcome;        /* of each action, comm_result; NULL: all succeeded */
+    struct random_range spoiled;   /* what a rank that took itself for the root may write at any time; empty: nothing */
     int32_t spoiled_rank, spoiled_type;
     const struct random_program *program;
 };
 
 void oracle_start(struct oracle *o, const struct random_program *p);
-/* Takes in the program's actions from `from` on, which came since; communicators are counted anew. */
+/* Adds the program's actions from `from` on; communicators are counted anew. */
 void oracle_more(struct oracle *o, int32_t from);
-/* As far as it goes. memory may be NULL. */
+/* Runs as far as possible. memory may be NULL. */
 void oracle_run(struct oracle *o, struct oracle_memory *memory);
 bool oracle_ended(const struct oracle *o);
 void oracle_copy(struct oracle *to, const struct oracle *from);
-/* What keeps it from going on, for people. */
+/* Prints what blocks it, for people. */
 void oracle_print(FILE *to, const struct oracle *o);
 
 /* oracle_issue.c */
@@ -100,26 +101,26 @@ static inline bool oracle_is_message(const struct oracle_entry *e)
 {
     return e->kind >= ORACLE_SEND;
 }
-void oracle_wrong(struct oracle *o, int32_t at, const char *why); /* the first that is said stays */
-int32_t oracle_places(const struct random_action *a);             /* entries of the queue: a creating call is one for each of its stages */
-/* The entry of an action, which `issue` is the call for. */
+void oracle_wrong(struct oracle *o, int32_t at, const char *why); /* only the first one is kept */
+int32_t oracle_places(const struct random_action *a);             /* entries of the queue: a creating call has one for each of its stages */
+/* Adds the entry of an action; `issue` is the call that issues it. */
 void oracle_put(struct oracle *o, int32_t action, int32_t issue, struct oracle_point point);
 bool oracle_issue(struct oracle *o, int32_t index); /* false: there is no room for it */
 
 /* oracle_value.c */
 bool oracle_memory_make(struct oracle_memory *m, const struct random_program *p);
-/* Nothing is known of the spoiled bytes of that arena, if it has some. */
+/* Marks the spoiled bytes of that arena as unknown, if it has some. */
 void oracle_forget_spoiled(struct oracle_memory *m, int32_t rank, int32_t type);
 void oracle_memory_free(struct oracle_memory *m);
 void oracle_fill_arena(unsigned char *at, const struct random_program *p, int32_t rank, int32_t type);
 void oracle_fill_range(unsigned char *arena, const struct random_program *p, const struct random_action *a);
 void oracle_collective(struct oracle *o, struct oracle_memory *m, const struct oracle_slot *slot);
 void oracle_message(struct oracle *o, struct oracle_memory *m, const struct oracle_entry *send, const struct oracle_entry *recv);
-/* Where the bytes lie that the request of a must have left, or nothing. */
+/* The bytes that the action's request must have left, or none. */
 struct random_range oracle_result(const struct random_action *a, const struct random_comms *comms);
 uint64_t oracle_hash_range(const unsigned char *arena, struct random_range range, int32_t type);
 
-/* It means something and it ends; otherwise why not, and where. */
+/* Whether the program is valid and ends; otherwise why not, and where. */
 bool oracle_legal(const struct random_program *p, const char **why, int32_t *action);
 
 #endif

@@ -1,4 +1,5 @@
-/* Sets of actions that are complete, carried along each rank's list: by waits of the host, and by queue waits along queues. */
+/* Sets of actions that are complete, tracked along each rank's list: by waits of the host, and along queues by queue
+ * waits. */
 #include "sim/oracle_race.h"
 
 #include <stdlib.h>
@@ -23,7 +24,7 @@ static const struct random_action *own(const struct oracle_walk *w, int32_t i)
     return &w->p->action[w->own[i]];
 }
 
-/* What a plan or group, or one action alone, puts into the lines of this rank. */
+/* The entries that a plan, a group or a single action adds to the lines of this rank. */
 static void count_members(const struct oracle_walk *w, int32_t i, int32_t *work, int32_t *messages)
 {
     const struct random_action *a = own(w, i);
@@ -37,7 +38,8 @@ static void count_members(const struct oracle_walk *w, int32_t i, int32_t *work,
     }
 }
 
-/* Complete, once the request of action i is: work is retired in order; of messages, what they had to wait for; of nothing, nothing. */
+/* Adds what is complete once the request of action i is: work retires in order; a message completes only what it had to
+ * wait for; an empty one nothing. */
 static void join_request(const struct oracle_walk *w, struct oracle_set *s, int32_t i)
 {
     const struct random_action *a = own(w, i);
@@ -58,7 +60,7 @@ static void join_request(const struct oracle_walk *w, struct oracle_set *s, int3
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
-/* Where ranks may be left out, those behind them have other blocks of a v form than they would: whatever its blocks may be. */
+/* If ranks may be left out, those behind them have other blocks of a v form than planned: assume the longest blocks. */
 static struct random_action widest(const struct oracle_walk *w, const struct random_action *a)
 {
     struct random_action wide = *a;
@@ -75,7 +77,7 @@ static bool may_conflict(const struct oracle_walk *w, const struct random_action
     return random_conflict(&wide_a, &wide_b, w->comms);
 }
 
-/* What i touches, of a plan each of its members. */
+/* Whether a conflicts with i; for a plan, with any of its members. */
 static bool clash(const struct oracle_walk *w, const struct random_action *a, int32_t i)
 {
     const struct random_action *b = own(w, i);
@@ -89,12 +91,12 @@ static bool clash(const struct oracle_walk *w, const struct random_action *a, in
     return false;
 }
 
-/* The latest action that a races with; comm -1: a is the host's own doing. */
+/* The latest action that a races with; comm -1: a is an access by the host itself. */
 static int32_t races_one(const struct oracle_walk *w, const struct random_action *a, int32_t comm, const struct oracle_set *done)
 {
     for (int32_t i = w->count - 1; i >= 0; i--) {
         const struct random_action *b = own(w, i);
-        bool ordered = b->comm == comm && b->verb != RANDOM_BUCKETS; /* by the queue; a step's memory is the library's until its wait */
+        bool ordered = b->comm == comm && b->verb != RANDOM_BUCKETS; /* by the queue; the library owns a step's memory until its wait */
         if (random_issues(b) && !ordered && !set_has(done, i) && clash(w, a, i))
             return i;
     }
@@ -135,7 +137,7 @@ static const char *inside(const struct oracle_walk *w, const struct random_actio
     return NULL;
 }
 
-/* A step of buckets that this rank has not waited for. */
+/* Whether there is a step of buckets that this rank has not waited for. */
 static bool in_step(const struct oracle_walk *w, int32_t comm, int32_t before)
 {
     for (int32_t k = 0; k < before; k++) {
@@ -145,7 +147,7 @@ static bool in_step(const struct oracle_walk *w, int32_t comm, int32_t before)
     return false;
 }
 
-/* Where this rank made the window that action i is of, -1: it made none; it must be known to be there, and not freed. */
+/* Checks the window of action i: this rank must have made it, know that it exists, and not have freed it. */
 static const char *on_window(const struct oracle_walk *w, int32_t i)
 {
     const struct random_action *a = own(w, i);
@@ -192,7 +194,7 @@ static const char *issue(struct oracle_walk *w, int32_t i)
         set_add(&w->host, i); /* the call has waited */
     if (a->verb == RANDOM_BUCKETS)
         return NULL;
-    if (a->verb != RANDOM_SHRINK) /* which no marker stands behind */
+    if (a->verb != RANDOM_SHRINK) /* no marker waits for it */
         set_add(&w->issued[a->comm], i);
     if (!random_beside(a->verb) && !random_starts(a->verb))
         set_add(&w->work[a->comm], i);
@@ -226,7 +228,7 @@ static const char *on_request(struct oracle_walk *w, int32_t i)
         ((own(w, target)->flags & (RANDOM_DOOMED | RANDOM_SHORT)) || own(w, target)->verb == RANDOM_REFUSED))
         return "it waits for what ends with an error";
     if (own(w, target)->verb == RANDOM_REFUSED)
-        return NULL; /* the refusal is its request: it says nothing of what stands before it */
+        return NULL; /* the refusal is its request: it tells nothing about what comes before it */
     join_request(w, a->verb == RANDOM_HOST_WAIT ? &w->host : &w->queue[a->comm], target);
     return NULL;
 }
@@ -275,7 +277,7 @@ static void drained(struct oracle_walk *w, int32_t comm)
     }
 }
 
-/* What stands in a group has no order. */
+/* The contents of a group have no order. */
 static const char *on_group(const struct oracle_walk *w, const struct random_action *a)
 {
     if (a->verb != RANDOM_GROUP)
@@ -322,7 +324,7 @@ static const char *host_fill(const struct oracle_walk *w, int32_t i)
     return races_one(w, own(w, i), -1, &w->host) >= 0 ? "the memory is not the host's" : inside(w, own(w, i));
 }
 
-/* It is a receive, or starts one. */
+/* Whether it is a receive, or starts one. */
 static bool receives(const struct oracle_walk *w, int32_t i)
 {
     const struct random_action *a = own(w, i);
@@ -332,7 +334,7 @@ static bool receives(const struct oracle_walk *w, int32_t i)
     return found;
 }
 
-/* A call that stands beside the queue and that this rank has not seen the end of. */
+/* Whether there is a call outside the queue whose end this rank has not seen. */
 static bool under_way(const struct oracle_walk *w, int32_t comm, int32_t verb, int32_t before)
 {
     for (int32_t k = 0; k < before; k++) {
@@ -352,7 +354,7 @@ static const char *end_step(struct oracle_walk *w, int32_t i)
         if (own(w, k)->n)
             join_request(w, &w->host, k);
         else
-            set_add(&w->host, k); /* nothing was reduced, so it says nothing of what stands before it */
+            set_add(&w->host, k); /* nothing was reduced, so it tells nothing about what comes before it */
         return NULL;
     }
     return "no step is under way";
@@ -375,7 +377,7 @@ static const char *step(struct oracle_walk *w, int32_t i)
         why = "no such peer";
     if (why || (a->plan >= 0 && !random_starts(a->verb)))
         return why;
-    for (int32_t c = 0; c < RANDOM_COMMS; c++) { /* what it has issued may need others who are at their wait only later */
+    for (int32_t c = 0; c < RANDOM_COMMS; c++) { /* what it has issued may need ranks that reach their wait only later */
         bool marks = a->verb == RANDOM_RECORD || a->verb == RANDOM_SYNC || a->verb == RANDOM_HOST_LAST;
         if (marks && (c == a->comm || (a->verb == RANDOM_SYNC && (a->flags & RANDOM_ALL))) && in_step(w, c, i))
             return "a marker behind a step of buckets";

@@ -1,6 +1,6 @@
 /*
- * oracle_race: whether a program is one: nothing that it uses is gone, and what two communicators do to the same memory of a rank, or the
- * host itself, is ordered by an event, a request or a wait.
+ * oracle_race: checks that a program is valid: it uses nothing that is gone, and accesses of two communicators, or of
+ * the host, to the same memory of a rank are ordered by an event, a request or a wait.
  */
 #ifndef SIM_ORACLE_RACE_H
 #define SIM_ORACLE_RACE_H
@@ -9,10 +9,11 @@
 
 enum { ORACLE_WORDS = RANDOM_OWN / 64 };
 struct oracle_set {
-    uint64_t word[ORACLE_WORDS]; /* actions of one rank, by place among its own */
+    uint64_t word[ORACLE_WORDS]; /* actions of one rank, by index among its own */
 };
 
-/* One rank's way through its actions. For each queue, and for the host, the actions that are complete before what is issued next starts. */
+/* One rank's way through its actions. For each queue, and for the host, it has the actions that are complete before the
+ * next one starts. */
 struct oracle_walk {
     const struct random_program *p;
     const struct random_comms *comms;
@@ -22,19 +23,19 @@ struct oracle_walk {
     bool plan_open[RANDOM_PLANS], plan_made[RANDOM_PLANS];
     int32_t plan_comm[RANDOM_PLANS], event_comm[RANDOM_EVENTS];
     int32_t count, own[RANDOM_OWN];
-    struct oracle_set before[RANDOM_OWN]; /* complete before that one starts */
+    struct oracle_set before[RANDOM_OWN]; /* complete before that action starts */
 };
 
 void oracle_walk_start(struct oracle_walk *w, const struct random_program *p, const struct random_comms *comms);
 void oracle_walk_copy(struct oracle_walk *to, const struct oracle_walk *from);
-/* The next action of this rank, by its index in the program. NULL, or what is wrong with it. */
+/* Adds the next action of this rank, by its index in the program. Returns NULL, or what is wrong with it. */
 const char *oracle_walk_step(struct oracle_walk *w, int32_t index);
 /* The latest earlier action that a would race with if it were next, by its index in the program; -1: none. */
 int32_t oracle_walk_racing(const struct oracle_walk *w, const struct random_action *a);
-/* Whether that action is known to be complete when the host stands here. */
+/* Whether that action is known to be complete at the host's current position. */
 bool oracle_walk_knows(const struct oracle_walk *w, int32_t index);
 
-/* The whole program: NULL, or why it is none, and where. */
+/* Checks the whole program: NULL, or why it is invalid, and where. */
 const char *oracle_race(const struct random_program *p, const struct random_comms *comms, int32_t *action);
 
 #endif

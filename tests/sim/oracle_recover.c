@@ -1,6 +1,7 @@
 /*
- * Agreements and shrunk communicators of a run: whoever was told the same thing was told it alike, what each gave is in it, nobody is left
- * out for nothing, and those who are left have a communicator on which everything succeeds. docs/guide/recovery.md has the rules.
+ * Agreements and shrunk communicators of a run: all ranks that got the same result got it with the same contents, each
+ * rank's contribution is in it, no rank is left out without reason, and the remaining ranks have a communicator on
+ * which everything succeeds. docs/guide/recovery.md has the rules.
  */
 #include "sim/oracle_check.h"
 
@@ -9,7 +10,7 @@ static bool was_called(const struct random_run *run, int32_t i)
     return run->entered[i] && !run->stage->dead(run->p->action[i].rank);
 }
 
-/* What the call came to: of one with a request, that. */
+/* The result of the call: that of its request, if it has one. */
 static enum comm_result came_to(const struct random_run *run, int32_t i)
 {
     const struct random_action *a = &run->p->action[i];
@@ -37,14 +38,15 @@ static void same_word(const struct random_run *run, int32_t i, struct oracle_ver
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ who is left */
+/* ------------------------------------------------------------------------------------------------------------ remaining ranks */
 static bool was_left_out(const struct random_run *run, const struct random_action *a, int32_t rank)
 {
     const struct random_comm *parent = &run->comms.comm[a->comm];
     return parent->rank_of[rank] >= 0 && a->child >= 0 && (run->comms.lacks[a->child] >> rank & 1);
 }
 
-/* Somebody of that communicator missed a call, or gave up waiting for others: they went on without each other, and rightly. */
+/* Some rank of that communicator missed a call, or stopped waiting for others: then they continued without each other,
+ * which is correct. */
 static bool went_apart(const struct random_run *run, int32_t comm)
 {
     for (int32_t i = 0; i < run->p->actions; i++) {
@@ -101,7 +103,7 @@ void recover_check(const struct random_run *run, struct oracle_verdict *v)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ going on */
+/* ------------------------------------------------------------------------------------------------------------ continuing */
 static bool all_live(const struct random_run *run, int32_t comm)
 {
     const struct random_comm *c = &run->comms.comm[comm];
@@ -112,7 +114,7 @@ static bool all_live(const struct random_run *run, int32_t comm)
     return true;
 }
 
-/* None of its ranks was so late that others had given up. */
+/* Whether none of its ranks was so late that others had given up. */
 static bool all_have(const struct random_run *run, int32_t comm)
 {
     const struct random_comm *c = &run->comms.comm[comm];
@@ -123,7 +125,7 @@ static bool all_have(const struct random_run *run, int32_t comm)
     return true;
 }
 
-/* Its queue may have waited for what failed. */
+/* Whether its queue may have waited for something that failed. */
 static bool depended(const struct random_run *run, int32_t comm)
 {
     for (int32_t r = 0; r < run->p->ranks; r++) {
@@ -140,7 +142,8 @@ static bool comes_of(const struct random_run *run, int32_t comm, int32_t ancesto
     return comm == ancestor;
 }
 
-/* Once its ranks have it, they do nothing that has to do with what was before: nobody waits in vain for what failed. */
+/* Whether its ranks, once they have it, do nothing that depends on earlier work: then none of them waits in vain for
+ * something that failed. */
 static bool goes_on_alone(const struct random_run *run, int32_t comm)
 {
     int32_t made[RANDOM_RANKS] = {0};

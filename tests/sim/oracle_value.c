@@ -1,7 +1,7 @@
 /*
- * What memory holds after each action: reductions along the tree of the written order (conform/oracle.c), everything else copied block by
- * block. Beside it what can be known: where a request ended with an error its range is anybody's guess, and so is all that was computed
- * from it.
+ * The contents of memory after each action: reductions along the tree of the specified order (conform/oracle.c),
+ * everything else copied block by block. It also tracks what can be known: where a request ended with an error, its
+ * range is unknown, and so is everything computed from it.
  */
 #include "sim/oracle_machine.h"
 
@@ -125,7 +125,7 @@ static void settle_known(const struct oracle *o, struct oracle_memory *m, const 
     bool spoiled = m->spoiled_rank == a->rank && m->spoiled_type == a->type && random_overlap(result, m->spoiled);
     oracle_forget_spoiled(m, a->rank, a->type);
     if (e->action != e->issue && a->verb != RANDOM_BUCKETS)
-        return; /* of a plan: a later member may write there again */
+        return; /* in a plan: a later member may write there again */
     m->told[e->issue] = good && known && !spoiled;
     m->want[e->issue] = oracle_hash_range(m->arena[a->rank][a->type], result, a->type);
 }
@@ -171,7 +171,7 @@ static void reduce(const struct meeting *x, unsigned char *scratch)
     }
 }
 
-/* A gradient that a rank did not make ready gives zeros. */
+/* A gradient that a rank did not make ready contributes zeros. */
 static void reduce_gradients(const struct meeting *x, unsigned char *scratch)
 {
     for (int32_t i = 0; i < x->members; i++) {
@@ -185,14 +185,14 @@ static void reduce_gradients(const struct meeting *x, unsigned char *scratch)
     reduce(x, scratch);
 }
 
-/* What `from` has for `to` goes there. */
+/* Moves the block of each rank to its destination. */
 static void move(const struct meeting *x, unsigned char *scratch)
 {
     const struct random_action *a = x->at[0];
     int32_t members = x->members, in_blocks = random_blocks_in(a->verb, members), out_blocks = random_blocks_out(a->verb, members);
     size_t stride = x->block * (size_t)in_blocks; /* of a rank's part in scratch: at least as much as it has */
     for (int32_t i = 0; i < members; i++) {
-        bool in_place = x->at[i]->in < 0, placed = in_place && in_blocks < out_blocks; /* its block lies where it will be */
+        bool in_place = x->at[i]->in < 0, placed = in_place && in_blocks < out_blocks; /* its block is already at its destination */
         if (a->verb == RANDOM_SCATTER && (a->root != x->at[i]->rank || in_place))
             continue;
         size_t at = placed ? (size_t)random_out_at(a, members, i, i) * x->unit : 0;
@@ -251,7 +251,7 @@ void oracle_message(struct oracle *o, struct oracle_memory *m, const struct orac
     struct random_range from = random_touched(a, &o->comms).read, to = random_touched(b, &o->comms).write;
     bool known = range_known(m->known[a->rank][a->type], from);
     size_t n = (size_t)((from.to - from.from) / random_unit(a->type));
-    /* Of a not-a-number only that it is one is known: as something else its bits are anybody's guess. */
+    /* Of a NaN it is only known that it is one: as another type its bits are unknown. */
     bool as_sent = a->type == b->type || !oracle_has_nan(m->arena[a->rank][a->type] + from.from, n, random_types[a->type]);
     if (!(b->flags & RANDOM_SHORT))
         memmove(m->arena[b->rank][b->type] + to.from, m->arena[a->rank][a->type] + from.from, (size_t)(from.to - from.from));

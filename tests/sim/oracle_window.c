@@ -1,8 +1,9 @@
 /*
- * What calls on a word of a window must have seen, in whatever order they were done: there was one. A word is the set of the calls that
- * took effect on it, each by a bit of its own (random_window.c), so the order need not be searched: of two calls one saw the other and all
- * that it saw; a rank's later call saw its earlier ones; behind a fence that all members made all that stood before it was seen; and in the
- * end the word holds every call that took effect.
+ * What calls on a word of a window must have seen, in whatever order they took effect, because there was one order. A
+ * word is the set of the calls that took effect on it, with one bit for each (random_window.c), so the order need not
+ * be searched: of two calls one saw the other and everything that it saw; a rank's later call saw its earlier ones;
+ * behind a fence of all members everything before it was seen; and in the end the word contains every call that took
+ * effect.
  */
 #include "sim/oracle_check.h"
 
@@ -11,7 +12,7 @@ enum { CALLS = 256 };
 struct seen {
     int32_t action;
     uint64_t old, bit; /* bit: what it added; 0: nothing */
-    bool told;         /* old says something */
+    bool told;         /* old is valid */
 };
 struct word {
     const struct random_run *run;
@@ -26,7 +27,7 @@ static const struct random_action *action_of(const struct word *w, const struct 
     return &w->run->p->action[s->action];
 }
 
-/* Whether this rank had waited for it when it made the later call. */
+/* Whether this rank had waited for the fence when it made the later call. */
 static bool was_waited_for(const struct random_run *run, int32_t fence, int32_t before)
 {
     const struct random_program *p = run->p;
@@ -38,7 +39,7 @@ static bool was_waited_for(const struct random_run *run, int32_t fence, int32_t 
     return false;
 }
 
-/* The call on action `later` came behind a fence which the rank of `earlier` made after that one. */
+/* Whether the call on action `later` came behind a fence that the rank of `earlier` made after that one. */
 static bool fence_between(const struct word *w, const struct seen *earlier, const struct seen *later)
 {
     const struct random_program *p = w->run->p;
@@ -82,7 +83,7 @@ static void judge_one(struct word *w, const struct seen *s)
                    (unsigned long long)s->old);
 }
 
-/* Whether the second saw all that the first saw and did. */
+/* Whether the second saw everything that the first saw and did. */
 static bool saw(const struct seen *first, const struct seen *second)
 {
     return !((first->old | first->bit) & ~second->old);
@@ -99,7 +100,8 @@ static void judge_two(struct word *w, const struct seen *first, const struct see
                    w->peer, (unsigned long long)second->old, action_of(w, first)->id);
 }
 
-/* What it saw and did, or where that was not told, what it did in any case: nobody knows of a compare_swap that was asked too late. */
+/* What it saw and did or, if that is unknown, what it did in any case: nothing is known of a compare_swap whose result
+ * was requested too late. */
 static uint64_t must_hold(const struct word *w, const struct seen *s)
 {
     if (s->told)
@@ -107,7 +109,8 @@ static uint64_t must_hold(const struct word *w, const struct seen *s)
     return w->run->strict && action_of(w, s)->op != RANDOM_COMPARE_SWAP ? s->bit : 0;
 }
 
-/* In the end, where its owner saw it behind the last fence: of a run in which nothing failed, all that took effect and no more. */
+/* The word at the end, as its owner saw it behind the last fence: in a run without failures, all calls that took effect
+ * and no more. */
 static void judge_end(struct word *w)
 {
     const struct random_run *run = w->run;

@@ -1,7 +1,8 @@
 /*
- * Exhaustive exploration: one small world is run again and again, each time with another order in which its frames arrive, until there is
- * none left. Deliveries to different ranks commute, so of the orders that differ in nothing else one is enough: sleep sets (Godefroid,
- * "Partial-Order Methods for the Verification of Concurrent Systems", 1996).
+ * Exhaustive exploration: one small world is run again and again, each time with another order in which its frames
+ * arrive, until no order is left. Deliveries to different ranks commute, so only one of the orders that differ in
+ * nothing else is run: sleep sets (Godefroid, "Partial-Order Methods for the Verification of Concurrent Systems",
+ * 1996).
  */
 #include "sim/orders.h"
 
@@ -13,13 +14,13 @@
 
 enum { DEPTH_MAX = 512, RANKS_MOST = 3 };
 
-/* A point of the exploration; sets are bits, one for each ordered pair of ranks. */
+/* A point of the exploration; sets have one bit for each ordered pair of ranks. */
 struct node {
     uint32_t enabled, asleep, tried, chosen;
 };
 struct explorer {
     struct node node[DEPTH_MAX];
-    uint32_t depth, known; /* of this run; up to here the choices are given */
+    uint32_t depth, known; /* depth of this run; number of choices that are given */
     uint32_t ranks;
     bool pruned;
 };
@@ -60,7 +61,7 @@ static uint32_t choose(void *arg, const uint32_t *connections, uint32_t count)
     return UINT32_MAX;
 }
 
-/* The next order: the last choice that has another one left. False: all are done. */
+/* Prepares the next order: advances the last choice that has alternatives left. False: all orders are done. */
 static bool next_order(struct explorer *x)
 {
     for (; x->depth; x->depth--) {

@@ -1,4 +1,4 @@
-/* Every order of delivery of a few frames, each tried once. */
+/* Runs every order of delivery of a few frames once. */
 #ifndef TESTS_SIM_ORDERS_H
 #define TESTS_SIM_ORDERS_H
 

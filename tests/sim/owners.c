@@ -1,8 +1,8 @@
 /*
- * A workload: windows whose parts only their owners reach, and owners that take no part. Each rank has its own heap as its part, asks
- * others for random things, and passes the time between in a way that makes no progress: it computes, polls its own part or another window
- * of its own by calls that complete at once, or sleeps. Without faults each ask is done soon, whatever its owner does; what all counted is
- * there in the end.
+ * A workload: windows whose parts only their owners can access, and owners that make no progress. Each rank's part is
+ * its own heap. Each rank makes random requests to others, and spends the time between without progress: it computes,
+ * polls its own part or another window of its own with calls that complete at once, or sleeps. Without faults each
+ * request is done soon, whatever its owner does; in the end everything is counted.
  */
 #include "sim/owners.h"
 
@@ -21,7 +21,7 @@ enum pastime { COMPUTES, SWAPS, GETS, TESTS, SLEEPS, PASTIMES };
 struct shared {
     uint64_t seed;
     bool calm;
-    int32_t finished; /* ranks that ask for nothing more */
+    int32_t finished; /* ranks that make no more requests */
 };
 struct owner {
     struct comm_communicator *world;
@@ -37,7 +37,7 @@ static void must(enum comm_result r, const char *what)
     SIM_CHECK(r == COMM_OK, "%s said %s", what, comm_result_name(r));
 }
 
-/* A bit of its pastime. */
+/* A little of its pastime. */
 static void pass_time(struct owner *o, enum pastime pastime)
 {
     struct comm_request request = o->complete;
@@ -57,7 +57,8 @@ static void pass_time(struct owner *o, enum pastime pastime)
     }
 }
 
-/* By any call of an owner that makes some: it was not late for want of the monitor. */
+/* Makes a request of a peer and waits for it. Without faults it must be done soon, whatever the owner of the memory
+ * does. */
 static void ask(struct owner *o, int32_t peer)
 {
     struct comm_request request = {NULL, 0};
@@ -119,7 +120,7 @@ static void owners_main(int32_t rank, void *arg)
     SIM_CHECK(sim_memory_held(rank) == 0, "%lld bytes are not given back", (long long)sim_memory_held(rank));
 }
 
-/* On one host in half of the runs, since what is found there by lines is found elsewhere by frames. */
+/* On one host in half of the runs, because what lines find there frames find elsewhere. */
 bool run_owners(uint64_t seed, const struct sim_options *options, struct sim_result *result)
 {
     uint64_t s = seed ^ UINT64_C(0x94d049bb133111eb);

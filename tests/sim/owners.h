@@ -1,3 +1,4 @@
+/* A workload: windows whose owners make no progress. */
 #ifndef TESTS_SIM_OWNERS_H
 #define TESTS_SIM_OWNERS_H
 

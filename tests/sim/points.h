@@ -1,7 +1,7 @@
 /*
- * Put before every source of the core that the simulator runs: each atomic operation becomes a point at which the scheduler may run
- * another thread, or end a rank. Between points nothing of another thread can be seen, so these are all interleavings there are but for
- * those of a weak memory order. The count-down keeps the price at one instruction.
+ * Included before every source of the core that the simulator runs: each atomic operation becomes a point at which the
+ * scheduler may run another thread, or end a rank. Between points no effect of another thread is visible, so these are
+ * all interleavings except those of a weak memory order. The count-down keeps the cost at one instruction.
  */
 #ifndef TESTS_SIM_POINTS_H
 #define TESTS_SIM_POINTS_H

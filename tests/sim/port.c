@@ -1,7 +1,7 @@
 /*
- * What the members of a world share besides the bytes: who sleeps, who beats, who closed; and how a death is told. Both simulated wires
- * stand on it. It plays what shm and its kernel do: a rank that ends is told to each of the others some time later; one that stands still
- * is found by its missing heartbeats.
+ * What the members of a world share apart from data: which sleep, which send heartbeats, which have closed; and how a
+ * death is reported. Both simulated wires use it. It simulates shm and its kernel: the end of a rank is reported to
+ * each of the others some time later; a rank that stands still is detected by its missing heartbeats.
  */
 #include "sim/inside.h"
 
@@ -21,7 +21,7 @@ enum comm_result sim_port_open(const struct wire_config *config, struct sim_port
 
     while (place < SIM_PORTS_MAX && m->port[place])
         place++;
-    /* Not from the rank: like a segment it outlives it. */
+    /* Not from the rank's memory: like a segment it outlives the rank. */
     struct sim_port *p = place < SIM_PORTS_MAX ? sim_memory_take(bytes, 64) : NULL;
     if (!p) {
         base_format(config->error_text, config->error_text_bytes, "no memory for a port");
@@ -38,7 +38,7 @@ enum comm_result sim_port_open(const struct wire_config *config, struct sim_port
     enum comm_result r = config->boot->class->allgather(config->boot, &p, sizeof p, p->all);
     for (int32_t i = 0; r == COMM_OK && i < p->ranks; i++) {
         int32_t self = p->all[i]->self;
-        if (sim.member[self].dead || sim.member[self].ended) /* before we could be told */
+        if (sim.member[self].dead || sim.member[self].ended) /* before this rank could be notified */
             sim_port_notice(p->self, self, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, sim.mood.death_ns));
     }
     return r;
@@ -86,7 +86,7 @@ void sim_port_ring(struct sim_port *port)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ notices */
-/* Its rank `r` is another wire's. */
+/* Whether another wire serves rank `r`. */
 static bool leaves_out(const struct sim_port *p, int32_t r)
 {
     return p->across && sim_host_of(p->all[r]->self) == sim_host_of(p->self);
@@ -113,7 +113,8 @@ void sim_port_notice(int32_t rank, int32_t about, enum comm_result result, int64
     }
 }
 
-/* Each of the others is told, in its own time. Whether it closed in good order is known when it is told. */
+/* Notifies each of the others at a time of its own. Whether the rank closed regularly is decided when they are
+ * notified. */
 void sim_port_rank_gone(int32_t rank)
 {
     for (int32_t r = 0; r < sim.config.ranks; r++) {
@@ -121,13 +122,13 @@ void sim_port_rank_gone(int32_t rank)
         if (r == rank || sim.member[r].dead || sim.member[r].ended)
             continue;
         if (!sim.member[rank].dead && ns <= frames_net_last(rank, r))
-            ns = frames_net_last(rank, r) + 1; /* who leaves in good order is read to the end of his stream first */
+            ns = frames_net_last(rank, r) + 1; /* the stream of a rank that closes regularly is read to its end first */
         sim_port_notice(r, rank, COMM_ERR_PEER, ns);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ polling */
-/* True: silent for too long. As shm does: what this rank did not look at itself is held against nobody. */
+/* True: silent for too long. As in shm, the time in which this rank did not look itself does not count. */
 static bool listen_to(struct sim_port *p, int32_t rank, int64_t looked)
 {
     struct sim_peer *peer = &p->peer[rank];

@@ -1,4 +1,4 @@
-/* Rare paths by name, counted over all runs of the process. */
+/* Rare paths, by name, counted over all runs of the process. */
 #include "sim/sim.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ void sim_probe_expect(const char *const *names, size_t count)
         expected[expected_count++] = names[i];
 }
 
-/* One name may stand at several places. */
+/* Several places may use one name. */
 static uint64_t hits_of(const char *name)
 {
     uint64_t hits = 0;

@@ -1,8 +1,8 @@
 /*
- * Gradient buckets in random programs. A step is two actions of each rank: it begins by making gradients ready, in an order and with gaps
- * of the rank's own, and ends with the wait, some statements later. Between them the communicator has no other collective, and the
- * gradients' memory is nobody's. What comes of it is one reduction in place of all of them, to which a gradient that was not ready gives
- * zeros.
+ * Gradient buckets in random programs. A step is two actions of each rank: it begins by making gradients ready, in an
+ * order and with gaps of the rank's own, and ends with the wait, some statements later. Between them the communicator
+ * has no other collective, and nothing else uses the gradients' memory. The result is one in-place reduction of all of
+ * them, to which a gradient that was not ready contributes zeros.
  */
 #include "sim/random_make.h"
 #include "sim/random_run.h"
@@ -15,7 +15,7 @@
 
 enum { KEY_LIMITS = 3, KEY_ADOPTED = 5, KEY_HELD = 6, KEY_BITS = 7 };
 
-/* ------------------------------------------------------------------------------------------------------------ what it means */
+/* ------------------------------------------------------------------------------------------------------------ meaning */
 int32_t random_gradients(const struct random_action *a)
 {
     return 1 + (a->key & (RANDOM_GRADIENTS - 1));
@@ -26,7 +26,7 @@ int32_t random_gradient_at(const struct random_action *a, int32_t i)
     return a->out + (int32_t)((int64_t)a->n * i / random_gradients(a));
 }
 
-/* One of four kinds of each gradient, by rank; tag 0: all are alike. */
+/* One of four kinds for each gradient, by rank; tag 0: all are alike. */
 static uint32_t draw(const struct random_action *a, int32_t i)
 {
     uint64_t x = ((uint64_t)a->tag << 32 | (uint64_t)a->rank << 8 | (uint64_t)i) * UINT64_C(0x9e3779b97f4a7c15);
@@ -38,7 +38,7 @@ bool random_is_ready(const struct random_action *a, int32_t i)
     return draw(a, i) != 0;
 }
 
-/* It is in a held step before, and so need not be in the one that is reduced. */
+/* Whether it is in a held step before; then it need not be in the reduced one. */
 static bool is_held(const struct random_action *a, int32_t i)
 {
     return (a->key >> KEY_HELD & 1) && draw(a, i) > 1;
@@ -93,7 +93,7 @@ static enum comm_result make_ready(struct random_run *run, int32_t index, bool h
     return result;
 }
 
-/* Adopted gradients live elsewhere: there the program writes them, and finds what comes of them. */
+/* Adopted gradients live elsewhere: the program writes them there, and finds the results there. */
 static enum comm_result find_gradients(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
@@ -187,7 +187,7 @@ void random_bucket_drop(struct random_run *run, int32_t comm, int32_t rank)
 {
     for (int32_t i = 0; i < run->p->actions; i++) {
         const struct random_action *a = &run->p->action[i];
-        if (a->comm == comm && a->rank == rank && run->buckets[i]) /* in this order: other ranks' are their threads' */
+        if (a->comm == comm && a->rank == rank && run->buckets[i]) /* in this order: other ranks' buckets belong to their threads */
             drop(run, i);
     }
 }

@@ -1,4 +1,4 @@
-/* Actions as calls of the library, and wrong use: the same call, made otherwise. */
+/* Actions as calls of the library, and misuse: the same call, made differently. */
 #include "sim/random_run.h"
 
 #include "now.h"
@@ -95,7 +95,7 @@ static enum comm_result call_reducing(struct comm_communicator *c, const struct 
     }
 }
 
-/* The v form of it. Where blocks lie dense, displs may be left out. */
+/* Makes the v form of the call. If blocks are dense, displs may be omitted. */
 static enum comm_result call_ragged(struct random_run *run, struct comm_communicator *c, int32_t index, const struct form *f,
                                     const void *in, void *out, struct comm_request *req)
 {
@@ -161,7 +161,7 @@ static enum comm_result call_collective(struct random_run *run, struct comm_comm
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the others */
+/* ------------------------------------------------------------------------------------------------------------ other calls */
 static enum comm_result call_message(struct random_run *run, struct comm_communicator *c, int32_t index, struct comm_request *req)
 {
     const struct random_action *a = &run->p->action[index];
@@ -174,7 +174,7 @@ static enum comm_result call_message(struct random_run *run, struct comm_communi
     return comm_recv(c, arena + (size_t)a->out * unit, (size_t)a->n, random_types[a->type], peer, tag, &run->status[index], req);
 }
 
-/* Its members in the child's order, which is their list's. */
+/* Passes the members in the child's order, which is that of their list. */
 static enum comm_result call_subset(struct random_run *run, struct comm_communicator *c, int32_t index, struct comm_request *req)
 {
     const struct random_action *a = &run->p->action[index];
@@ -191,7 +191,7 @@ static enum comm_result call_agree(struct random_run *run, struct comm_communica
     return NOW(comm_agree, c, &run->agreed[index]);
 }
 
-/* Recorded anew for each try: the end consumes what was recorded. */
+/* Recorded anew for each try, because the end consumes the recording. */
 static enum comm_result call_group(struct random_run *run, struct comm_communicator *c, int32_t index, struct comm_request *req)
 {
     const struct random_action *a = &run->p->action[index];
@@ -229,7 +229,7 @@ static enum comm_result call_plan(struct random_run *run, struct comm_communicat
         *plan = NULL;
         return COMM_OK;
     case RANDOM_PLAN_START:
-        if (!*plan && req) /* it could not be made */
+        if (!*plan && req) /* the plan could not be made */
             *req = (struct comm_request){NULL, (uint64_t)(int64_t)COMM_ERR_STATE};
         return *plan ? comm_plan_start(*plan, req) : COMM_ERR_STATE;
     default:
@@ -319,7 +319,7 @@ static enum comm_result call_with(struct random_run *run, struct comm_communicat
     }
 }
 
-/* What is created is used by the next statement: without a request of its own the program waits for it here. */
+/* The next statement may use a created object: without a request of its own the program waits for it here. */
 static enum comm_result call_once(struct random_run *run, struct comm_communicator *c, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
@@ -330,7 +330,7 @@ static enum comm_result call_once(struct random_run *run, struct comm_communicat
     return waits && result == COMM_OK ? comm_wait(own, COMM_FOREVER) : result;
 }
 
-/* Makes the call until there is room for it. */
+/* Repeats the call until there is room for it. */
 enum comm_result random_call(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];

@@ -1,4 +1,4 @@
-/* The generator's frame: trying, taking back, ordering memory, and keeping promises. */
+/* The frame of the generator: tries statements, takes them back, orders memory accesses, and keeps promises. */
 #include "sim/random_make.h"
 
 #include "conform/oracle.h"
@@ -38,7 +38,7 @@ static void append(struct maker *m, struct random_action a)
         m->bad = true;
 }
 
-/* A wait that puts what comes on a.comm behind the earlier action. */
+/* Adds a wait that orders the following actions on a.comm behind the earlier action. */
 static void order_behind(struct maker *m, const struct random_action *a, int32_t earlier)
 {
     const struct random_action *b = &m->p->action[earlier];
@@ -99,7 +99,7 @@ enum { URGENCIES = 5 };
 
 static int32_t urgency(int32_t verb)
 {
-    bool meets = verb == RANDOM_BUCKETS_WAIT || verb == RANDOM_WINDOW_FREE; /* the host stands there until all have come */
+    bool meets = verb == RANDOM_BUCKETS_WAIT || verb == RANDOM_WINDOW_FREE; /* the host waits there until all ranks have come */
     return verb == RANDOM_SET ? 0 : verb == RANDOM_CANCEL ? 1 : meets ? 3 : verb == RANDOM_CLOSE ? 4 : 2;
 }
 
@@ -159,7 +159,7 @@ static void note_kept(struct maker *m, const struct random_action *a)
         m->state.window_left[w] -= m->state.window_maker[w] == a->target;
 }
 
-/* Keeps the i-th promise now; false: it cannot be kept yet. */
+/* Tries to keep the i-th promise now; false: not possible yet. */
 static bool keep_promise(struct maker *m, int32_t i)
 {
     struct random_action a = m->state.later[i].action;
@@ -231,7 +231,7 @@ int32_t make_count(struct maker *m, int32_t type, int32_t blocks)
     }
 }
 
-/* Places of a's n elements; often the same ones, so that neighbours conflict. */
+/* A place for a's n elements; often the same one, so that neighbours conflict. */
 static int32_t place(struct maker *m, int32_t type, int32_t n)
 {
     int32_t room = m->p->bytes / random_unit(type), last = room - n;
@@ -244,7 +244,7 @@ static int32_t place(struct maker *m, int32_t type, int32_t n)
 void make_range(struct maker *m, struct random_action *a, int32_t members)
 {
     int32_t in = a->n * random_blocks_in(a->verb, members), out = a->n * random_blocks_out(a->verb, members);
-    bool own = a->verb == RANDOM_SEND || (a->in >= 0 && a->verb != RANDOM_RECV); /* has an input of its own */
+    bool own = a->verb == RANDOM_SEND || (a->in >= 0 && a->verb != RANDOM_RECV); /* has a separate input */
     if (!own) {
         a->out = place(m, a->type, in > out ? in : out);
         return;
@@ -257,7 +257,7 @@ void make_range(struct maker *m, struct random_action *a, int32_t members)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the whole */
+/* ------------------------------------------------------------------------------------------------------------ the program */
 static void make_options(struct maker *m)
 {
     static const int32_t windows[] = {4, 4, 8, 64}, queues[] = {16, 64, 65536, 65536}, bytes[] = {512, 2048, 2048, 8192, 8192, 32768};
@@ -285,7 +285,7 @@ static void make_steps(struct maker *m, int32_t count)
         keep_promises(m, true);
 }
 
-/* Those who are left go on, and nothing of what they do has to do with what was before. */
+/* The remaining ranks continue, and nothing that they do depends on earlier work. */
 static void go_on(struct maker *m)
 {
     make_begin(m);
@@ -328,6 +328,6 @@ void random_make(struct random_program *p, uint64_t seed, enum random_sort sort)
     m->p = p;
     m->chance = seed * 3 + (uint64_t)sort;
     while (!make_once(m, seed, sort))
-        continue; /* chance goes on: another program */
+        continue; /* the random state has advanced: this makes another program */
     free(m);
 }

@@ -1,5 +1,5 @@
-/* What becomes of the order of a program when calls fail, or when ranks were left out and calls that name them are nobody's: as each rank
- * goes on, and as the oracle judges it afterwards. */
+/* What becomes of the order of a program when calls fail, or when ranks were left out so that calls naming them are not
+ * made: how each rank continues, and how the oracle judges it afterwards. */
 #include "sim/random_run.h"
 
 #include "sim/oracle_check.h"
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* The action whose request is meant, -1: there is none, for its call was not made or not granted. */
+/* The action whose request is meant; -1: none, because its call was not made or was refused. */
 int32_t random_target(const struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
@@ -15,7 +15,8 @@ int32_t random_target(const struct random_run *run, int32_t index)
     return target < 0 || run->outcome[target] == RANDOM_SKIP || run->late[a->rank] == target ? -1 : target;
 }
 
-/* A wait that should have ordered this rank's memory did not end well: the host waits for everything before it goes on. */
+/* A wait that should have ordered this rank's memory accesses failed: the host waits for everything before it
+ * continues. */
 static void settle_rank(struct random_run *run, int32_t rank)
 {
     int64_t start = run->stage->now();
@@ -29,8 +30,8 @@ static void settle_rank(struct random_run *run, int32_t rank)
         run->stuck = true;
 }
 
-/* The wait was for what nobody made: the same, but not for long, since something may wait for what this rank does next; then nothing is
- * known of its memory. The oracle does the same (leave_out). */
+/* The wait was for a call that nobody made: the same, but only for a short time, because something may wait for this
+ * rank's next call. After that nothing is known of its memory. The oracle does the same (leave_out). */
 static void settle_a_little(struct random_run *run, int32_t rank)
 {
     for (int32_t c = 0; c < RANDOM_COMMS && !run->racy; c++) {
@@ -39,7 +40,7 @@ static void settle_a_little(struct random_run *run, int32_t rank)
     }
 }
 
-/* A wait for nothing: it has no communicator here, or what it waits for was not made. */
+/* Whether it is a wait for nothing: it has no communicator here, or what it waits for was not made. */
 static bool of_nobody(const struct random_run *run, int32_t index, bool made)
 {
     const struct random_action *a = &run->p->action[index];
@@ -52,7 +53,8 @@ static bool of_nobody(const struct random_run *run, int32_t index, bool made)
     return !made || (on_event && run->lost[a->rank][a->event] == LOST_OF_NOBODY);
 }
 
-/* It said CLOSED: of a receive that nothing matches, whose peers closed before it was cancelled, or of the whole communicator? */
+/* For a result CLOSED: whether it concerns only an unmatched receive, whose peers closed before it was cancelled, and
+ * not the whole communicator. */
 static bool closed_alone(const struct random_run *run, int32_t comm, int32_t rank)
 {
     struct comm_error error = run->error[comm][rank];
@@ -61,7 +63,7 @@ static bool closed_alone(const struct random_run *run, int32_t comm, int32_t ran
     return !oracle_is_cause(&error);
 }
 
-/* Whether this wait orders, and what it waits for is what it should be. */
+/* Checks whether this wait orders, and whether it waits for the right thing. */
 void random_keep_order(struct random_run *run, int32_t index, bool made)
 {
     const struct random_action *a = &run->p->action[index];
@@ -105,8 +107,8 @@ void random_keep_order(struct random_run *run, int32_t index, bool made)
         settle_rank(run, a->rank);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ who was left */
-/* A wait for nothing, as of_nobody found it. lost: events that hold no point which they should. */
+/* ------------------------------------------------------------------------------------------------------------ remaining ranks */
+/* Whether it is a wait for nothing, as of_nobody found it. lost: events that do not hold the point that they should. */
 static bool waits_for_nobody(const struct random_run *run, int32_t index, bool lost[RANDOM_EVENTS])
 {
     const struct random_action *a = &run->p->action[index];
@@ -123,7 +125,7 @@ static bool waits_for_nobody(const struct random_run *run, int32_t index, bool l
     return absent || ((a->verb == RANDOM_WAIT_EVENT || a->verb == RANDOM_EVENT_SYNC) && lost[a->event]);
 }
 
-/* What nobody called stands for nothing; who was left out of a communicator has no child of that statement. */
+/* A call that nobody made is removed; a rank that was left out of a communicator has no child of that statement. */
 static void leave_out(const struct random_run *run, int32_t index, bool nobody)
 {
     struct random_action *a = &run->left->action[index];

@@ -1,4 +1,4 @@
-/* What actions mean, apart from running them: who is in a communicator, what memory an action touches. */
+/* The meaning of actions without running them: the members of a communicator, and the memory that an action accesses. */
 #include "sim/random_program.h"
 
 #include "conform/oracle.h"
@@ -36,7 +36,7 @@ bool random_rooted(int32_t verb)
     return verb == RANDOM_BROADCAST || verb == RANDOM_REDUCE || verb == RANDOM_GATHER || verb == RANDOM_SCATTER;
 }
 
-/* How many blocks of n elements lie in `in` and in `out` of the rank that has most. */
+/* The number of blocks of n elements in `in` and in `out` of the rank that has most. */
 int32_t random_blocks_in(int32_t verb, int32_t members)
 {
     return verb == RANDOM_SCATTERED || verb == RANDOM_SCATTER || verb == RANDOM_ALLTOALL ? members : 1;
@@ -46,7 +46,7 @@ int32_t random_blocks_out(int32_t verb, int32_t members)
     return verb == RANDOM_ALLGATHER || verb == RANDOM_GATHER || verb == RANDOM_ALLTOALL ? members : 1;
 }
 
-/* Which of a v form's blocks are how long: different ones side by side, empty ones among them. */
+/* The length of a v form's k-th block: neighbours differ, and some are empty. */
 static int32_t part(const struct random_action *a, int32_t k)
 {
     const int32_t parts[] = {a->n, a->n / 2, 0, a->n - a->n / 3};
@@ -209,7 +209,7 @@ struct random_touch random_touched(const struct random_action *a, const struct r
     default:
         return touch;
     }
-    if (a->in < 0) { /* in place: all of the larger */
+    if (a->in < 0) { /* in place: all of the larger one */
         touch.write = (struct random_range){a->out * unit, (a->out + (in_n > out_n ? in_n : out_n)) * unit};
         touch.read = touch.write;
     }

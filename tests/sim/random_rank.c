@@ -1,4 +1,4 @@
-/* One rank's way through its list, and what it writes down. */
+/* One rank's way through its list, and what it records. */
 #include "sim/random_run.h"
 
 #include "sim/oracle_check.h"
@@ -25,7 +25,7 @@ void random_ask_error(const struct random_run *run, int32_t comm, int32_t rank, 
         error->size = 0;
 }
 
-/* Who was left out of a shrunk communicator, and so of all that comes of it. */
+/* Finds which ranks were left out of a shrunk communicator, and so of everything derived from it. */
 static void look_who(struct random_run *run, int32_t comm, int32_t rank)
 {
     struct random_comms *view = &run->view[rank];
@@ -50,7 +50,7 @@ static void look_who(struct random_run *run, int32_t comm, int32_t rank)
         random_comms_of(run->p, view);
 }
 
-/* What it tells of itself while it is there. */
+/* Records the communicator's error and statistics while it exists. */
 static void ask_all(struct random_run *run, int32_t comm, int32_t rank)
 {
     struct comm_stats stats = {.size = sizeof stats};
@@ -95,7 +95,7 @@ static void issue(struct random_run *run, int32_t index)
     }
 }
 
-/* Wrong use that is not a call made otherwise. True: that was all. */
+/* Misuse other than a different call. True: nothing more to do. */
 static bool misuse(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
@@ -161,7 +161,7 @@ static void host_action(struct random_run *run, int32_t index)
     case RANDOM_SPEND:
         run->stage->spend((int64_t)a->n * 3000);
         return;
-    case RANDOM_CLOSE: /* it says OK also where the communicator had failed, and nothing was waited for */
+    case RANDOM_CLOSE: /* a close returns OK even if the communicator had failed and nothing was waited for */
         run->waited[index] = run->strict ? COMM_OK : comm_sync(c, COMM_FOREVER);
         if (close_comm(run, a->comm, a->rank, random_patience(run)) != COMM_OK)
             run->waited[index] = run->closed[a->comm][a->rank];
@@ -188,7 +188,7 @@ static void run_action(struct random_run *run, int32_t index)
     look_who(run, a->comm, a->rank);
     if ((!run->comm[a->comm][a->rank] && a->verb != RANDOM_FILL) || random_absent(a, &run->view[a->rank]) ||
         random_window_missing(run, index)) {
-        run->outcome[index] = RANDOM_SKIP; /* its communicator never came, or was given up, or lacks whom it needs */
+        run->outcome[index] = RANDOM_SKIP; /* its communicator never came, or was given up, or lacks a rank that the call needs */
         if (run->strict)
             random_fail(run, index, "its communicator is not there");
         random_keep_order(run, index, false);
@@ -209,7 +209,7 @@ static void run_action(struct random_run *run, int32_t index)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the end */
-/* NULL too while comm_shrink is at it: whatever thread it ends in writes the place, and until then that is the library's. */
+/* Also NULL while comm_shrink runs: the thread in which it ends writes the place, and until then the library owns it. */
 static struct comm_communicator *open_one(const struct random_run *run, int32_t c, int32_t rank)
 {
     for (int32_t i = 0; i < run->p->actions; i++) {
@@ -230,14 +230,14 @@ static struct comm_communicator *any_open(const struct random_run *run, int32_t 
     return any;
 }
 
-enum { LINGER_TURNS = 125, LINGER_FAR = 200, LINGER_MS = 20 }; /* 2.5 s; over a network two looks more, and its latency */
+enum { LINGER_TURNS = 125, LINGER_FAR = 200, LINGER_MS = 20 }; /* 2.5 s; over a network two more ticks, and its latency */
 
-/* Something went wrong on purpose: all lists are let come to their end, and the library is given the time in which it must have noticed. */
+/* After an intended mistake: waits until all lists have ended, and then as long as the library may take to notice. */
 static void linger(struct random_run *run, int32_t rank)
 {
     int64_t end = run->stage->now() + 4 * random_patience(run);
     for (int32_t turns = 0; turns < (run->p->wire >= 2 ? LINGER_FAR : LINGER_TURNS) &&
-                            run->stage->now() < end;) { /* its own time: it may have stood still meanwhile */
+                            run->stage->now() < end;) { /* counts own time: the rank may have stood still meanwhile */
         bool all = true;
         for (int32_t r = 0; r < run->p->ranks; r++)
             all = all && (atomic_load(&run->listed[r]) || run->stage->dead(r));
@@ -346,7 +346,7 @@ void random_rank(struct random_run *run, int32_t rank)
     atomic_store(&run->gone[rank], 1);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ a run */
+/* ------------------------------------------------------------------------------------------------------------ one run */
 bool random_run_make(struct random_run *run, const struct random_program *p, const struct random_stage *stage)
 {
     size_t bytes = (size_t)p->bytes + 2 * RANDOM_SLACK;

@@ -1,4 +1,5 @@
-/* Statements beside the queue: agreements, subsets and shrunk communicators; and how a program goes on when ranks may have died. */
+/* Statements outside the queue: agreements, subsets and shrunk communicators; and how a program continues when ranks
+ * may have died. */
 #include "sim/random_make.h"
 
 /* A new communicator; -1: there are enough. */
@@ -18,7 +19,7 @@ static int32_t request_flags(struct maker *m)
     return make_chance(m, 3) == 0 ? RANDOM_NO_REQUEST : make_chance(m, 8) == 0 ? RANDOM_NOTIFY : 0;
 }
 
-/* Some of the members, in an order of their own; others notice nothing. */
+/* Some of the members, in an order of their own; other members do not take part. */
 void make_subset(struct maker *m)
 {
     int32_t comm = make_comm(m), id = make_id(m), flags = request_flags(m), tag = (int32_t)make_chance(m, 3);
@@ -94,8 +95,8 @@ void make_agreement(struct maker *m)
         agree(m, comm);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ going on */
-/* Everything issued so far has ended, well or not. */
+/* ------------------------------------------------------------------------------------------------------------ continuing */
+/* Everything issued so far has ended, with success or not. */
 static void settle_all(struct maker *m)
 {
     for (int32_t c = m->state.floor; c < m->state.comms; c++) {
@@ -108,7 +109,7 @@ static void settle_all(struct maker *m)
     }
 }
 
-/* Nothing is left of what was before: events stand for nothing, and all memory is the host's own and known. */
+/* Forgets everything before: events hold no point, and the host owns all memory, whose contents are known. */
 static void begin_anew(struct maker *m, int32_t comm)
 {
     for (int32_t e = 0; e < RANDOM_EVENTS; e++) {
@@ -142,7 +143,7 @@ bool make_recovery(struct maker *m)
         agree(m, from);
     shrink(m, from);
     m->state.floor = m->state.comms - 1;
-    int32_t next = make_comm(m); /* and all wait for it */
+    int32_t next = make_comm(m); /* and all ranks wait for it */
     if (next >= 0)
         begin_anew(m, next);
     return true;

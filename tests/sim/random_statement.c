@@ -1,4 +1,4 @@
-/* The statements that programs are made of. Each appends its actions; whether they may stand is decided by make_end. */
+/* The statements of programs. Each appends its actions; make_end decides whether they are allowed. */
 #include "sim/random_make.h"
 
 #include "conform/oracle.h"
@@ -39,7 +39,7 @@ static struct call pick_call(struct maker *m, int32_t comm)
     call.type = (int32_t)make_chance(m, RANDOM_TRASH);
     call.op = random_reduces(call.verb) ? make_op(m, call.type) : 0;
     if ((call.verb == RANDOM_SCAN || call.verb == RANDOM_EXSCAN) && call.op == COMM_AVG)
-        call.op = COMM_MAX; /* there is no average of the first few */
+        call.op = COMM_MAX; /* the first few ranks have no average */
     call.root = random_rooted(call.verb) ? make_member(m, comm) : -1;
     call.n = call.verb == RANDOM_BARRIER ? 0 : make_count(m, call.type, in > out ? in : out);
     call.in_place = make_chance(m, 3) == 0;
@@ -88,7 +88,7 @@ static void collective(struct maker *m)
     put_call(m, &call);
 }
 
-/* Many at once: more than the window holds, and than a small queue does. */
+/* Many at once: more than the window holds, and more than a small queue does. */
 static void burst(struct maker *m)
 {
     int32_t comm = make_comm(m), count = 4 + (int32_t)make_chance(m, 24);
@@ -133,7 +133,7 @@ static void plan_make(struct maker *m)
 }
 
 #ifdef SIM_GROUPS
-/* One batch: what each rank records before its end, in the same order; messages among it come from one and go to another. */
+/* One batch: what each rank records before its end, in the same order; a message in it is sent by one rank to another. */
 static void group(struct maker *m)
 {
     int32_t comm = make_comm(m), plan = RANDOM_GROUPS + m->state.groups, length = (int32_t)make_chance(m, 6);
@@ -221,7 +221,7 @@ static void make_children(struct maker *m)
     }
 }
 
-/* All members close it, each when it likes; nobody begins anything new on it. */
+/* All members close it, each at a time of its own; nothing new begins on it. */
 static void close_one(struct maker *m)
 {
     int32_t comm = make_comm(m), id = make_id(m), live = 0;
@@ -245,7 +245,7 @@ static void message(struct maker *m)
         return;
     struct random_action send = make_action(m, RANDOM_SEND, id, make_member(m, comm), comm);
     struct random_action recv = make_action(m, RANDOM_RECV, id, make_member(m, comm), comm);
-    if (send.rank == recv.rank) /* a rank may send to itself: under a number of its own */
+    if (send.rank == recv.rank) /* a rank may send to itself, under a number of its own */
         recv.id = make_id(m);
     send.peer = recv.rank;
     recv.peer = send.rank;
@@ -253,7 +253,7 @@ static void message(struct maker *m)
     send.n = recv.n = send.type == 3 ? pick_bytes(m) : make_count(m, send.type, 1);
     send.in = 0;
     send.tag = recv.tag = (int32_t)make_chance(m, 3);
-    if (sort == 0 || sort == 1) { /* by a tag that nobody else uses */
+    if (sort == 0 || sort == 1) { /* with a tag that nothing else uses */
         send.tag = recv.tag = 1000 + id;
         /* Not from oneself: it ends when all the others have closed. */
         recv.flags = sort == 0 && send.rank != recv.rank ? RANDOM_ANY_PEER : 0;
@@ -277,7 +277,7 @@ static void message(struct maker *m)
         make_add(m, *second);
         return;
     }
-    if (!recv_first && sort == 1) { /* seen before it is taken */
+    if (!recv_first && sort == 1) { /* probed before it is received */
         struct random_action probe = make_action(m, RANDOM_PROBE, make_id(m), recv.rank, comm);
         probe.peer = send.rank;
         probe.tag = send.tag;
@@ -372,7 +372,7 @@ static void on_request(struct maker *m)
     a.target = target->id;
     a.flags = a.verb == RANDOM_HOST_WAIT && make_chance(m, 3) == 0 ? RANDOM_LOOP : 0;
     if (a.verb == RANDOM_WAIT_REQUEST && ((target->flags & (RANDOM_DOOMED | RANDOM_SHORT)) || target->verb == RANDOM_REFUSED))
-        return; /* would fail its queue, and rightly */
+        return; /* it would rightly fail its queue */
     if (m->comms.comm[a.comm].rank_of[rank] >= 0)
         make_add(m, a);
 }

@@ -1,6 +1,6 @@
 /*
- * Programs as text: a line each, "key=value" for what is not the usual. It is how a failing program is kept: a list of actions says the
- * same whatever becomes of the generator.
+ * Programs as text: one line per action, with "key=value" for values other than the default. A failing program is kept
+ * in this form: a list of actions keeps its meaning when the generator changes.
  */
 #define _GNU_SOURCE
 #include "sim/random_program.h"

@@ -1,11 +1,11 @@
-/* How a rank waits for requests and callbacks, and what it writes down when it first sees the end of one. */
+/* How a rank waits for requests and callbacks, and what it records when it first sees one's end. */
 #include "sim/random_run.h"
 
 #include "sim/oracle_check.h"
 #include "sim/oracle_machine.h"
 
-/* ------------------------------------------------------------------------------------------------------------ what was seen */
-/* Nothing that this rank issued since may have written where action i left its result. */
+/* ------------------------------------------------------------------------------------------------------------ records */
+/* Whether nothing that this rank has issued since may have written where action i left its result. */
 static bool undisturbed(const struct random_run *run, int32_t index, int32_t now, struct random_range result)
 {
     const struct random_program *p = run->p;
@@ -24,7 +24,7 @@ static bool undisturbed(const struct random_run *run, int32_t index, int32_t now
     return true;
 }
 
-/* I7: work retires in order, so what stands before it is complete too. */
+/* I7: work retires in order, so everything before it is complete too. */
 static void in_order(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
@@ -84,7 +84,7 @@ void random_note_end(struct comm_request request, enum comm_result result, void 
 }
 
 /* ------------------------------------------------------------------------------------------------------------ waiting */
-/* As a program does that sleeps on the descriptor: when that stays silent, nothing may have happened. */
+/* Waits as a program that sleeps on the descriptor: as long as it is not readable, nothing may have happened. */
 static void loop_for(struct random_run *run, int32_t index, struct comm_request request)
 {
     struct comm_communicator *any = run->comm[run->p->action[index].comm][run->p->action[index].rank];
@@ -140,7 +140,7 @@ void random_wait_any(struct random_run *run, int32_t index)
         request[count++] = run->request[i];
     }
     if (lacks && !(a->flags & RANDOM_ALL))
-        return; /* that may have been the first, and the others may need what comes later */
+        return; /* that request might have been the first, and the others may need something later */
     enum comm_result result;
     if (a->flags & RANDOM_ALL) {
         result = comm_wait_all(request, count, random_patience(run));

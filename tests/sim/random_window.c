@@ -1,7 +1,8 @@
 /*
- * Windows in random programs, and what can be known of them in spite of ranks that update the same word at once. Each call adds a bit of
- * its own to its word, so what a word holds is the set of the calls that were done before: of any two calls one must have seen the other,
- * and all that the other saw (oracle_window.c). A compare_swap expects what its rank saw there last, and so it takes effect or not.
+ * Windows in random programs, and what can be known of them though ranks update the same word at once. Each call adds a
+ * bit of its own to its word, so a word contains the set of the calls that were done before: of any two calls one must
+ * have seen the other, and everything that the other saw (oracle_window.c). A compare_swap expects what its rank saw
+ * there last, and so may or may not take effect.
  */
 #include "sim/random_make.h"
 #include "sim/random_run.h"
@@ -88,7 +89,7 @@ static void for_all(struct maker *m, int32_t verb, int32_t comm, int32_t id, int
     }
 }
 
-/* A new one, which all have before anybody uses it, and its end. */
+/* A new window, which all ranks have before any uses it, and its end. */
 static void make_new(struct maker *m)
 {
     int32_t comm = make_comm(m), id = make_id(m), w = m->state.windows;
@@ -164,7 +165,7 @@ bool random_window_missing(const struct random_run *run, int32_t index)
     return (verb == RANDOM_ATOMIC || verb == RANDOM_WINDOW_FENCE || verb == RANDOM_WINDOW_FREE) && !window_of(run, index);
 }
 
-/* What this rank knows of the word: the set that its latest call there was told, and that call. */
+/* What this rank knows of the word: the set that its latest call there returned, and that call. */
 static uint64_t last_seen(const struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
@@ -214,7 +215,7 @@ enum comm_result random_window_call(struct random_run *run, int32_t index, struc
     return a->verb == RANDOM_WINDOW_FENCE ? comm_window_fence(window_of(run, index), req) : call_atomic(run, index, req);
 }
 
-/* Behind a last fence nobody does anything to this rank's part any more. */
+/* Behind the last fence no rank accesses this rank's part any more. */
 static enum comm_result last_look(struct random_run *run, int32_t index, struct comm_window *w)
 {
     const struct random_action *a = &run->p->action[index];

@@ -1,13 +1,13 @@
-/* Wrong use: of a correct program one action is done otherwise by one rank, or a communicator is given up. */
+/* Misuse: in a correct program one rank does one action differently, or a communicator is given up. */
 #include "sim/random_make.h"
 
 #include "conform/oracle.h"
 
-/* What ranks compare of a call, and no more: of a length that the root tells neither type nor n, of others neither operator nor root that
- * they do not have. */
+/* Whether ranks see two calls as equal. They compare no more than this: for a length that only the root knows neither
+ * type nor n, and no operator or root if the call has none. */
 static bool same_call(const struct random_action *a, const struct random_action *b)
 {
-    bool ragged = (a->flags & RANDOM_RAGGED) != 0; /* lengths are compared at each edge alone, and perhaps none differs */
+    bool ragged = (a->flags & RANDOM_RAGGED) != 0; /* lengths are compared only at each edge, and may all be equal */
     if (a->verb != b->verb || ragged != ((b->flags & RANDOM_RAGGED) != 0))
         return false;
     if ((random_rooted(a->verb) && a->root != b->root) || (random_reduces(a->verb) && a->op != b->op))
@@ -23,14 +23,14 @@ static int32_t next_call(const struct random_program *p, int32_t index)
     const struct random_action *a = &p->action[index];
     for (int32_t i = index + 1; i < p->actions; i++) {
         const struct random_action *b = &p->action[i];
-        bool nothing = b->verb == RANDOM_BUCKETS && b->n == 0; /* buckets of nothing make no call */
+        bool nothing = b->verb == RANDOM_BUCKETS && b->n == 0; /* empty buckets make no call */
         if (b->rank == a->rank && b->comm == a->comm && random_is_collective(b->verb) && b->plan < 0 && !nothing)
             return i;
     }
     return -1;
 }
 
-/* Whether doing it so is a mistake that somebody can notice: calls that look alike may stand for each other. */
+/* Whether this change is a mistake that some rank can notice: calls that look alike can replace each other. */
 static bool fits(const struct random_program *p, const struct random_comms *comms, int32_t index, int32_t misuse)
 {
     const struct random_action *a = &p->action[index];
@@ -47,10 +47,10 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
         return member && random_reduces(a->verb) && a->op <= COMM_AVG;
     case RANDOM_OTHER_COUNT:
         return data && a->n > 0 && !ragged;
-    case RANDOM_OTHER_TYPE: /* one that goes with the operator: else it is refused */
+    case RANDOM_OTHER_TYPE: /* a type that fits the operator; otherwise the call is refused */
         return data && !bytes && (!random_reduces(a->verb) || a->op == COMM_SUM || a->op == COMM_MIN || a->op == COMM_MAX);
     case RANDOM_OTHER_ROOT:
-        most = a->out + a->n * random_blocks_out(a->verb, comms->comm[a->comm].members); /* what it takes as the root that it is not */
+        most = a->out + a->n * random_blocks_out(a->verb, comms->comm[a->comm].members); /* what it receives as the root that it is not */
         return plain && random_rooted(a->verb) && (a->in >= 0 || a->verb == RANDOM_BROADCAST) && most * random_unit(a->type) <= p->bytes &&
                (a->in + a->n * random_blocks_in(a->verb, comms->comm[a->comm].members)) * random_unit(a->type) <= p->bytes;
     case RANDOM_OTHER_VERB:
@@ -59,7 +59,7 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
         return plain;
     case RANDOM_SKIPPED:
         return plain && next >= 0 && !same_call(a, &p->action[next]);
-    case RANDOM_LATER: /* with nothing between that goes by its having been made */
+    case RANDOM_LATER: /* with nothing in between that depends on it */
         for (int32_t i = index + 1; i < next; i++) {
             if (p->action[i].rank == a->rank)
                 return false;

@@ -1,6 +1,7 @@
 /*
- * The random programs of the simulator on real threads: ranks of comm_open_local, one thread each, with the machine's own clock and
- * scheduler, so that a race detector sees what the simulator cannot. A failure prints the seed; COMM_TEST_SEED runs that one alone.
+ * The random programs of the simulator on real threads: ranks of comm_open_local, one thread each, with the machine's
+ * clock and scheduler, so that a race detector sees what the simulator cannot. A failure prints the seed;
+ * COMM_TEST_SEED runs that seed alone.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"

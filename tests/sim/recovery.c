@@ -1,9 +1,10 @@
 /*
- * A workload: programs that go on after failures. Steps of sums, agreements and shrinks, all drawn from the seed; ranks are killed,
- * stopped, cut off, slowed down, denied memory, or revoke what they work on. What is drawn is the same on all ranks, and what they do next
- * depends only on what they have agreed on: so a rank that is told something else than the others makes another call than they, and is
- * found. Judged afterwards: all who return from an agreement return with the same word, made of what each of them gave; all who have a
- * shrunk communicator have the same one; nobody is left out who lives, is reached and has not left.
+ * A workload: programs that continue after failures. Steps of sums, agreements and shrinks are drawn from the seed.
+ * Ranks are killed, stopped, cut off, slowed down, denied memory, or revoke the communicator that they work on. The
+ * steps are the same on all ranks, and what ranks do next depends only on what they have agreed on. So a rank that was
+ * told something different makes a different call, and is detected. Judged afterwards: all ranks that return from an
+ * agreement have the same word, made of each rank's contribution; all ranks that have a shrunk communicator have the
+ * same one; and no rank is left out that lives, is reachable and has not left.
  */
 #include "sim/recovery.h"
 
@@ -19,28 +20,28 @@ enum { TRIES = 200 };
 #define LINKS                                                                                                                              \
     (SIM_FAULT_BIT(SIM_CUT) | SIM_FAULT_BIT(SIM_RESET) | SIM_FAULT_BIT(SIM_CORRUPT) | SIM_FAULT_BIT(SIM_REPLAY) | SIM_FAULT_BIT(SIM_CLOG))
 
-/* What a rank saw of one communicator: generation 0 is the world. */
+/* What a rank saw of one communicator; generation 0 is the world. */
 struct seen {
     uint32_t mask;    /* its members, as ranks of the world; 0: this rank never had it */
     uint32_t entered; /* agreements */
-    uint32_t agreed;  /* of these, those that went well */
+    uint32_t agreed;  /* of these, the successful ones */
     uint64_t value[AGREEMENTS];
 };
 static struct recovery {
     uint64_t seed;
     int32_t ranks, steps;
-    bool dense; /* nearly all of it is agreeing */
+    bool dense; /* almost all steps are agreements */
     struct seen seen[RANKS_MOST][GENERATIONS];
-    bool left[RANKS_MOST]; /* it was told that the others go on without it */
+    bool left[RANKS_MOST]; /* it was told that the others continue without it */
     bool through[RANKS_MOST];
 } run;
 
 /* One step, the same on all ranks. */
 struct step {
     int32_t sums, revoker, agreements;
-    bool shrinks, apart; /* apart: with a request, and steps of its own between */
+    bool shrinks, apart; /* apart: with a request, and with steps of its own in between */
     int64_t spends;
-    uint32_t subset; /* ranks of the communicator that make one of their own; 0: none */
+    uint32_t subset; /* ranks of the communicator that create one of their own; 0: none */
     uint32_t tag;
 };
 
@@ -82,7 +83,8 @@ static enum comm_result sums(struct comm_communicator *c, int32_t count)
     return r;
 }
 
-/* Some make one of their own, the others notice nothing. Whoever cannot fails them all, since they would wait for it. */
+/* Some ranks create a communicator of their own; the others do not take part. If one of them cannot, it fails all of
+ * them, because they would wait for it. */
 static bool subset(struct comm_communicator *c, const struct step *step)
 {
     struct comm_communicator *some = NULL;
@@ -107,7 +109,7 @@ static bool subset(struct comm_communicator *c, const struct step *step)
     return r == COMM_OK;
 }
 
-/* MEMORY is for all alike, or nothing had happened: both ways the call is made again. */
+/* MEMORY means that it failed on all ranks, or that nothing had happened: in both cases the call is repeated. */
 static enum comm_result shrink(struct comm_communicator *c, struct comm_communicator **next, bool apart)
 {
     struct comm_request request;
@@ -137,7 +139,7 @@ static enum comm_result agree(struct comm_communicator *c, uint64_t *flags)
     return r;
 }
 
-/* Only who stood still or was cut off may be told that it is out. */
+/* Only a rank that stood still or was cut off may be told that it is out. */
 static void is_out(int32_t rank, enum comm_result r, const char *what)
 {
     bool suspect = sim_stood_still_ns(rank) > 15 * SECOND || sim_faults_of(LINKS);
@@ -156,7 +158,7 @@ static uint32_t members_of(struct comm_communicator *c, struct comm_communicator
     return mask;
 }
 
-/* True: they go on with the communicator; *well: and it need not be replaced. */
+/* True: ranks continue with the communicator; *well: and it need not be replaced. */
 static bool agree_on(struct comm_communicator *c, int32_t rank, const struct step *step, int32_t generation, bool *well)
 {
     struct seen *seen = &run.seen[rank][generation];
@@ -232,7 +234,7 @@ static void recovery_main(int32_t rank, void *arg)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the verdict */
-/* Whether what p and q saw of this communicator must be the same: always, unless links broke and they ended apart. */
+/* Whether p and q must have seen the same of this communicator: always, unless links broke and they ended apart. */
 static bool together(int32_t p, int32_t q, int32_t generation)
 {
     const struct seen *a = &run.seen[p][generation + 1], *b = &run.seen[q][generation + 1];
@@ -256,7 +258,7 @@ static void judge_pair(int32_t p, int32_t q, int32_t g)
     }
 }
 
-/* What nobody gave is not in there, and nobody is left out for nothing. */
+/* The word contains only contributions of ranks, and no rank is left out without reason. */
 static void judge_rank(int32_t p, int32_t g)
 {
     const struct seen *mine = &run.seen[p][g];
@@ -288,8 +290,8 @@ static bool judge(struct sim_result *result)
     return !result->failed;
 }
 
-/* Once without a fault, to know how long it is; then again, and ranks end or stand still wherever that is, low ones, which coordinate,
- * oftener. */
+/* Runs once without a fault to learn how long it takes; then again, with ranks ended or stopped at any point of that.
+ * Low ranks, which coordinate, are chosen more often. */
 static bool run_dense(struct sim_config *config, uint64_t *s, struct sim_result *result)
 {
     struct sim_fault faults[3];

@@ -1,3 +1,4 @@
+/* A workload: programs that continue after failures. */
 #ifndef TESTS_SIM_RECOVERY_H
 #define TESTS_SIM_RECOVERY_H
 

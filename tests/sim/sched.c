@@ -1,7 +1,8 @@
 /*
- * The scheduler: which thread runs next, and when it is. One thread runs at a time. It gives way where it waits, and wherever the count of
- * atomic operations that the seed gave it has run down; then the next one is picked among those that are ready. Time goes on by a step with
- * each pick, and jumps to the next timer when nobody is ready. Nobody ready and no timer: the run has failed.
+ * The scheduler: which thread runs next, and what time it is. One thread runs at a time. It yields when it waits, and
+ * when it has used up the number of atomic operations that the seed gave it; then the next one is chosen among the
+ * ready threads. Time advances by a step with each choice, and jumps to the next timer when no thread is ready. If no
+ * thread is ready and there is no timer, the run has failed.
  */
 #define _GNU_SOURCE
 #include "sim/frames.h"
@@ -29,7 +30,7 @@
 #define GUARD_BYTES ((size_t)4096)
 #define STACKS_AT UINT64_C(0x180000000000)
 
-#define QUIET_NS INT64_C(1000000) /* nobody does anything for so long: then the script delivers */
+#define QUIET_NS INT64_C(1000000) /* if nothing happens for this long, the script delivers */
 
 struct sim sim;
 int32_t sim_budget = INT32_MAX;
@@ -43,7 +44,7 @@ void sim_mix(uint64_t value)
 /* ------------------------------------------------------------------------------------------------------------ timers */
 struct timer {
     int64_t ns;
-    uint64_t tie; /* from the seed: what is due at one time comes in any order */
+    uint64_t tie; /* from the seed: events at one time happen in any order */
     sim_timer_fn *fn;
     void *arg;
     uint64_t what;
@@ -90,7 +91,7 @@ void sim_at(int64_t ns, sim_timer_fn *fn, void *arg, uint64_t what)
     heap_push(&(struct timer){ns, sim.config.meter ? ++sim.ties : sim_draw(&sim.schedule), fn, arg, what});
 }
 
-/* ------------------------------------------------------------------------------------------------------------ who is ready */
+/* ------------------------------------------------------------------------------------------------------------ ready threads */
 static void make_ready(struct sim_thread *t)
 {
     t->state = THREAD_READY;
@@ -102,7 +103,7 @@ static void make_ready(struct sim_thread *t)
 
 static void take_ready(struct sim_thread *t)
 {
-    if (sim.mood.order >= SIM_ORDER_TURNS) { /* the order of coming is kept */
+    if (sim.mood.order >= SIM_ORDER_TURNS) { /* keep the order of arrival */
         sim.ready_count--;
         for (uint32_t i = t->ready_at; i < sim.ready_count; i++) {
             sim.ready[i] = sim.ready[i + 1];
@@ -205,7 +206,7 @@ static void tell_stuck(const char *what)
     sim_failed("%s", what);
 }
 
-/* What is due now, or, when nobody is ready, what is next. */
+/* Runs the timers that are due or, if no thread is ready, the next one. */
 static void run_timers(void)
 {
     while (heap_count && (heap[0].ns <= sim.clock || !sim.ready_count)) {
@@ -220,7 +221,7 @@ static void run_timers(void)
     }
 }
 
-/* A ready thread whose rank stands still, or is slow, is ready later. */
+/* Whether a ready thread's rank stands still or is slow, so that the thread becomes ready later. */
 static bool is_late(struct sim_thread *t)
 {
     struct sim_member *m = &sim.member[t->rank];
@@ -234,7 +235,7 @@ static bool is_late(struct sim_thread *t)
     return true;
 }
 
-/* Chooses who goes on; the running thread may be the one. */
+/* Chooses the next thread; it may be the running one. */
 static void choose(void)
 {
     struct sim_thread *self = sim.current, *next;
@@ -267,7 +268,7 @@ static void choose(void)
         go(&self->sp, next->sp, next);
 }
 
-/* Out of count: a ready thread gives way. */
+/* The count is used up: a ready thread yields. */
 void sim_preempt(void)
 {
     if (!sim.active || sim.held) {
@@ -340,7 +341,7 @@ static void thread_entry(void)
     self->state = THREAD_ENDED;
     sim_wake(self->rank, self, UINT32_MAX);
     choose();
-    abort(); /* it is never picked again */
+    abort(); /* it is never chosen again */
 }
 
 struct sim_thread *sim_thread_start(int32_t rank, void (*fn)(void *arg), void *arg, bool application)
@@ -354,7 +355,7 @@ struct sim_thread *sim_thread_start(int32_t rank, void (*fn)(void *arg), void *a
     t->stack = stack_of(t->id);
     t->stack_bytes = STACK_BYTES;
 #ifdef SIM_ASAN
-    __asan_unpoison_memory_region(t->stack, STACK_BYTES); /* marks of the run before */
+    __asan_unpoison_memory_region(t->stack, STACK_BYTES); /* remove marks of the run before */
 #endif
     t->sp = sim_context(t->stack, STACK_BYTES, thread_entry);
     t->priority = (UINT32_C(1) << 31) + (uint32_t)sim_below(&sim.schedule, UINT32_C(1) << 30);
@@ -365,7 +366,7 @@ struct sim_thread *sim_thread_start(int32_t rank, void (*fn)(void *arg), void *a
     return t;
 }
 
-/* All of its threads stop where they stand. If the running one is among them, the caller goes on to choose. */
+/* Stops all threads of the rank where they are. If the running one is among them, the caller then chooses another. */
 void sim_stop_rank(int32_t rank)
 {
     for (struct sim_thread *t = sim.member[rank].threads; t; t = t->next) {
@@ -382,7 +383,7 @@ void sim_leave(void)
     abort();
 }
 
-/* ------------------------------------------------------------------------------------------------------------ telling */
+/* ------------------------------------------------------------------------------------------------------------ reports */
 void sim_tell_threads(char *text, size_t bytes)
 {
     static const char *const states[] = {"ready", "waits", "ended", "stopped"};
@@ -438,7 +439,7 @@ void sim_fail(const char *format, ...)
     sim_finish();
 }
 
-/* ------------------------------------------------------------------------------------------------------------ a run */
+/* ------------------------------------------------------------------------------------------------------------ one run */
 void sim_schedule_reset(void);
 void sim_schedule_run(void);
 
@@ -448,7 +449,7 @@ void sim_schedule_reset(void)
     sim.lowest = UINT32_C(1) << 31;
 }
 
-/* From sim_run: the first thread begins, and control comes back when the run is over. */
+/* Called by sim_run: starts the first thread, and returns when the run is over. */
 void sim_schedule_run(void)
 {
     sim.active = true;

@@ -1,6 +1,7 @@
 /*
- * Shrinking: parts of a failing program are left out, as long as what is left is a program and fails alike under some schedule. First whole
- * statements, in ever smaller groups; then ranks, faults, and what makes an action more than it need be.
+ * Shrinking: leaves out parts of a failing program, as long as the rest is a program and fails in the same way under
+ * some schedule. First whole statements, in smaller and smaller groups; then ranks, faults, and everything that makes
+ * an action more complex than necessary.
  */
 #define _GNU_SOURCE
 #include "sim/workload.h"
@@ -18,7 +19,7 @@ struct shrinker {
     struct random_program *best, trial;
     struct sim_result *result, attempt;
     char sign[128];
-    bool mistaken; /* one rank's mistake must stay one that can be noticed: what it stood out against must not be left out */
+    bool mistaken; /* one rank's mistake must stay noticeable: the calls from which it differs must not be left out */
     double end;
 };
 
@@ -29,7 +30,7 @@ static double seconds_now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* What kind of failure it is: its text from where the particulars end, without numbers. */
+/* The kind of failure: its text behind the details, without numbers. */
 static void sign_of(const char *text, char sign[128])
 {
     const char *line = strchr(text, '\n'), *at = text;
@@ -45,7 +46,7 @@ static void sign_of(const char *text, char sign[128])
     sign[n] = 0;
 }
 
-/* Whether the trial fails as the original did; then it is the best. */
+/* Whether the trial fails as the original did; then it becomes the best. */
 static bool accept(struct shrinker *s)
 {
     const char *why;
@@ -132,7 +133,7 @@ static bool drop_rank(struct shrinker *s, int32_t rank)
     leave_out(p, of_rank, rank, 0);
     for (int32_t i = 0; i < p->actions; i++) {
         struct random_action *a = &p->action[i];
-        if (a->root == rank || a->peer == rank) { /* without its statement */
+        if (a->root == rank || a->peer == rank) { /* with its whole statement */
             int32_t id = a->id;
             leave_out(p, in_statements, id, id + 1);
             i = -1;
@@ -168,7 +169,7 @@ static bool drop_faults(struct shrinker *s)
     return better;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ making plain */
+/* ------------------------------------------------------------------------------------------------------------ simplifying */
 static bool set_option(struct shrinker *s, size_t at, int32_t value)
 {
     s->trial = *s->best;
@@ -189,7 +190,7 @@ static bool plain_options(struct shrinker *s)
     return set_option(s, offsetof(struct random_program, queue), 65536) || better;
 }
 
-/* One field of all actions of a statement. */
+/* Sets one field of all actions of a statement. */
 static bool plain_field(struct shrinker *s, int32_t id, size_t at, int32_t value)
 {
     bool changed = false;
@@ -220,7 +221,7 @@ static bool plain_actions(struct shrinker *s)
     return better;
 }
 
-/* Faults that the schedule sampled become a list. */
+/* Turns faults that the schedule sampled into a list. */
 static void list_faults(struct shrinker *s)
 {
     struct random_program *p = &s->trial;

@@ -19,7 +19,7 @@
 enum { RANKS_SWEPT = 67, COUNTS = 7 };
 
 /* ------------------------------------------------------------------------------------------------------------ sizes */
-/* One world runs all counts, so that a world is opened once for each algorithm and size. */
+/* One world runs all counts, so that only one world is opened for each algorithm and size. */
 static void size_case(struct sweep_tally *t, const struct algo_row *row, int32_t ranks, enum sim_wire wire)
 {
     static struct deeds deeds;
@@ -44,8 +44,8 @@ static void size_case(struct sweep_tally *t, const struct algo_row *row, int32_t
     }
 }
 
-/* Between the small ones and those around powers of two, one in five, and of the larger in ten: the rest is like its neighbours, and takes
- * minutes. */
+/* One in five sizes between the small ones and those near powers of two, and one in ten of the larger ones: the rest is
+ * like its neighbours, and takes minutes. */
 static bool is_worth(int32_t ranks)
 {
     return ranks <= 17 || ranks % (ranks < 40 ? 5 : 10) == 3 || (ranks >= 31 && ranks <= 33) || ranks >= 63;

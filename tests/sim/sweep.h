@@ -1,4 +1,4 @@
-/* What the sweeps share: how many cases, and how they went. */
+/* What the sweeps share: the number of cases, and their results. */
 #ifndef SIM_SWEEP_H
 #define SIM_SWEEP_H
 
@@ -10,7 +10,7 @@ struct sweep_tally {
 
 enum { SWEEP_FAULT_RANKS = 9 };
 
-/* sweep_faults.c: up to `most` ranks; of the cases one in `stride`, evenly spread, from number `first` on. */
+/* sweep_faults.c: up to `most` ranks; runs one in `stride` of the cases, evenly spread, from number `first` on. */
 struct sweep_tally sweep_faults(int32_t most, uint64_t stride, uint64_t first, bool tells);
 
 #endif

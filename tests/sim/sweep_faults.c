@@ -23,7 +23,7 @@
 enum { POINTS_MAX = 1 << 14, FINE_BUDGET = 10 };
 #define SECOND INT64_C(1000000000)
 
-/* One row, on so many ranks and one wire: what its run without a fault was like. */
+/* One row, on this many ranks and one wire, with what its run without a fault showed. */
 struct subject {
     const struct algo_row *row;
     int32_t ranks;
@@ -32,8 +32,8 @@ struct subject {
     uint32_t points;
     bool fine;
     uint64_t point[POINTS_MAX];
-    int32_t ran[POINTS_MAX];                                     /* who gave way there */
-    uint32_t memory[SWEEP_FAULT_RANKS], room[SWEEP_FAULT_RANKS]; /* how often each rank asked */
+    int32_t ran[POINTS_MAX];                                     /* the thread that yielded there */
+    uint32_t memory[SWEEP_FAULT_RANKS], room[SWEEP_FAULT_RANKS]; /* how often each rank asked for them */
 };
 struct sweep {
     struct sweep_tally tally;
@@ -41,7 +41,7 @@ struct sweep {
     struct subject subject;
 };
 
-/* Short and long, both on their way at once, and one behind them. */
+/* Short and long blocks, both in flight at once, and one behind them. */
 static void prepare(struct deeds *d, const struct subject *s)
 {
     static const size_t lengths[] = {5, 520, 1};
@@ -61,7 +61,7 @@ static const char *kind_name(const struct sim_fault *f)
     return f->kind == SIM_MEMORY && f->amount == UINT32_MAX ? "memory, all later too" : names[f->kind];
 }
 
-/* Who is told that there is no room asks again, and what comes late has no effect: nobody may fail of that. */
+/* A rank that finds no room tries again, and late frames have no effect: these must not cause a failure. */
 static bool judge(const struct deeds *d, const struct sim_fault *f, struct sim_result *result)
 {
     bool harmless = f->kind == SIM_AGAIN || f->kind == SIM_STALE;
@@ -72,7 +72,8 @@ static bool judge(const struct deeds *d, const struct sim_fault *f, struct sim_r
     return deeds_judge(d, result);
 }
 
-/* What failed once is run whatever the stride is: no memory for the longer blocks of an exchange whose short ones had been shown. */
+/* A case that failed once is always run, whatever the stride: no memory for the longer blocks of an exchange whose
+ * short ones had been exposed. */
 static bool is_known(const struct subject *s, const struct sim_fault *f)
 {
     return f->kind == SIM_MEMORY && f->amount == UINT32_MAX && s->config.wire != SIM_WIRE_FRAMES && s->ranks == 3 &&
@@ -100,7 +101,7 @@ static void run_case(struct sweep *sweep, const struct sim_fault *fault)
            config.wire, kind_name(fault), fault->victim, fault->peer, (unsigned long long)fault->event, fault->after, result.text);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ which there are */
+/* ------------------------------------------------------------------------------------------------------------ listing cases */
 static void watch(void *arg)
 {
     struct subject *s = arg;
@@ -144,7 +145,7 @@ static void deny(struct sweep *sweep, int32_t victim, uint32_t kind, uint32_t am
         run_case(sweep, &(struct sim_fault){.event = 1, .victim = victim, .kind = kind, .amount = amount, .after = n});
 }
 
-/* A rank of the other half: that is the other host. */
+/* A rank of the other half, which is the other host. */
 static int32_t peer_of(const struct subject *s, int32_t victim, uint32_t turn)
 {
     int32_t peer = (int32_t)(turn % (uint32_t)s->ranks);

@@ -1,4 +1,5 @@
-/* From one stack to another without the kernel: what a call must preserve is pushed, the stack pointers are exchanged, and popped again. */
+/* Switches stacks without the kernel: pushes the registers that a call must preserve, exchanges the stack pointers, and
+ * pops the registers. */
 #include "sim/inside.h"
 
 #if defined(__x86_64__)
@@ -34,9 +35,9 @@ __asm__(".text\n"
 void *sim_context(char *stack, size_t bytes, void (*entry)(void))
 {
     uint64_t *top = (uint64_t *)(void *)(stack + bytes);
-    uint32_t control[2] = {0x1f80, 0x037f}; /* what a new thread has */
+    uint32_t control[2] = {0x1f80, 0x037f}; /* values of a new thread */
 
-    *--top = 0; /* entry's return address: it never returns; and its stack is aligned as behind a call */
+    *--top = 0; /* entry's return address: it never returns; the stack is aligned as after a call */
     *--top = (uint64_t)(uintptr_t)entry;
     for (int i = 0; i < 6; i++)
         *--top = 0;

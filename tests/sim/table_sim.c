@@ -1,4 +1,4 @@
-/* The rows of the simulator's library, in place of wire/table.c: the same names, so that programs need not know. */
+/* The rows of the simulator's library, instead of wire/table.c. The names are the same, so that programs need not know. */
 #include "sim/inside.h"
 
 #include "base/format.h"

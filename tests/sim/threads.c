@@ -1,5 +1,5 @@
-/* A workload: several application threads on each rank, each with a communicator of its own, all on one engine. Whoever waits moves all of
- * them; the one who sleeps for all must hand that on when it leaves. */
+/* A workload: several application threads on each rank, each with a communicator of its own, all on one engine. Each
+ * waiting thread moves all communicators; a thread that sleeps for all must hand that over when it leaves. */
 #include "sim/threads.h"
 
 #include "sim/inside.h"
@@ -9,7 +9,8 @@
 
 enum { SHMCHAN_MOST = 4, CALLS = 12 };
 #define MINUTE INT64_C(60000000000)
-/* What stood goes on within 20 s (heal_ns), and then the longest bound of a call is that of opening and of our closing: a minute. */
+/* A rank that stood still continues within 20 s (heal_ns). After that the longest limit of a call is that of opening
+ * and of the close here: a minute. */
 #define END_NS (MINUTE + INT64_C(30000000000))
 
 struct line {
@@ -24,7 +25,7 @@ static void check(enum comm_result r, const char *what)
     SIM_CHECK(r == COMM_OK, "%s said %s", what, comm_result_name(r));
 }
 
-/* The seed is the same on all ranks, what each spends between calls is not. */
+/* The seed is the same on all ranks; what each spends between calls is not. */
 static void run_line(void *arg)
 {
     struct line *l = arg;
@@ -74,8 +75,8 @@ static void threads_main(int32_t rank, void *arg)
     SIM_CHECK(sim_memory_held(rank) == 0, "%lld bytes are not given back", (long long)sim_memory_held(rank));
 }
 
-/* Where nothing is slow by itself, whoever sleeps is woken by what happens and not by the clock: beyond what the steps take, half a second
- * is never needed. */
+/* If nothing is slow by itself, sleepers are woken by events and not by the clock: half a second beyond the time of the
+ * steps is never needed. */
 bool sim_judge_time(struct sim_result *result)
 {
     int64_t steps = (int64_t)result->events * sim.mood.step_ns;

@@ -6,7 +6,7 @@
 
 bool run_threads(uint64_t seed, const struct sim_options *options, struct sim_result *result);
 bool sim_judge_time(struct sim_result *result);
-/* And after the last fault everything came to its end, well or with an error, within a minute and a half. */
+/* After the last fault everything must have ended, with success or an error, within a minute and a half. */
 bool sim_judge_end(struct sim_result *result);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * A workload, for invariant I15: without a fault, a call takes as long in virtual time as the cost model says, to the nanosecond. The
- * network alone takes time here, exactly as the model's does; ranks begin each call together. Then both clocks run along the same longest
- * path of messages: an exchange more than the program has, a chunk that waits for a place that is free, an acknowledgement that is late, or
- * a message that leaves a pass later shows in one of them, though every result is right.
+ * A workload, for invariant I15: without a fault, a call takes as long in virtual time as the cost model says, to the
+ * nanosecond. Only the network takes time here, exactly as in the model, and ranks begin each call together. Then both
+ * clocks follow the same longest path of messages. An additional exchange, a chunk that waits though a place is free, a
+ * late acknowledgement, or a message that leaves a pass too late shows in the time, though every result is right.
  */
 #include "sim/timing.h"
 
@@ -25,11 +25,11 @@ static struct timing {
     struct deeds deeds;
     const struct algo_row *row;
     struct sim_meter meter;
-    bool overhosts; /* the algorithm is made of hosts */
+    bool overhosts; /* the algorithm is one over hosts */
     int32_t host[SIM_RANKS_MAX];
     struct program_hosts hosts;
     int64_t end[SIM_RANKS_MAX][CALLS];
-    uint32_t refused[CALLS]; /* ranks: an algorithm over hosts is not for all layouts */
+    uint32_t refused[CALLS]; /* ranks that refused: an algorithm over hosts does not support all placements */
 } run;
 
 static int64_t begin_of(uint32_t call)
@@ -133,7 +133,7 @@ static bool judge(const struct sim_config *config, struct sim_result *result)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ a seed */
-/* Those whose blocks are of one length, which is all that the model knows. */
+/* Only rows whose blocks have one length, because the model knows no others. */
 static const struct algo_row *draw_row(uint64_t *s, int32_t ranks)
 {
     for (;;) {
@@ -146,7 +146,8 @@ static const struct algo_row *draw_row(uint64_t *s, int32_t ranks)
     }
 }
 
-/* Where a rank's card takes in several messages at once, in another order than the rank asks for them, the model is near, not exact. */
+/* If a rank's card receives several messages at once, in another order than the rank requests them, the model is close
+ * but not exact. */
 static bool is_exact_with_bytes(const struct algo_row *row)
 {
     static const char *const rows[] = {"barrier doubling", "broadcast direct", "broadcast pipeline", "broadcast tree", "reduce read_all",

@@ -1,4 +1,4 @@
-/* A workload: what calls take in virtual time, beside what the cost model says. */
+/* A workload: the virtual time of calls, compared with the cost model. */
 #ifndef TESTS_SIM_TIMING_H
 #define TESTS_SIM_TIMING_H
 

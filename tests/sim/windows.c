@@ -1,8 +1,9 @@
 /*
- * A workload: memory that ranks share. Large reductions whose buffers peers read where they lie, and of two ranks write too, and windows
- * into which all ranks put and count, with signals around a ring. In some runs a rank revokes the communicator at some moment and writes
- * over its buffers as soon as its own requests have ended: whoever's request ended well has the right bytes all the same, nobody writes
- * there later, another communicator uses them well again, and nobody hangs.
+ * A workload: memory that ranks share. Large reductions whose buffers peers read in place (with two ranks, peers also
+ * write there), and windows into which all ranks put and count, with signals around a ring. In some runs a rank revokes
+ * the communicator at some moment and overwrites its buffers as soon as its own requests have ended. Still, a rank
+ * whose request succeeded has the right bytes, nothing is written there later, another communicator can use the buffers
+ * again, and nothing hangs.
  */
 #include "sim/windows.h"
 
@@ -22,16 +23,16 @@ struct side {
     struct comm_window *window;
     int32_t *in, *out;
     int32_t rank, ranks;
-    bool may_fail, failed, revokes; /* the last: in the midst of its next reduction */
+    bool may_fail, failed, revokes; /* revokes: during its next reduction */
 };
 
-/* Whether it went well; otherwise that must be the revocation. */
+/* Whether it succeeded; otherwise the error must be the revocation. */
 static bool well(struct side *s, enum comm_result r, const char *what)
 {
     bool ok = r == COMM_OK;
 
     SIM_CHECK(ok || (s->may_fail && r == COMM_ERR_REVOKED), "%s said %s", what, comm_result_name(r));
-    if (!ok && !s->failed) { /* its requests have ended: the memory is this rank's again */
+    if (!ok && !s->failed) { /* its requests have ended: this rank owns the memory again */
         s->failed = true;
         memset(s->in, MARK, LONG * sizeof *s->in);
         memset(s->out, MARK, LONG * sizeof *s->out);
@@ -44,7 +45,7 @@ static bool done(struct side *s, enum comm_result r, struct comm_request request
     return well(s, r, what) && well(s, comm_wait(request, MINUTE), what);
 }
 
-/* Partial sums of what the ranks bring. */
+/* The sum of the ranks' contributions. */
 static int32_t expected(const struct side *s, size_t i, uint32_t round)
 {
     return (int32_t)((uint32_t)s->ranks * ((uint32_t)i * 5u + round)) + s->ranks * (s->ranks - 1) / 2;
@@ -69,7 +70,8 @@ static void reduce_round(struct side *s, uint32_t round, bool in_place)
         SIM_CHECK(out[i] == expected(s, i, round), "round %u: element %zu is %d, must be %d", round, i, out[i], expected(s, i, round));
 }
 
-/* All add into all parts: 0 in words, 16 in elements that no atomic fits. Then around the ring, each adding its rank. */
+/* All ranks add into all parts: at 0 into words, at 16 into elements that no atomic operation fits. Then around the
+ * ring, each adding its rank. */
 static void window_round(struct side *s, uint32_t round)
 {
     struct comm_request request = {NULL, 0};
@@ -124,7 +126,7 @@ static void rounds(struct side *s, uint64_t *seed)
     }
 }
 
-/* Whoever was late has been there when this has ended. */
+/* A late rank has arrived when this has ended. */
 static void use_again(struct side *s)
 {
     struct side last = {.world = s->other, .in = s->in, .out = s->out, .rank = s->rank, .ranks = s->ranks};
@@ -176,7 +178,7 @@ bool run_windows(uint64_t seed, const struct sim_options *options, struct sim_re
     if (!options->ranks && sim_below(&s, 3) == 0)
         config.ranks = 2;
 
-    if (sim_below(&s, 3) == 0) /* where parts are no memory of their callers */
+    if (sim_below(&s, 3) == 0) /* where parts are not memory of their callers */
         config.wire = sim_below(&s, 2) ? SIM_WIRE_FRAMES : SIM_WIRE_MIXED;
     return sim_run(&config, windows_main, &s, result);
 }

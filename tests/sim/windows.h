@@ -1,3 +1,4 @@
+/* A workload: memory that ranks share. */
 #ifndef TESTS_SIM_WINDOWS_H
 #define TESTS_SIM_WINDOWS_H
 

@@ -1,4 +1,5 @@
-/* The simulated network wire: exposures and views over frames. The rules of room are those of wire.h, kept by acknowledgements. */
+/* The simulated network wire: exposures and views over frames. The rules for room are those of wire.h, enforced by
+ * acknowledgements. */
 #include "sim/frames.h"
 
 #include "base/check.h"
@@ -43,7 +44,7 @@ struct slot *slot_find(struct frames_channel *c, uint32_t peer, wire_key key, bo
     return *list = s;
 }
 
-/* Poisoned: who still reads the view sees it. */
+/* Poisoned, so that a read after the release is detected. */
 static void slot_free(struct slot *s)
 {
     if (s->data)
@@ -97,7 +98,7 @@ static uint64_t *ack_of(struct frames_channel *c, struct frames_peer *p, wire_ke
     return &p->acked[wire_key_seq(key) % c->areas][wire_key_edge(key)][wire_key_round(key) % c->credits];
 }
 
-/* One place for each (edge, sequence mod places) and peer, and for each (edge, round mod credits) of a stream. */
+/* One place for each (edge, sequence modulo places) and peer, and for each (edge, round modulo credits) of a stream. */
 static bool has_room(struct frames_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes)
 {
     struct frames_peer *p = &c->peer[peer];
@@ -171,7 +172,7 @@ static void send_note(struct frames_channel *c, const struct wire_expose *e)
     }
 }
 
-/* The bytes stay the user's until the last piece of them is sent. */
+/* The bytes stay in user memory until the last piece of them is sent. */
 static enum wire_result expose_held(struct frames_channel *c, const struct wire_expose *e, size_t bytes)
 {
     struct held *hold = sim_memory_take(sizeof *hold, 64);
@@ -228,7 +229,7 @@ static void acknowledge(struct frames_channel *c, uint32_t peer, wire_key key)
     frame_post(c, frame_make(c, peer, FRAME_ACK, key, NULL, 0));
 }
 
-/* All of it is here and somebody asks for it. */
+/* All of it has arrived and is requested. */
 static enum wire_result take(struct frames_channel *c, struct slot *s, const struct wire_look *l)
 {
     if (s->total != l->bytes || s->tag != l->fingerprint)
@@ -331,7 +332,7 @@ static void bytes_arrive(struct frames_channel *c, uint32_t peer, const struct f
     event.result = take(c, s, &look);
     frames_event(c, &event);
     if (c->out)
-        frames_send(c); /* the acknowledgement of a landing */
+        frames_send(c); /* sends the acknowledgement of a landing */
 }
 
 static void note_arrives(struct frames_channel *c, uint32_t peer, const struct frame *f)
@@ -416,7 +417,7 @@ struct offer {
     struct frames_channel *channel;
 };
 
-/* As tcp names its own: what is late finds another name where its channel was. */
+/* Chooses names as tcp does: a late frame finds another name where its channel was. */
 static void enter(struct frames_wire *w, struct frames_channel *c)
 {
     uint32_t place = 0;

@@ -1,11 +1,12 @@
 /*
- * The wire of shared memory, simulated: the production lines (src/core/wire) on segments of the simulated memory, one per rank. What is
- * mock is what is not theirs: bells, sleepers, deaths. Since each atomic operation in the lines is a point of the scheduler, a rank can
- * end or be overtaken between any two of its stores.
+ * The wire of shared memory, simulated: the production lines (src/core/channel) on segments of the simulated memory,
+ * one per rank. Only the parts around them are simulated: bells, sleepers, deaths. Each atomic operation in the lines
+ * is a point of the scheduler, so a rank can end or be overtaken between any two of its stores.
  *
- * Pages that are replaced after a failure stay where they are here, since all ranks see the same ones. Instead they are remembered, and who
- * was told of them before is sent elsewhere when at last it stores there: some time later, since a rank may well stand between hearing of a
- * place and storing there. The stores themselves have no points, so they are all before or all after the replacement.
+ * Pages that are replaced after a failure stay where they are here, because all ranks see the same ones. Instead they
+ * are recorded, and a rank that knew them before is redirected when it finally stores there. That may be some time
+ * later, because a rank may be delayed between learning of a place and storing there. The stores themselves have no
+ * points, so they are all before or all after the replacement.
  */
 #include "sim/inside.h"
 
@@ -15,18 +16,18 @@
 #include <string.h>
 
 enum { REPLACED_MOST = 512, PAGE = 4096, STORES_A_HALT = 32, HALT_NS = 1000000 };
-#define SEGMENT_BYTES (UINT64_C(1) << 40) /* apart, as numbers: a rank's offsets name nothing in another's */
+#define SEGMENT_BYTES (UINT64_C(1) << 40) /* far apart: a rank's offsets are not valid in another rank's segment */
 
 struct sim_lines {
     struct shmchan_host host;
     struct sim_port *port;
-    _Atomic uint32_t *sleepers; /* rank 0's counts */
+    _Atomic uint32_t *sleepers; /* the channel uses rank 0's */
     uintptr_t *base;
     struct sim_lines **all;
     _Atomic uint32_t count, asks;
     bool armed;
     uint32_t replaced;
-    struct wire_span gone[REPLACED_MOST]; /* pages that peers do not see any more */
+    struct wire_span gone[REPLACED_MOST]; /* pages that peers no longer see */
     size_t bytes;
 };
 
@@ -53,7 +54,7 @@ static bool sim_lines_take(struct shmchan_host *host, size_t bytes, struct shmch
 
 static void sim_lines_give(struct shmchan_host *host, const struct shmchan_block *block)
 {
-    (void)host; /* others may still read it: it goes with the run */
+    (void)host; /* others may still read it: it is freed with the run */
     (void)block;
 }
 
@@ -73,7 +74,7 @@ static bool sim_lines_replace(struct shmchan_host *host, char *at, size_t bytes)
     return true;
 }
 
-/* Where what is stored at `at` goes. */
+/* Where a store to `at` goes. */
 static void *where_stored(const struct sim_lines *owner, char *at)
 {
     static _Alignas(64) char nowhere[SHMCHAN_PLACE_BYTES];
@@ -212,7 +213,7 @@ static enum wire_result sim_lines_see(struct wire_channel *channel, wire_key key
     return sim_denied_room() ? WIRE_AGAIN : shmchan_poll_inline(channel, key, fingerprint, peer, bytes, at);
 }
 
-/* A channel that has lived for long, when its communicator has. */
+/* Makes the channel as old as its communicator. */
 static enum comm_result sim_lines_join(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits,
                                        const void *offers, void *offer, struct wire_channel **channel)
 {

@@ -53,7 +53,7 @@ static void configure(const struct random_program *p, struct sim_config *sim, ch
 {
     *sim = (struct sim_config){.seed = p->schedule, .ranks = p->ranks, .hosts = p->hosts, .wire = (enum sim_wire)p->wire};
     sim->minimal = p->minimal != 0;
-    const char *wire = getenv("COMM_SIM_WIRE"); /* lines or frames, for whoever looks at one of them alone */
+    const char *wire = getenv("COMM_SIM_WIRE"); /* lines or frames, to look at one of them alone */
     if (wire)
         sim->wire = *wire == 'l' ? SIM_WIRE_LINES : SIM_WIRE_FRAMES;
     sim->swarm = (uint32_t)p->swarm;
@@ -117,7 +117,7 @@ bool workload_run(const struct random_program *p, struct sim_result *result)
 /* ------------------------------------------------------------------------------------------------------------ rows */
 enum { SHRINKS = 3, SHRINK_SECONDS = 30 };
 
-/* The failing program, short, into a file that can join the corpus. */
+/* Shrinks the failing program and writes it to a file that can join the corpus. */
 static void keep(const char *row, uint64_t seed, struct random_program *p, struct sim_result *result)
 {
     static int shrunk;

@@ -1,4 +1,4 @@
-/* Rare paths of random programs, told by what ranks wrote down: a run's report lists those that no program came by. */
+/* Rare paths of random programs, found from what ranks recorded: a run's report lists those that no program reached. */
 #include "sim/workload.h"
 
 #include "sim/oracle_check.h"

@@ -1,4 +1,4 @@
-/* What `sim` runs: one row each. */
+/* The workloads of `sim`, one row each. */
 #include "sim/collectives.h"
 #include "sim/dependency.h"
 #include "sim/inside.h"
@@ -23,18 +23,18 @@ static bool collectives(uint64_t seed, const struct sim_options *options, struct
 
     if (options->faults)
         config.swarm = SIM_FAULTS_HARMLESS & ~SIM_FAULT_BIT(SIM_PAUSE);
-    if (sim_below(&s, 4) == 0) /* near where 32 bits begin anew, as signed or unsigned ones */
+    if (sim_below(&s, 4) == 0) /* near where 32-bit numbers wrap, signed or unsigned */
         config.first_number = (sim_below(&s, 2) ? UINT32_MAX : INT32_MAX) - (uint32_t)sim_below(&s, 40);
     deeds_sample(&deeds, seed, config.ranks, 10 + (uint32_t)sim_below(&s, 40), 60000, kinds);
-    if (sim_below(&s, 4) == 0) { /* what would not be selected for so few ranks */
+    if (sim_below(&s, 4) == 0) { /* algorithms that would not be selected for so few ranks */
         config.options = algorithms[sim_below(&s, sizeof algorithms / sizeof *algorithms)];
         deeds.may_refuse = true;
     }
     return sim_run(&config, deeds_main, &deeds, result) && sim_judge_time(result);
 }
 
-/* Long operations side by side, every limit at its minimum, and ranks that do not run the same ones together: what the oldest operation
- * needs may be held by no other. */
+/* Long operations at the same time, with every limit at its minimum, and ranks that run different ones together: no
+ * other operation may hold what the oldest one needs. */
 static bool run_gates(uint64_t seed, const struct sim_options *options, struct sim_result *result)
 {
     static struct deeds deeds;
@@ -50,7 +50,8 @@ static bool run_gates(uint64_t seed, const struct sim_options *options, struct s
     return sim_run(&config, deeds_main, &deeds, result) && sim_judge_time(result);
 }
 
-/* The same over hosts: lines inside, streams across. Ranks stand in blocks, unevenly where they do not divide, or in turns. */
+/* The same over hosts: lines inside, streams between them. Ranks are placed in blocks (of different sizes if they do
+ * not divide evenly) or in turns. */
 static void spread(struct sim_config *config, uint64_t *s)
 {
     config->wire = SIM_WIRE_MIXED;
@@ -74,7 +75,7 @@ static bool run_hosts(uint64_t seed, const struct sim_options *options, struct s
     return sim_run(&config, deeds_main, &deeds, result) && sim_judge_time(result);
 }
 
-/* Deaths, long pauses, no memory: whatever happens, survivors are told, all the same, in time. */
+/* Deaths, long pauses, no memory: whatever happens, survivors learn the same cause in time. */
 static bool failures(uint64_t seed, const struct sim_options *options, struct sim_result *result, enum deed_kind kinds)
 {
     static struct deeds deeds;
@@ -83,7 +84,7 @@ static bool failures(uint64_t seed, const struct sim_options *options, struct si
 
     config.swarm = SIM_FAULTS_ALL;
     config.swarm_events = 100 << sim_below(&s, 10);
-    if (sim_below(&s, 4) == 0) { /* a refusal is not told across hosts yet */
+    if (sim_below(&s, 4) == 0) { /* refusals are not reported across hosts yet */
         config.wire = SIM_WIRE_FRAMES;
         config.hosts = 2 + (int32_t)sim_below(&s, (uint64_t)config.ranks - 1);
         config.swarm &= ~SIM_FAULT_BIT(SIM_MEMORY);
@@ -104,7 +105,7 @@ static bool run_failures(uint64_t seed, const struct sim_options *options, struc
     return failures(seed, options, result, DEED_FIRST_KINDS);
 }
 
-/* Every collective there is, and half of the seeds with what may kill. */
+/* All collectives; half of the seeds have faults that may kill. */
 static bool run_forms(uint64_t seed, const struct sim_options *options, struct sim_result *result)
 {
     bool calm = !options->faults || seed % 2;

@@ -1,4 +1,4 @@
-/* A run from its config to its result, and what ranks may ask while it lasts. */
+/* A run from its config to its result, and what ranks can ask while it lasts. */
 #define _GNU_SOURCE
 #include "sim/frames.h"
 
@@ -16,17 +16,17 @@ void sim_schedule_reset(void);
 void sim_schedule_run(void);
 void sim_boot_reset(void);
 
-/* ------------------------------------------------------------------------------------------------------------ what the seed decides */
+/* ------------------------------------------------------------------------------------------------------------ chosen by the seed */
 static void set_option(const char *name, const char *value)
 {
     if (sim_option_value(name) || sim.options == SIM_OPTIONS_MAX)
-        return; /* the first to say it decides */
+        return; /* the first setting wins */
     struct sim_option *o = &sim.option[sim.options++];
     snprintf(o->name, sizeof o->name, "%s", name);
     snprintf(o->value, sizeof o->value, "%s", value);
 }
 
-/* "NAME=value NAME=value" */
+/* Parses "NAME=value NAME=value". */
 static void set_options(const char *text)
 {
     while (text && *text) {
@@ -53,7 +53,7 @@ static void sample_options(uint64_t *s)
     char number[16];
 
     snprintf(number, sizeof number, "%d", sim.config.ranks * (int32_t)sim_below(s, 3));
-    set_option("COMM_CPUS", number); /* 0: as many as the machine says, one for each rank */
+    set_option("COMM_CPUS", number); /* 0: as many as the machine has, one for each rank */
     set_option("COMM_PROGRESS", ONE_OF(s, "auto", "caller", "thread", "caller"));
     set_option("COMM_SPIN", ONE_OF(s, "0", "1us", "50us"));
     set_option("COMM_YIELD", ONE_OF(s, "0", "5us", "100us"));

@@ -1,8 +1,8 @@
 /*
- * hostile: a rank that joined as ranks do and then says what no rank says. Every header that the library makes in its process is made
- * here, and so is what it posts of notes, announcements and grants. Once turned, some come out with another kind, edge, key, length or
- * channel, with other contents, or twice, under a checksum and a number that are right, and sealed where all is. So the others meet it in
- * the midst of their collectives, messages and windows.
+ * hostile: a rank that joins normally and then sends what no correct rank sends. The linker redirects every header that the library in this
+ * process encodes, and all notes, announcements and grants that it posts, to this file. Once the rank is hostile, some are sent with
+ * another kind, edge, key, length or channel, with other contents, or twice. Their checksums and numbers are correct, and they are sealed
+ * if the wire is. So the other ranks meet them during their collectives, messages and windows.
  */
 #include "soak/soak.h"
 
@@ -19,7 +19,7 @@ bool __real_tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind,
 bool __wrap_tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, const void *bytes,
                      size_t count);
 
-static _Atomic uint64_t turned; /* 0: as ranks are */
+static _Atomic uint64_t turned; /* 0: the rank is correct */
 
 void soak_turn_hostile(uint64_t seed)
 {
@@ -29,7 +29,7 @@ void soak_turn_hostile(uint64_t seed)
 static uint64_t next(void)
 {
     uint64_t state = atomic_load(&turned), value = oracle_random(&state);
-    atomic_store(&turned, state ? state : 1); /* threads may draw the same: it is chance all the same */
+    atomic_store(&turned, state ? state : 1); /* threads may draw the same value: it is random nevertheless */
     return value;
 }
 
@@ -80,7 +80,7 @@ void __wrap_frame_encode(const struct frame *frame, unsigned char head[FRAME_HEA
     __real_frame_encode(&f, head);
 }
 
-/* One word of it: near a bound of some kind, or anything. */
+/* Changes one word: to a value near some bound, or to any value. */
 static void change_payload(unsigned char *at, size_t count)
 {
     uint64_t words[] = {0, 1, UINT32_MAX, UINT64_MAX, INT64_MAX, (uint64_t)INT64_MAX + 1, next(), next() % 64, near_bound()};

@@ -1,7 +1,7 @@
 /*
- * judge: one run, in a process of its own. It starts the ranks, strikes from outside where the seed says so, wakes up whoever was stopped,
- * and says what became of the survivors: that all ended, in time, were told of the right rank by one cause, kept nothing, and left nothing.
- * Time in which the machine gave them no CPU is theirs: the kernel counts it (schedstat), and how late this process woke up says the rest.
+ * judge: one run, in a process of its own. It starts the ranks, strikes from outside if the seed says so, continues stopped ranks, and
+ * checks the survivors: all of them ended, in time, reported the right rank with one cause, and leaked nothing. Time without a CPU is
+ * subtracted: the kernel counts it for the ranks (schedstat), and how late this process woke up shows the rest.
  */
 #define _GNU_SOURCE
 #include "soak/soak.h"
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define NEVER INT64_MAX
-/* The contract says 1 s; less, so that a look once a second does not pass for a notice. */
+/* The contract allows 1 s. The limit is lower, so that a check once per second cannot pass for a notice. */
 #define TOLD_WITHIN (RIG_S * 4 / 5)
 
 const char *const soak_verdict_names[SOAK_VERDICTS - SOAK_HANG] = {"hang", "late", "wrong cause", "leftover", "wrong result", "crash"};
@@ -32,21 +32,21 @@ struct run {
     struct proc proc;
     int32_t processes, living;
     int64_t begin, strike_at, resume_at, stood;
-    int64_t ended[SOAK_RANKS_MAX]; /* when its process was gone; 0: not yet */
-    int64_t stopped;               /* when the victim stood still, last; 0: never */
+    int64_t ended[SOAK_RANKS_MAX]; /* when its process had ended; 0: not yet */
+    int64_t stopped;               /* when the victim was last stopped; 0: never */
     int status[SOAK_RANKS_MAX];
-    bool strikes; /* false: the same without a fault */
+    bool strikes; /* false: the same program without a fault */
     bool traced, orphans;
 };
 
-/* No run that goes on takes a tenth of it. SOAK_HANG_SECONDS: for the test that plants one. */
+/* A run that does not hang takes less than a tenth of this. SOAK_HANG_SECONDS is for the test that plants a hang. */
 static int64_t hang_ns(void)
 {
     const char *seconds = getenv("SOAK_HANG_SECONDS");
     return (seconds ? strtoll(seconds, NULL, 10) : 90) * RIG_S;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ verdicts */
+/* ------------------------------------------------------------------------------------------------------------ reports of a failed run */
 static void kill_all(struct run *run)
 {
     for (int32_t i = 0; i < run->processes; i++)
@@ -76,7 +76,7 @@ _Noreturn static void end_with(struct run *run, enum soak_verdict verdict, const
     _exit(verdict);
 }
 
-/* Where every thread of a rank that does not end stands, where there is a debugger. */
+/* If there is a debugger, shows the stacks of all threads of a rank that does not end. */
 static void show_stacks(pid_t pid)
 {
     char number[16];
@@ -141,7 +141,8 @@ static const struct soak_fault *fault_of(const struct run *run, int32_t rank)
     return NULL;
 }
 
-/* It stands before the step in which it dies, after so many system calls or instructions. */
+/* The victim is stopped before the step in which it must die. Moves it on by the given number of system calls or instructions, and kills
+ * it. */
 static void walk(struct run *run, int32_t rank, const struct soak_fault *f)
 {
     pid_t pid = run->proc.pid[rank];
@@ -151,7 +152,7 @@ static void walk(struct run *run, int32_t rank, const struct soak_fault *f)
     trace_take(pid);
     for (int64_t i = 0; i < f->amount && alive; i++)
         alive = trace_on(pid, f->when == WHEN_CALLS ? PTRACE_SYSCALL : PTRACE_SINGLESTEP);
-    if (!alive) { /* it came to its end before */
+    if (!alive) { /* it ended before that */
         run->ended[rank] = rig_now();
         run->living--;
         return;
@@ -197,7 +198,7 @@ static void act(struct run *run)
     }
 }
 
-/* What threads of the ranks that are left waited for a CPU. */
+/* How long the threads of the remaining ranks have waited for a CPU. */
 static int64_t delay_of(const struct run *run)
 {
     int64_t all = 0;
@@ -206,7 +207,7 @@ static int64_t delay_of(const struct run *run)
     return all;
 }
 
-/* What those of them that are left have had of a CPU; a whole run takes less than a second. */
+/* The largest CPU time of the remaining ranks; a whole run takes less than a second. */
 static int64_t cpu_of(const struct run *run)
 {
     int64_t most = 0;
@@ -221,20 +222,20 @@ static int64_t cpu_of(const struct run *run)
     return most;
 }
 
-/* Who waited for a CPU has longer, but not who had one. */
+/* A run that waited for CPUs has more time, but not one that had them. */
 static bool has_hung(const struct run *run)
 {
     int64_t took = rig_now() - run->begin - run->stood, most = hang_ns();
     return took > most && (took > most + 2 * delay_of(run) || cpu_of(run) > 10 * RIG_S);
 }
 
-/* Until something happens, or the next thing is to be done. */
+/* Waits until something happens or the next action is due. */
 static void rest(struct run *run)
 {
     sigset_t set;
     int64_t now = rig_now(), until = run->begin + hang_ns() + run->stood;
 
-    until = until > now ? until : now + RIG_S; /* looked at again */
+    until = until > now ? until : now + RIG_S; /* checked again then */
     until = run->strike_at < until ? run->strike_at : until;
     until = run->resume_at < until ? run->resume_at : until;
     int64_t in = until > now ? until - now : 0;
@@ -242,7 +243,7 @@ static void rest(struct run *run)
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     if (sigtimedwait(&set, NULL, &t) < 0 && errno == EAGAIN) {
-        int64_t over = rig_now() - until - 100 * RIG_MS; /* busy CPUs explain so much */
+        int64_t over = rig_now() - until - 100 * RIG_MS; /* busy CPUs explain this much */
         run->stood += over > 0 ? over : 0;
     }
 }
@@ -277,7 +278,7 @@ static void oversee(struct run *run, bool strikes)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what they say */
+/* ------------------------------------------------------------------------------------------------------------ checks of the reports */
 static bool is_victim(const struct run *run, int32_t rank)
 {
     return fault_of(run, rank) != NULL;
@@ -288,7 +289,7 @@ static bool was_told(const struct proc_page *page)
     return atomic_load(&page->stage) >> 40;
 }
 
-/* How long the survivors had no CPU, all together. */
+/* How long all survivors together had no CPU. */
 static int64_t starved_ns(const struct run *run)
 {
     int64_t all = run->stood;
@@ -311,7 +312,7 @@ static void check_ends(struct run *run)
     }
 }
 
-/* Whether it was struck: it is gone and had not come to its end. */
+/* Was the rank struck? Then it is gone and had not reached its end. */
 static bool has_died(const struct run *run, int32_t rank)
 {
     const struct soak_fault *f = fault_of(run, rank);
@@ -327,7 +328,7 @@ static int64_t first_death(const struct run *run)
     return first;
 }
 
-/* While the world opens others hear of a death, or of somebody who does not come. */
+/* While the world opens, others report a death, or a rank that does not come. */
 static void check_opening(struct run *run, int32_t r)
 {
     const struct proc_page *page = &run->proc.page[r];
@@ -379,7 +380,7 @@ static void check_time(struct run *run, int32_t r)
         atomic_store(&run->outcome->starved, 1);
 }
 
-/* It was given up while it stood still, and the first call that it came back to was an agree, which says that in place of the cause. */
+/* The rank was given up while it was stopped, and its first call afterwards was an agree, which reports that instead of the cause. */
 static bool was_left_out(const struct run *run, int32_t r)
 {
     return run->program->fault[0].kind == FAULT_STOP && is_victim(run, r) && strstr(run->proc.page[r].text, "was given up by the others");
@@ -403,7 +404,7 @@ static void check_causes(struct run *run)
                 end_with(run, SOAK_WRONG_RESULT, "rank %d was told nothing and did not come to its end", r);
             continue;
         }
-        if (f->kind == FAULT_STOP && starved_ns(run) > RIG_S / 2) { /* others may have been taken for stopped */
+        if (f->kind == FAULT_STOP && starved_ns(run) > RIG_S / 2) { /* other ranks may have been considered stopped */
             atomic_store(&run->outcome->starved, 1);
             return;
         }
@@ -420,7 +421,7 @@ static void check_causes(struct run *run)
     }
 }
 
-/* Hostile: whoever is not ends by itself, with a result that has a name and, where it is an error, a text. */
+/* With a hostile rank: each other rank ends by itself, with a valid result, and with a text if it is an error. */
 static void check_hostile(struct run *run)
 {
     for (int32_t r = 0; r < run->processes; r++) {
@@ -433,7 +434,7 @@ static void check_hostile(struct run *run)
     }
 }
 
-/* All who recovered have one communicator, of all of them. */
+/* All ranks that recovered have the same communicator, with all of them as members. */
 static void check_recovered(struct run *run)
 {
     int64_t members = 0, who = 0, first = -1;
@@ -504,7 +505,7 @@ void soak_judge(const struct soak_program *program, struct soak_outcome *outcome
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     signal(SIGALRM, on_alarm);
     alarm(4 * 3600);
-    if (program->fault[0].when == WHEN_FRACTION) { /* how long it takes without: it must be right, and leave nothing */
+    if (program->fault[0].when == WHEN_FRACTION) { /* first measures the program without the fault: it must succeed and leak nothing */
         struct soak_program calm = *program;
         calm.fault_count = 0;
         run.program = &calm;

@@ -1,6 +1,6 @@
 /*
- * soak: runs seeds, each in a process of its own, several beside each other, and says in one line what came of them. A seed that failed is
- * printed with what was wrong and the line that runs it again.
+ * soak: runs seeds, each in a process of its own, several in parallel, and prints a summary in one line. For a failed seed it prints the
+ * fault and the command that repeats it.
  */
 #define _GNU_SOURCE
 #include "soak/soak.h"
@@ -23,9 +23,9 @@ enum { BESIDE_MAX = 16 };
 
 struct arguments {
     uint64_t seed, runs;
-    double seconds; /* 0: as long as there are runs */
+    double seconds; /* 0: until all runs are done */
     uint64_t beside;
-    const char *list; /* of seeds, run first */
+    const char *list; /* seeds that are run first */
     bool hostile, verbose, failed;
 };
 
@@ -37,7 +37,7 @@ struct tally {
 struct place {
     pid_t pid;
     uint64_t seed;
-    int heard; /* what the run wrote */
+    int heard; /* the output of the run */
     struct soak_program program;
     struct soak_outcome *outcome;
 };
@@ -58,8 +58,7 @@ static uint64_t number_of(struct arguments *a, const char *name, const char *tex
     return value;
 }
 
-/* As ctest runs it: seeds that nobody has seen. COMM_TEST_FRESH=0 leaves them out; another number is where they begin, so that a run can be
- * had again. */
+/* As ctest runs it: with new seeds. COMM_TEST_FRESH=0 leaves them out. Another number is the first seed, so that a run can be repeated. */
 static void choose_test(struct arguments *a)
 {
     const char *from = getenv("COMM_TEST_FRESH");
@@ -164,7 +163,7 @@ static void add_up(const struct place *at, int status, const struct arguments *a
     }
     tally.failed++;
     if (code < SOAK_HANG || code >= SOAK_VERDICTS)
-        code = SOAK_CRASH; /* of the judge */
+        code = SOAK_CRASH; /* of the judge itself */
     tally.verdicts[code - SOAK_HANG]++;
     printf("FAILED seed %" PRIu64 ": %s\n", at->seed, soak_verdict_names[code - SOAK_HANG]);
     print_heard(at);
@@ -172,7 +171,7 @@ static void add_up(const struct place *at, int status, const struct arguments *a
     printf("run it again: ./dev soak --%s %" PRIu64 "\n", a->hostile ? "hostile" : "kill", at->seed);
 }
 
-/* One run that has ended. */
+/* Reaps one run that has ended. */
 static void reap(const struct arguments *a)
 {
     int status;
@@ -209,7 +208,7 @@ static void run_one(const struct arguments *a, uint64_t seed, struct soak_can ca
     start(at, seed, can);
 }
 
-/* Lines of `kill` or `hostile` and a seed; the rest of a line is for people. */
+/* Each line is `kill` or `hostile` and a seed; the rest of a line is a comment. */
 static void run_list(const struct arguments *a, struct soak_can can)
 {
     char line[512], name[64];

@@ -1,4 +1,4 @@
-/* make: what a seed says. Everything is drawn here, before anything runs, so that a run can be told and had again. */
+/* make: derives a run from its seed. Everything is drawn here before anything runs, so that a run can be described and repeated. */
 #define _GNU_SOURCE
 #include "soak/soak.h"
 
@@ -34,7 +34,7 @@ static uint64_t below(uint64_t *chance, uint64_t most)
     return oracle_random(chance) % most;
 }
 
-/* Each power of two as likely as the next. */
+/* All powers of two are equally likely. */
 static int64_t spread(uint64_t *chance, int64_t least, int64_t most)
 {
     int64_t top = least;
@@ -56,7 +56,7 @@ static enum soak_step_kind draw_kind(uint64_t *chance)
     return (enum soak_step_kind)k;
 }
 
-/* open: which slots have a communicator; full: of those, which have all ranks in their order. */
+/* open: slots with a communicator. full: those of them with all ranks in order. */
 struct drawing {
     uint64_t chance;
     uint32_t open, full;
@@ -70,7 +70,7 @@ static int32_t draw_slot(struct drawing *d, uint32_t among)
     return slot;
 }
 
-/* What is drawn and cannot be becomes something simpler. */
+/* Replaces a step that is impossible by a simpler one. */
 static enum soak_step_kind possible(const struct soak_program *p, const struct drawing *d, enum soak_step_kind kind)
 {
     bool makes = kind == STEP_DUP || kind == STEP_SPLIT || kind == STEP_SUBSET, room = d->open != (1u << SOAK_SLOTS) - 1;
@@ -161,7 +161,7 @@ static void draw_options(struct soak_program *p, uint64_t *chance)
         snprintf(p->options + length, sizeof p->options - (size_t)length, ",spin=%d,yield=0", below(chance, 2) ? 0 : 1);
 }
 
-/* Seeds in a row go over all wires in turn; what cannot be is drawn among those that can. */
+/* Consecutive seeds use all wires in turn. If one is impossible, draws among the possible ones. */
 static const struct soak_wire *draw_wire(uint64_t seed, uint64_t *chance, struct soak_can can)
 {
     const struct soak_wire *w = &soak_wires[seed % soak_wire_count];
@@ -187,7 +187,7 @@ void soak_make(struct soak_program *p, uint64_t seed, struct soak_can can)
     if (p->fault[0].kind == FAULT_COMM_ABORT)
         p->recovers = false;
     if (p->ranks > 2 && p->fault[0].kind == FAULT_KILL && !p->local && below(&d.chance, 8) == 0) {
-        p->fault_count = 2; /* the other dies some time later, by a timer */
+        p->fault_count = 2; /* the other one dies some time later, by a timer */
         p->fault[1] = (struct soak_fault){.kind = FAULT_KILL, .when = WHEN_TIMER, .victim = (p->fault[0].victim + 1) % p->ranks};
         p->fault[1].step = p->fault[0].step + (int32_t)below(&d.chance, 2);
         p->fault[1].amount = spread(&d.chance, 1000, 20 * RIG_MS);
@@ -197,7 +197,7 @@ void soak_make(struct soak_program *p, uint64_t seed, struct soak_can can)
         draw_step(p, &d, &p->step[i]);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ for people */
+/* ------------------------------------------------------------------------------------------------------------ description */
 static void tell_fault(const struct soak_fault *f, FILE *to)
 {
     static const char *const units[WHEN_KINDS] = {"ns", "system calls", "instructions", "millionths of the run"};

@@ -1,7 +1,7 @@
 /*
- * rank: one rank's life. It opens the world, runs the program, is struck where the seed says so, and otherwise tells on its page what it
- * was told. Who comes out of a failed step looks until the world says the one cause, revokes what else is open, so that nobody waits there
- * for it, and then either gives everything back or agrees, shrinks and goes on.
+ * rank: the life of one rank. It opens the world, runs the program, is struck if the seed says so, and otherwise writes on its page what it
+ * was told. After a failed step it polls until the world reports the cause, and revokes all other open communicators, so that no rank waits
+ * for it there. Then it either closes everything, or agrees, shrinks and continues.
  */
 #define _GNU_SOURCE
 #include "soak/soak.h"
@@ -26,7 +26,7 @@ bool soak_planted(const char *what)
     return plant && strcmp(plant, what) == 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ being struck */
+/* ------------------------------------------------------------------------------------------------------------ the strike */
 static enum soak_fault_kind struck_by;
 
 static void on_alarm(int number)
@@ -38,7 +38,7 @@ static void on_alarm(int number)
     abort();
 }
 
-/* The kernel strikes when the time has come, whatever this process does then. */
+/* The kernel strikes when the time has come, whatever this process does at that moment. */
 static void arm(const struct soak_fault *f)
 {
     bool stops = f->kind == FAULT_PAUSE || f->kind == FAULT_STOP;
@@ -74,7 +74,7 @@ static void reach(struct soak_rank *r, int32_t step)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what it tells */
+/* ------------------------------------------------------------------------------------------------------------ reports */
 int64_t soak_delay(pid_t pid)
 {
     char folder[64];
@@ -98,7 +98,7 @@ int64_t soak_delay(pid_t pid)
     return all;
 }
 
-/* For who reads of a hang: what a child failed with, as long as the world says nothing. */
+/* For readers of a hang: the error of a child, as long as the world reports none. */
 static void note_child(struct soak_rank *r)
 {
     for (int32_t i = 1; i < SOAK_SLOTS; i++) {
@@ -108,7 +108,7 @@ static void note_child(struct soak_rank *r)
     }
 }
 
-/* The world's cause, which must come; where a peer is hostile the world may go on without one, and is given up. */
+/* Reports the cause of the world, which must come. With a hostile peer the world may have none; then it is revoked. */
 static void tell_world(struct soak_rank *r, enum comm_result first)
 {
     struct comm_communicator *world = r->slot[0].c;
@@ -145,7 +145,7 @@ static void plant(struct soak_rank *r)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the end */
-/* In hostile company anything may come of a call but what is no result at all. */
+/* With a hostile peer, a call may return any valid result. */
 static void must_be(const struct soak_rank *r, enum comm_result got, const char *call)
 {
     if (got == COMM_OK || (r->program->hostile && got < 0))
@@ -156,7 +156,7 @@ static void must_be(const struct soak_rank *r, enum comm_result got, const char 
             comm_result_name(got), error.text);
 }
 
-/* All ranks free in one order; who is left alone in it by a death hears so. */
+/* All ranks free their windows in the same order. If a death leaves a rank alone in it, the rank gets an error. */
 static enum comm_result free_windows(struct soak_rank *r)
 {
     enum comm_result result = COMM_OK;
@@ -182,7 +182,7 @@ static void give_back(struct soak_rank *r, bool failed)
     }
 }
 
-/* The members of c by their rank in the world, the same list on all of them, and sums that are right; the first error otherwise. */
+/* Checks that all members of c have the same list of world ranks, and that sums are correct. Returns the first error. */
 static enum comm_result prove(struct soak_rank *r, struct comm_communicator *c)
 {
     int32_t all[SOAK_RANKS_MAX], size = comm_size(c), sum = 0;
@@ -210,7 +210,7 @@ static enum comm_result prove(struct soak_rank *r, struct comm_communicator *c)
     return COMM_OK;
 }
 
-/* Who was given up while it stood still is told so by its next agreement, and by nothing else. */
+/* A rank that was given up while it was stopped learns that only from its next agreement. */
 static bool left_out(struct soak_rank *r, enum comm_result result, const char *call)
 {
     const struct soak_fault *f = &r->program->fault[0];
@@ -222,7 +222,7 @@ static bool left_out(struct soak_rank *r, enum comm_result result, const char *c
     return result != COMM_OK;
 }
 
-/* Until all who live say that all is well: shrinks, and shrinks again where somebody died meanwhile. Consumes c. */
+/* Agrees whether all live ranks are well; if not, shrinks, and shrinks again if a rank died meanwhile. Closes c. */
 static struct comm_communicator *recover(struct soak_rank *r, struct comm_communicator *c, bool well)
 {
     for (;;) {
@@ -231,7 +231,7 @@ static struct comm_communicator *recover(struct soak_rank *r, struct comm_commun
             return c;
         r->agreed = false;
         if (well)
-            give_back(r, true); /* another failed */
+            give_back(r, true); /* another rank failed */
         struct comm_communicator *next = NULL;
         if (left_out(r, NOW(comm_shrink, c, &next), "comm_shrink"))
             return c;
@@ -258,7 +258,7 @@ static void end(struct soak_rank *r, enum comm_result result)
     must_be(r, comm_close(r->slot[0].c, RIG_PATIENCE), "comm_close of the world");
 }
 
-/* ------------------------------------------------------------------------------------------------------------ its life */
+/* ------------------------------------------------------------------------------------------------------------ the life of a rank */
 static void run_steps(struct soak_rank *r)
 {
     const struct soak_program *p = r->program;
@@ -321,7 +321,7 @@ static void run_thread(void *arg, int32_t rank)
     free(r);
 }
 
-/* All ranks here: the first's page has what the process kept. */
+/* All ranks are in this process. The page of rank 0 has what the process leaked. */
 static void open_local_and_run(struct soak_rank *r)
 {
     char text[512] = "";
@@ -334,7 +334,7 @@ static void open_local_and_run(struct soak_rank *r)
     rig_threads(r->program->ranks, run_thread, r->proc);
 }
 
-/* Where a rank crashed stands with the run; addr2line -e soak_run reads the numbers in brackets. */
+/* Prints where a rank crashed; addr2line -e soak_run decodes the numbers in brackets. */
 static void on_crash(int number)
 {
     void *at[40];
@@ -348,7 +348,7 @@ static void tell_crashes(void)
     static const int numbers[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
     void *first[1];
 
-    backtrace(first, 1); /* it loads a library, which is no place for a handler */
+    backtrace(first, 1); /* this loads a library, which a signal handler must not do */
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         signal(numbers[i], on_crash);
 }

@@ -1,6 +1,6 @@
 /*
- * steps: what a rank does in each step of a program, and how it knows that this was right. Which ranks take part, with what, follows from
- * the step alone. A step ends when all of its requests have, well or not.
+ * steps: what a rank does in each step of a program, and how it checks the result. The step alone determines which ranks take part, and
+ * with what. A step ends when all of its requests have ended, with or without an error.
  */
 #define _GNU_SOURCE
 #include "soak/soak.h"
@@ -53,9 +53,9 @@ static enum comm_result wait_for_any(struct comm_request *requests, size_t count
     }
 }
 
-/* As a program does that sleeps on the engine's descriptor: what ended before it was armed tells nobody, so it looks once more. most_ms: -1
- * where it is the engine's only loop, so that an event that does not make the descriptor readable is a hang, and not a second; loops of
- * ranks that share an engine disarm each other. */
+/* As in a program that sleeps on the engine's descriptor. Whatever ended before the arming wakes no thread, so it tests once more. most_ms:
+ * -1 if this is the only loop of the engine; then an event that does not make the descriptor readable is a hang, and not one second late.
+ * Loops of ranks that share an engine disarm each other. */
 static void sleep_on_descriptor(struct comm_request request, int fd, int most_ms)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -74,7 +74,7 @@ static enum comm_result loop_on_descriptor(struct comm_request *requests, size_t
     for (size_t i = 0; i < count; i++) {
         enum comm_result one;
         int fd = -1;
-        if (comm_fd(requests[i].comm, &fd) != COMM_OK) /* complete, or closed: it answers at once */
+        if (comm_fd(requests[i].comm, &fd) != COMM_OK) /* complete or closed: comm_test returns at once */
             fd = -1;
         while ((one = comm_test(requests[i])) == COMM_PENDING)
             sleep_on_descriptor(requests[i], fd, most_ms);
@@ -112,7 +112,7 @@ static struct job_shape draw_shape(const struct soak_step *s, int32_t ranks, uin
             break;
     }
     shape.root = (int32_t)(oracle_random(chance) % (uint64_t)ranks);
-    shape.n = s->n > 2000 ? s->n % 2000 : s->n; /* every rank makes all ranks' data */
+    shape.n = s->n > 2000 ? s->n % 2000 : s->n; /* every rank computes the data of all ranks */
     shape.in_place = oracle_random(chance) % 4 == 0 && job_kind_in_place(shape.kind);
     shape.seed = oracle_random(chance);
     return shape;
@@ -190,7 +190,7 @@ static enum comm_result step_shared(struct soak_rank *r, const struct soak_step 
 }
 
 /* ------------------------------------------------------------------------------------------------------------ messages */
-/* Who is a step further already sends what nobody of this one takes, also not who receives from anybody. */
+/* A rank that is a step ahead already sends messages, and no receive of this step may accept them, not even a receive from any peer. */
 static uint32_t tag_of(const struct soak_step *s, uint32_t number)
 {
     return (uint32_t)(s->seed >> 40 << 2) + number;
@@ -269,7 +269,7 @@ static enum comm_result send_to(struct soak_rank *r, const struct soak_step *s, 
     return result;
 }
 
-/* By tags: of each as many come as there are others. */
+/* Receives by tag: for each tag, one message comes from each other rank. */
 static enum comm_result step_crowd(struct soak_rank *r, const struct soak_step *s)
 {
     struct soak_slot *at = &r->slot[s->slot];
@@ -333,13 +333,13 @@ static enum comm_result step_close(struct soak_rank *r, const struct soak_step *
     return result;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ recorded */
+/* ------------------------------------------------------------------------------------------------------------ recorded calls */
 struct recorded {
     int64_t in[2], out[2];
     unsigned char *sent, *got;
 };
 
-/* Two sums, and a message to the next rank. */
+/* Records two sums and a message to the next rank. */
 static enum comm_result record(const struct soak_slot *at, const struct soak_step *s, struct comm_communicator *recorder,
                                struct recorded *d)
 {
@@ -410,7 +410,7 @@ static enum comm_result step_recorded(struct soak_rank *r, const struct soak_ste
     return result;
 }
 
-/* The copy goes on behind the world's sum, and its own is only then begun. */
+/* The duplicate waits for the world's sum, and only then starts its own. */
 static enum comm_result step_queue(struct soak_rank *r, const struct soak_step *s)
 {
     struct soak_slot *at = &r->slot[s->slot];
@@ -432,7 +432,7 @@ static enum comm_result step_queue(struct soak_rank *r, const struct soak_step *
     return result;
 }
 
-/* Who failed before takes part as well, with another word: then this rank has failed too. */
+/* A rank that has failed before takes part too, with another word. Then this rank fails as well. */
 static enum comm_result step_agree(struct soak_rank *r)
 {
     uint64_t word = 1;

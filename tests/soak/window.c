@@ -1,6 +1,6 @@
 /*
- * window: a step on a communicator's window, which its first such step makes. Each rank puts a block into the next one's part, all add to a
- * counter of rank 0's, draw numbers from it, and signal; between fences everything that is there is known.
+ * window: a step on the window of a communicator, which the first such step creates. Each rank puts a block into the next rank's part. All
+ * ranks add to a counter of rank 0, draw numbers from it, and signal. Between fences the contents are known.
  */
 #include "soak/soak.h"
 #include "now.h"
@@ -33,7 +33,7 @@ static enum comm_result put_block(struct soak_slot *at, const struct soak_step *
     return result == COMM_OK ? comm_wait(request, COMM_FOREVER) : result;
 }
 
-/* Numbers from rank 0's counter: each is below what all ranks draw together. */
+/* Draws numbers from rank 0's counter. Each is less than the total number of draws of all ranks. */
 static enum comm_result draw_numbers(struct soak_rank *r, struct soak_slot *at, const struct soak_step *s)
 {
     const int64_t one = 1;
@@ -59,7 +59,7 @@ static enum comm_result ring_signals(struct soak_slot *at)
     return result == COMM_OK ? comm_wait(request, COMM_FOREVER) : result;
 }
 
-/* What the rank before this one put, and all ranks' additions. */
+/* Checks the block that the previous rank put, and the additions of all ranks. */
 static enum comm_result look(struct soak_rank *r, struct soak_slot *at, const struct soak_step *s)
 {
     int64_t all = 0;

@@ -1,4 +1,4 @@
-/* A rank that sums with the others until somebody dies, and then says what the library told it. */
+/* A rank that calls allreduce until a rank dies, and then prints the library's error. */
 #include <commstream/comm.h>
 
 #include <stdio.h>

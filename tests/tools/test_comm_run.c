@@ -1,4 +1,4 @@
-/* comm-run end to end: what it prints, what it returns, and that nothing is left behind. The ranks are shell scripts. */
+/* comm-run end to end: its output, its exit status, and that it leaves no process behind. The ranks are shell scripts. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 struct result {
-    int status; /* 128 + signal when killed, as a shell says */
+    int status; /* 128 + signal if killed, as in a shell */
     double seconds;
     char *out, *err;
 };
@@ -45,7 +45,7 @@ static char *text_of(FILE *file)
     return text;
 }
 
-/* A shell in which $R is comm-run; its output goes to the two files. */
+/* Runs a shell in which $R is comm-run. Its output goes to the two files. */
 static pid_t launch(const char *script, FILE **out, FILE **err)
 {
     *out = tmpfile();
@@ -137,7 +137,7 @@ static void long_lines_lose_nothing(void **state)
     forget(&r);
 }
 
-/* More than pipes and buffers hold, to a reader that starts late, from ranks that died meanwhile. */
+/* More output than pipes and buffers hold, for a reader that starts late, from ranks that die in the meantime. */
 static void slow_readers_lose_nothing(void **state)
 {
     (void)state;
@@ -164,7 +164,7 @@ static void failures_are_named(void **state)
     expect("$R -n 2 sh -c 'echo before; kill -9 $$' | sort", 0, "[0] before\n[1] before\n", NULL);
 }
 
-/* The process of a rank that has printed "ready PID", from comm-run's tagged output. */
+/* The process id of a rank that has printed "ready PID", from comm-run's tagged output. */
 static pid_t ready_rank(FILE *out, int rank, int ranks)
 {
     char tag[16];
@@ -186,7 +186,7 @@ static pid_t ready_rank(FILE *out, int rank, int ranks)
     return -1;
 }
 
-/* A job that communicates: what is killed is named by comm-run first, and by every survivor in the library's words. */
+/* In a job that communicates, comm-run names the killed rank first, and every survivor names it in the library's words. */
 static void survivors_name_the_dead(void **state)
 {
     FILE *out, *err;
@@ -213,7 +213,7 @@ static void survivors_name_the_dead(void **state)
     forget(&r);
 }
 
-/* One line of a rank says what was chosen, why, and where the options that decided came from. */
+/* One log line of a rank says what was chosen, why, and which options decided. */
 static void the_choice_is_told(void **state)
 {
     static const struct {
@@ -237,7 +237,7 @@ static void the_choice_is_told(void **state)
                 fail_msg("%s\nstatus %d, expected: %s\nerr: %s", cases[i].script, r.status, cases[i].want[k], r.err);
         forget(&r);
     }
-    expect(LIMITS " > /dev/null", 0, "", ""); /* and nobody who did not ask */
+    expect(LIMITS " > /dev/null", 0, "", ""); /* nothing is logged unless requested */
 }
 
 static void a_program_that_is_not_there(void **state)
@@ -261,7 +261,7 @@ static void others_may_end_by_themselves(void **state)
     forget(&r);
 }
 
-/* One rank ignores SIGTERM, so all steps are taken: 5 s of grace, SIGTERM, 2 s, SIGKILL. */
+/* One rank ignores SIGTERM, so all steps happen: 5 s of grace, SIGTERM, 2 s, SIGKILL. */
 static void others_are_ended_after_the_grace(void **state)
 {
     struct result r = shell("$R -n 3 sh -c 'test $COMM_RANK = 0 && exit 9; test $COMM_RANK = 1 && trap \"\" TERM; "
@@ -293,7 +293,7 @@ static void input_goes_to_rank_0(void **state)
     expect("echo typed | $R -n 3 sh -c 'cat; echo end' | sort", 0, "[0] end\n[0] typed\n[1] end\n[2] end\n", "");
 }
 
-/* A terminal of our own, whose input comm-run passes on, since rank 0 is not in its foreground group. */
+/* comm-run forwards the input of a terminal, since rank 0 is not in its foreground group. */
 static void a_terminal_is_passed_on(void **state)
 {
     struct result have = shell("command -v script");
@@ -340,7 +340,7 @@ static void wrong_arguments_are_refused(void **state)
            "and COMM_ADDRESS=HOST:PORT of rank 0, and COMM_BACKEND=tcp\n");
     expect("$R --version | grep -c '^comm-run (commstream) [0-9]'", 0, "1\n", "");
     expect("$R --help | grep -c usage", 0, "1\n", "");
-    expect("$R -n 1 sh -c 'echo $1' - --help", 0, "--help\n", ""); /* what follows the program is the program's */
+    expect("$R -n 1 sh -c 'echo $1' - --help", 0, "--help\n", ""); /* arguments after the program belong to the program */
 }
 
 static void cores_are_shared_out(void **state)
@@ -359,7 +359,7 @@ static void cores_are_shared_out(void **state)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ signals, orphans */
-/* comm-run alone, without a shell around it, whose ranks run `script`; returns once all of them have printed "up". */
+/* Starts comm-run without a shell around it. Its ranks run `script`. Returns when all of them have printed "up". */
 static pid_t launch_ranks(const char *script, FILE **out)
 {
     *out = tmpfile();
@@ -380,7 +380,7 @@ static pid_t launch_ranks(const char *script, FILE **out)
     return -1;
 }
 
-/* How many processes sleep for exactly this time: a number that only this test uses names the ranks' children. */
+/* How many processes sleep for exactly this time. Only this test uses the number, so it identifies the ranks' children. */
 static int sleepers(const char *seconds)
 {
     char script[128];
@@ -406,11 +406,12 @@ static void nobody_survives_a_kill(void **state)
     int status;
 
     (void)state;
-    /* The shell is the rank; its sleeping children do not die with it by themselves. */
+    /* The shell is the rank. Its sleeping children do not die with it by themselves. */
     snprintf(seconds, sizeof seconds, "%d", 100000 + (int)getpid());
     snprintf(script, sizeof script, "sleep %s & echo up; sleep %s; true", seconds, seconds);
     pid_t pid = launch_ranks(script, &out);
-    for (double end = seconds_now() + 5; sleepers(seconds) != 4 && seconds_now() < end;) /* the shell says up before its second one is */
+    for (double end = seconds_now() + 5;
+         sleepers(seconds) != 4 && seconds_now() < end;) /* the shell prints "up" before its second sleep exists */
         usleep(10000);
     assert_int_equal(sleepers(seconds), 4);
     kill(pid, SIGKILL);
@@ -455,7 +456,7 @@ static const struct {
     const char *name;
 } signals[] = {{SIGTERM, "TERM"}, {SIGHUP, "HUP"}, {SIGINT, "INT"}};
 
-/* In the background, or under nohup, these tests begin with some of them ignored, and a shell cannot trap what it was started to ignore. */
+/* In the background, or under nohup, some signals are ignored when these tests start, and a shell cannot trap those. */
 static void hear_all_signals(void)
 {
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)

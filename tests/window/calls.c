@@ -1,9 +1,9 @@
-/* What calls on windows do: pointers to parts, put and get, updates, signals. */
+/* What the calls on windows do: pointers to parts, put and get, updates, signals. */
 #define _GNU_SOURCE
 #include "window/cases.h"
 
 /* ------------------------------------------------------------------------------------------------------------ pointers */
-/* Each rank fills its part through its pointer, everybody reads everybody's; then each writes into the next one's. */
+/* Each rank fills its part through its pointer, and all ranks read all parts. Then each rank writes into the next rank's part. */
 void window_all_populated(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     enum { WORDS = 5000 };
@@ -28,7 +28,7 @@ void window_all_populated(struct comm_communicator *c, int32_t rank, int32_t ran
     MUST(comm_window_free(w));
 }
 
-/* One copy per host: the last rank brings all of it, with each placement, and the others only look. */
+/* One copy per host: only the last rank provides memory, with each placement, and the others read it. */
 void window_leader_populated(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     for (int placement = COMM_PLACEMENT_DEFAULT; placement <= COMM_PLACEMENT_INTERLEAVE; placement++) {
@@ -60,7 +60,7 @@ void window_puts_and_gets(struct comm_communicator *c, int32_t rank, int32_t ran
     struct comm_window *w = make(c, (size_t)ranks * BLOCK * 4, 0);
     float *from = malloc(BLOCK * sizeof *from), *to = malloc(BLOCK * sizeof *to);
     struct comm_request req;
-    for (int32_t r = 0; r < ranks; r++) { /* this rank's block in everybody's part */
+    for (int32_t r = 0; r < ranks; r++) { /* writes this rank's block into each part */
         for (size_t i = 0; i < BLOCK; i++)
             from[i] = (float)(rank * 1000 + r) + (float)(i % 1000) / 1024;
         MUST(comm_put(w, from, BLOCK, COMM_F32, r, (size_t)rank * BLOCK * 4, &req));
@@ -78,7 +78,7 @@ void window_puts_and_gets(struct comm_communicator *c, int32_t rank, int32_t ran
                 CHECK(to[i] == (float)(block * 1000 + r) + (float)(i % 1000) / 1024);
         }
     }
-    MUST(comm_put(w, NULL, 0, COMM_F32, 0, 0, NULL)); /* nothing, to the very end too */
+    MUST(comm_put(w, NULL, 0, COMM_F32, 0, 0, NULL)); /* 0 elements are valid, also at the end of the part */
     MUST(comm_get(w, NULL, 0, COMM_F32, ranks - 1, (size_t)ranks * BLOCK * 4, NULL));
     free(from);
     free(to);
@@ -88,7 +88,7 @@ void window_puts_and_gets(struct comm_communicator *c, int32_t rank, int32_t ran
 /* ------------------------------------------------------------------------------------------------------------ updates */
 #define UPDATES (rig_quick() ? 60 : 300)
 
-/* All ranks add to all parts at once, in each kind of element; what is there in the end is known. */
+/* All ranks add to all parts at once, with each kind of element. The final values are known. */
 void window_sums(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     struct comm_window *w = make(c, 256, 0);
@@ -98,7 +98,7 @@ void window_sums(struct comm_communicator *c, int32_t rank, int32_t ranks)
     const uint32_t four = 5;
     const uint64_t eight[2] = {7, (uint64_t)1 << 40};
     const double real = 0.5, value = (double)(rank + 1);
-    const double pair[2] = {1, -2}; /* a complex number: no atomic is so wide */
+    const double pair[2] = {1, -2}; /* a complex number, which is too wide for an atomic */
     const struct comm_f64_index index = {value, rank};
     for (int32_t i = 0; i < UPDATES; i++) {
         for (int32_t r = 0; r < ranks; r++) {
@@ -110,7 +110,7 @@ void window_sums(struct comm_communicator *c, int32_t rank, int32_t ranks)
             MUST(comm_accumulate(w, pair, 1, COMM_C128, COMM_SUM, r, 32, NULL));
             MUST(comm_accumulate(w, &index, 1, COMM_F64_INDEX, COMM_MAXLOC, r, 48, NULL));
             MUST(comm_accumulate(w, &value, 1, COMM_F64, COMM_MAX, r, 64, NULL));
-            MUST(comm_accumulate(w, &four, 1, COMM_U32, COMM_SUM, r, 73, NULL)); /* not aligned: by the lock */
+            MUST(comm_accumulate(w, &four, 1, COMM_U32, COMM_SUM, r, 73, NULL)); /* not aligned: uses the lock */
         }
     }
     MUST(comm_window_flush(w, COMM_ANY_PEER, &req));
@@ -134,7 +134,8 @@ void window_sums(struct comm_communicator *c, int32_t rank, int32_t ranks)
     MUST(comm_window_free(w));
 }
 
-/* Every rank draws numbers out of one counter: each is drawn once. Then a lock made of compare_swap, around a count without an atomic. */
+/* All ranks draw numbers from one counter, and each number is drawn once. Then compare_swap implements a lock around a count that is not
+ * atomic. */
 void window_tickets(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     struct comm_window *w = make(c, 8 + 8 + 8 + (size_t)(ranks * UPDATES), 0);
@@ -169,14 +170,14 @@ void window_tickets(struct comm_communicator *c, int32_t rank, int32_t ranks)
     const unsigned char *drawn = (const unsigned char *)look(w, 0, 24 + (size_t)(ranks * UPDATES)) + 24;
     for (int i = 0; i < ranks * UPDATES; i++)
         EQUAL(drawn[i], 1);
-    MUST(comm_fetch_op(w, NULL, &old, 1, COMM_I64, COMM_NOOP, 0, 16, &req)); /* reads */
+    MUST(comm_fetch_op(w, NULL, &old, 1, COMM_I64, COMM_NOOP, 0, 16, &req)); /* this reads */
     done(req);
     EQUAL(old, ranks * (UPDATES / 10));
     MUST(comm_window_free(w));
 }
 
 /* ------------------------------------------------------------------------------------------------------------ signals */
-/* A block goes around the ring, each rank adding its own; who waits for the signal sees the block. */
+/* A block goes around the ring, and each rank adds its own values. A rank that waits for the signal sees the block. */
 void window_ring(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     enum { WORDS = 3000, ROUNDS = 20 };
@@ -208,7 +209,7 @@ void window_ring(struct comm_communicator *c, int32_t rank, int32_t ranks)
     MUST(comm_window_free(w));
 }
 
-/* A waiter that sleeps is rung. */
+/* A signal wakes a sleeping waiter. */
 void window_rings(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     struct comm_window *w = make(c, 8, 1);

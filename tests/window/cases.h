@@ -1,4 +1,4 @@
-/* Cases of windows.c: what one rank does, and what they share. */
+/* Cases of windows.c, each the work of one rank, and their helpers. */
 #ifndef TESTS_WINDOW_CASES_H
 #define TESTS_WINDOW_CASES_H
 
@@ -11,7 +11,7 @@
 typedef void window_case(struct comm_communicator *c, int32_t rank, int32_t ranks);
 /* calls.c */
 window_case window_all_populated, window_leader_populated, window_puts_and_gets, window_sums, window_tickets, window_ring, window_rings;
-/* rules.c; the last one is for ranks that reach nothing of each other's */
+/* rules.c; the last one is for ranks that share no memory */
 window_case window_held, window_behind_work, window_own_memory, window_heap_memory, window_crowds, window_refusals, window_closed_first,
     window_left_alone;
 
@@ -51,8 +51,8 @@ static inline void *part_of(struct comm_window *w, int32_t rank, size_t want)
     return at;
 }
 
-/* Reads of a part: where it lies, or a window_copy of it. */
-extern _Thread_local void *window_copy; /* the last one is looked at until the next */
+/* Reads a part: through its pointer, or in a copy (window_copy). */
+extern _Thread_local void *window_copy; /* valid until the next call of look() */
 static inline const void *look(struct comm_window *w, int32_t rank, size_t want)
 {
     struct comm_request req;
@@ -71,7 +71,7 @@ static inline const void *look(struct comm_window *w, int32_t rank, size_t want)
     return at;
 }
 
-/* A store into another's part: direct, or by the owner. */
+/* Stores into another rank's part: directly, or through the owner. */
 static inline void poke(struct comm_window *w, int32_t rank, size_t offset, const void *from, size_t bytes)
 {
     struct comm_request req;

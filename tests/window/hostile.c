@@ -1,6 +1,6 @@
 /*
- * A member that sends to a window what no call makes: lengths, offsets, types and answers drawn from what is near the bounds. Nothing
- * beside the window is written, and the communicator fails with CORRUPT, naming that member; none of it crashes or hangs.
+ * A member sends requests to a window that no call makes: lengths, offsets, types and answers near the bounds. Nothing outside the window
+ * is written, and the communicator fails with CORRUPT, naming that member. Nothing crashes or hangs.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -31,7 +31,7 @@ static uint64_t edge(void)
     return edges[draw(sizeof edges / sizeof *edges)];
 }
 
-/* Anything at all, or a sound head with one thing changed. */
+/* Any values, or a valid head with one field changed. */
 static void draw_ask(struct link_ask *a, uint64_t number)
 {
     *a = (struct link_ask){.window = number, .offset = 8, .n = 8, .kind = 1 + (uint32_t)draw(5), .type = COMM_I64, .op = COMM_SUM};
@@ -71,10 +71,11 @@ static union {
 
 static void post(struct comm_state *b, int32_t victim, enum message_kind kind, uint32_t *at, size_t bytes)
 {
-    (void)link_post(b, kind, true, victim, &parcels[(*at)++], bytes, LINK_TOLD); /* of no link here: nobody hears of its end */
+    /* no such link exists here, so its completion goes nowhere */
+    (void)link_post(b, kind, true, victim, &parcels[(*at)++], bytes, LINK_TOLD);
 }
 
-/* As long as such an ask should be, or any length. */
+/* With the correct length of such a request, or with any length. */
 static void post_ask(struct comm_state *b, int32_t victim, uint32_t *at)
 {
     const struct link_ask *a = &parcels[*at].parcel.head.ask;
@@ -88,7 +89,7 @@ static void post_ask(struct comm_state *b, int32_t victim, uint32_t *at)
         post(b, victim, MESSAGE_ASK, at, takes - (draw(3) == 0));
 }
 
-/* A few asks, or an answer; then one ask that nobody can take for a call. */
+/* A few requests or an answer, then a request that cannot belong to any call. */
 static void strike(struct comm_communicator *c, int32_t victim, uint64_t number)
 {
     enum comm_result r;
@@ -128,7 +129,8 @@ static void one_round(struct rig *rig, unsigned char *memory)
     enum comm_result r;
     struct comm_state *b = state_lock(c[0], &r);
     b->rma.links[1].serves =
-        b->unit.engine->env->take(b->unit.engine->env, sizeof *b->rma.links[1].serves, 64); /* so that LINK_TOLD is heard by somebody */
+        /* receives the completion LINK_TOLD */
+        b->unit.engine->env->take(b->unit.engine->env, sizeof *b->rma.links[1].serves, 64);
     state_unlock(b);
     strike(c[0], 1, w[0]->number);
     for (int i = 0; i < 2; i++) {

@@ -1,6 +1,6 @@
 /*
- * A rank is killed while others are in calls on a window: all of them end within the time that a death is told in, with the same error, and
- * none of them hangs; not even on a lock that the dead one holds.
+ * A rank is killed while others are in calls on a window. All of those calls end with the same error within the time for reporting a death,
+ * and none of them hangs, not even on a lock that the dead rank holds.
  */
 #define _GNU_SOURCE
 #include "rma/window.h"
@@ -30,7 +30,7 @@ static enum comm_result ends(struct comm_request req)
     return comm_wait(req, RIG_PATIENCE);
 }
 
-/* What each survivor does until it fails; the result of the call or request that failed. */
+/* The work of each survivor until it fails. Returns the result of the call or request that failed. */
 static enum comm_result survive(struct comm_communicator *c, struct comm_window *w, enum moment moment)
 {
     static char block[BLOCK];
@@ -53,7 +53,7 @@ static enum comm_result survive(struct comm_communicator *c, struct comm_window 
     case IN_CREATE:
         return NOW(comm_window_create, c, 64, NULL, &other);
     default:
-        while (r == COMM_OK) { /* into the dead one's memory too, which is there as long as we map it */
+        while (r == COMM_OK) { /* also into the dead rank's memory, which exists as long as this rank maps it */
             r = comm_put(w, block, BLOCK, COMM_BYTE, VICTIM, 0, &req);
             r = r == COMM_OK ? comm_get(w, block, BLOCK, COMM_BYTE, VICTIM, 0, &req) : r;
             (void)!comm_progress(c);
@@ -87,7 +87,7 @@ static void killed_main(struct proc *proc, int32_t rank, struct comm_communicato
         while (!atomic_load(proc->go))
             rig_nap(RIG_MS);
     enum comm_result r = survive(world, w, moment);
-    if (moment != IN_FREE || r != COMM_OK) { /* the last fence may have been left with the victim's part of it made */
+    if (moment != IN_FREE || r != COMM_OK) { /* the last fence may have succeeded, if the victim had done its part of it */
         EQUAL(r, COMM_ERR_PEER);
         CHECK(rig_now() - atomic_load(proc->go) < RIG_S);
     }

@@ -1,7 +1,7 @@
 /*
- * comm_mem_alloc: what it gives, what it refuses, and that collectives on it are right wherever their buffers lie: each rank draws by
- * itself which of its buffers are of that memory, so that exposers that show and exposers that copy meet in one operation. In threads and,
- * over shared memory, in processes.
+ * comm_mem_alloc: what it returns and refuses, and that collectives are correct wherever their buffers are. Each rank draws by itself which
+ * of its buffers are from comm_mem_alloc, so that ranks that show their memory and ranks that copy meet in one operation. With threads and,
+ * over shared memory, with processes.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 3, ROUNDS = 40, MOST = 300000 /* elements of a buffer that holds all blocks */ };
+enum { RANKS = 3, ROUNDS = 40, MOST = 300000 /* elements of a buffer for all blocks */ };
 
 static uint32_t draw(uint32_t *seed, uint32_t below)
 {
@@ -25,7 +25,7 @@ static uint32_t draw(uint32_t *seed, uint32_t below)
 struct side {
     struct comm_communicator *c;
     int32_t rank, ranks;
-    int32_t *in[2], *out[2]; /* [0] of malloc, [1] of comm_mem_alloc */
+    int32_t *in[2], *out[2]; /* [0] from malloc, [1] from comm_mem_alloc */
 };
 
 static void side_open(struct side *s, struct comm_communicator *c)
@@ -125,7 +125,7 @@ static void check_round(const struct side *s, enum what what, const int32_t *in,
         EQUAL(in[i], value(s->rank, i, round));
 }
 
-/* What and how long are drawn alike on all ranks, from where by each for itself. */
+/* All ranks draw the same collective and length, but each draws its own buffers. */
 static void rounds(struct comm_communicator *c)
 {
     struct side s;
@@ -178,7 +178,7 @@ RIG_TEST(memory_collectives_of_processes)
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
-/* The same buffers in a plan, started again and again, with new contents each time. */
+/* The same buffers in a plan that is started many times, each time with new contents. */
 static void plan_of(void *arg, int32_t rank)
 {
     struct comm_communicator *c = ((struct rig *)arg)->world[rank], *recorder;
@@ -210,16 +210,16 @@ RIG_TEST(memory_in_plans)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ failure */
-/* Contract 4.2 and 4.3: rank 0 revokes at some moment, and writes over its buffer as soon as its request has ended. Whoever's request says
- * OK has the right sum all the same. */
+/* Contract 4.2 and 4.3: rank 0 revokes at some moment, and overwrites its buffer as soon as its request has ended. If a rank's request
+ * returns OK, its sum is correct nevertheless. */
 struct torn {
     struct rig rig;
     int32_t *in[RANKS], *out[RANKS];
     int64_t pause;
 };
 enum { TORN = 60000 };
-/* A late reader may read what its owner writes again already, and asks the board afterwards whether it counts: a race that is meant, and
- * that the sanitizer would name. */
+/* A late reader may read memory that its owner already overwrites, and checks the board afterwards to see whether the data are valid. This
+ * race is intended, and ThreadSanitizer would report it. */
 #if defined(__SANITIZE_THREAD__)
 enum { OVERWRITES = false };
 #else
@@ -262,7 +262,8 @@ RIG_TEST(contract_4_2_memory_of_a_failed_operation)
                 t.in[r][i] = value(r, i, 3);
         }
         rig_threads(RANKS, torn_of, &t);
-        for (int32_t r = 0; r < RANKS; r++) { /* taken back after a failure: nobody else gets it while somebody may write it */
+        /* freed after a failure: no other allocation gets this memory while a peer may still write to it */
+        for (int32_t r = 0; r < RANKS; r++) {
             comm_mem_free(t.rig.world[r], t.in[r]);
             comm_mem_free(t.rig.world[r], t.out[r]);
         }
@@ -271,7 +272,7 @@ RIG_TEST(contract_4_2_memory_of_a_failed_operation)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what is refused */
+/* ------------------------------------------------------------------------------------------------------------ refusals */
 static void says(struct comm_communicator *c, const char *text)
 {
     struct comm_error error = {.size = sizeof error};
@@ -297,7 +298,7 @@ RIG_TEST(memory_refuses)
     IS(comm_mem_register(c, &own, 0), COMM_ERR_ARGUMENT);
     MUST(comm_mem_register(c, &own, sizeof own));
     IS(comm_mem_register(c, &own, sizeof own), COMM_ERR_STATE);
-    comm_mem_free(c, &own); /* registered, not allocated: says so and does nothing */
+    comm_mem_free(c, &own); /* registered, not allocated: reports that and does nothing */
     says(c, "comm_mem_free: ptr=");
     comm_mem_unregister(c, &own);
     comm_mem_unregister(c, &own);
@@ -309,10 +310,10 @@ RIG_TEST(memory_refuses)
     comm_mem_free(c, more[1]);
     comm_mem_free(c, more[1]);
     says(c, "comm_mem_free: ptr=");
-    rig_close(&rig); /* the others end with the world */
+    rig_close(&rig); /* the others are freed with the world */
 }
 
-/* In a small segment: it runs out, says so, and what was given back can be had again, zeroed. */
+/* In a small segment: memory runs out, which is reported, and freed memory can be allocated again, filled with zeros. */
 static void small_main(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     enum { PIECE = 1 << 20, MOST_PIECES = 64 };
@@ -332,12 +333,12 @@ static void small_main(struct proc *proc, int32_t rank, struct comm_communicator
         CHECK(count > 4 && count < MOST_PIECES && (!round || count == had));
         says(world, "comm_mem_alloc: bytes=1048576");
         had = count;
-        for (int i = 0; i < count; i++) /* not in the order in which they came */
+        for (int i = 0; i < count; i++) /* in another order than they were allocated */
             comm_mem_free(world, at[(i * 7 + 3) % count]);
-        if (count % 7 == 0) /* then that is no permutation: what is left ends with the world */
+        if (count % 7 == 0) /* then that order is not a permutation: the rest is freed with the world */
             break;
     }
-    rounds(world); /* there is room for it again */
+    rounds(world); /* there is room again */
     MUST(comm_close(world, COMM_DEFAULT_TIMEOUT));
 }
 
@@ -351,8 +352,8 @@ RIG_TEST(memory_of_a_small_segment)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ two ranks */
-/* Whole pages of whole chunks: each stores its half of the result in the other's memory too. Lengths before and behind that, alone and
- * several at once, in place and not. */
+/* Whole pages of whole chunks: each rank also stores its half of the result in the other's memory. Lengths below and above that, one call
+ * and several at once, in place and not. */
 enum { PAIR = 2, PAIR_MOST = 1 << 19, PAIR_CALLS = 3 };
 
 static void pair_round(struct comm_communicator *c, int32_t *const in[PAIR_CALLS], int32_t *const out[PAIR_CALLS], size_t n, uint32_t round)

@@ -1,8 +1,9 @@
 /*
- * Owners that take no part: what is put into a part that only its owner reaches is there soon, whatever that owner's program does
- * meanwhile: polls its own memory by calls that complete at once, by plain loads, computes, or sleeps. Ranks are processes, and nobody
- * helps them. The quickest of the asks of each kind is judged, with room for a machine on which every rank waits for a CPU, and none may
- * take seconds: an owner that does not serve takes half a second over tcp, and for ever over shared memory. What is printed is the measure.
+ * Owners that take no part: data put into a part that only its owner can reach arrive soon, whatever the owner's program does meanwhile: it
+ * polls its own memory by calls that complete at once or by plain loads, it computes, or it sleeps. Ranks are processes, without help. The
+ * test judges the fastest request of each kind, with room for a machine on which every rank waits for a CPU, and no request may take
+ * seconds. An owner that does not serve takes half a second over tcp, and for ever over shared memory. The printed times are the
+ * measurement.
  */
 #include "proc/proc.h"
 #include "now.h"
@@ -23,7 +24,7 @@ static const char *const modes[] = {"progress=caller", "progress=thread", "progr
 enum { MODES = sizeof modes / sizeof *modes };
 
 struct own {
-    struct comm_communicator *world, *self; /* self: of this rank alone */
+    struct comm_communicator *world, *self; /* self: this rank alone */
     struct comm_window *asked, *other;      /* the parts of the first one are on heaps */
     struct comm_request complete;
     int64_t *part;
@@ -71,7 +72,7 @@ static void pass_time(struct own *own, enum pastime pastime)
         rig_nap(RIG_MS);
 }
 
-/* A word, and a piece that takes several messages. */
+/* Requests one word, or a piece that needs several messages. */
 static void ask(struct own *own, struct proc_page *page, int32_t rank)
 {
     int64_t *piece = malloc(LONG / RANKS * sizeof *piece), best = INT64_MAX, worst = 0;

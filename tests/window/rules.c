@@ -1,10 +1,10 @@
-/* What holds of calls on windows: their order beside each other and beside work, the caller's own memory, what is refused. */
+/* Rules for calls on windows: their order among themselves and relative to work, the caller's own memory, refusals. */
 #define _GNU_SOURCE
 #include "window/cases.h"
 #include "now.h"
 
 /* ------------------------------------------------------------------------------------------------------------ order */
-/* Behind a queue wait a put is held, and so are a signal and a flush behind it, and a fence behind them; nothing of another part is. */
+/* A put behind a queue wait is held. So are a signal and a flush behind the put, and a fence behind them. */
 void window_held(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     struct comm_window *w = make(c, 64, 1);
@@ -27,7 +27,7 @@ void window_held(struct comm_communicator *c, int32_t rank, int32_t ranks)
     EQUAL(comm_test(end), COMM_PENDING);
     if (comm_window_pointer(w, next, &seen, NULL) == COMM_OK)
         EQUAL(*(const int64_t *)seen, 0);
-    value = 100 + rank; /* the buffer is the library's, but to see that it was not read yet */
+    value = 100 + rank; /* the buffer belongs to the library; changing it shows that it was not read yet */
     MUST(comm_event_set(gate));
     done(end);
     MUST(comm_test(put));
@@ -35,7 +35,7 @@ void window_held(struct comm_communicator *c, int32_t rank, int32_t ranks)
     MUST(comm_test(signal));
     EQUAL(*(const int64_t *)look(w, next, 64), 100 + rank);
     fence(w);
-    /* What is issued behind a fence that has not ended waits for it. */
+    /* Calls issued behind an unfinished fence wait for it. */
     if (rank == 0) {
         MUST(comm_window_fence(w, &end));
         MUST(comm_put(w, &value, 1, COMM_I64, 1, 8, &again));
@@ -60,7 +60,7 @@ void window_held(struct comm_communicator *c, int32_t rank, int32_t ranks)
     comm_event_free(gate);
 }
 
-/* A put out of a buffer that a collective still writes takes what that wrote. */
+/* A put from a buffer that a collective is still writing transfers the collective's result. */
 void window_behind_work(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     enum { WORDS = 40000 };
@@ -94,11 +94,12 @@ void window_own_memory(struct comm_communicator *c, int32_t rank, int32_t ranks)
     fence(w);
     EQUAL(*(int32_t *)(void *)((char *)base + 4096), (rank + ranks - 1) % ranks);
     MUST(comm_window_free(w));
-    *(char *)base = 1; /* it stays the caller's */
+    *(char *)base = 1; /* it still belongs to the caller */
     comm_mem_free(c, base);
 }
 
-/* Rank 1's part is of its heap, which processes cannot show each other: the others ask rank 1, also for what it updates itself. */
+/* Rank 1's part is on its heap, which other processes cannot address. The others send requests to rank 1, also for memory that it updates
+ * itself. */
 void window_heap_memory(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     enum { ADDS = 200 };
@@ -139,7 +140,7 @@ void window_heap_memory(struct comm_communicator *c, int32_t rank, int32_t ranks
     free(own);
 }
 
-/* Updates longer than a piece, with and without what was there; gets and puts in a crowd, each out of memory of its own. */
+/* Updates longer than a piece, with and without the old values; many gets and puts, each with its own buffer. */
 void window_crowds(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     enum { WORDS = 50000, MANY = 600 };
@@ -151,7 +152,7 @@ void window_crowds(struct comm_communicator *c, int32_t rank, int32_t ranks)
         from[i] = (uint32_t)i + 1;
     MUST(comm_accumulate(w, from, WORDS, COMM_U32, COMM_SUM, next, 0, &req[0]));
     MUST(comm_fetch_op(w, from, to, WORDS, COMM_U32, COMM_SUM, next, 0, &req[1]));
-    MUST(comm_fetch_op(w, from, from, 0, COMM_U32, COMM_SUM, next, 0, &req[2])); /* of nothing, behind them */
+    MUST(comm_fetch_op(w, from, from, 0, COMM_U32, COMM_SUM, next, 0, &req[2])); /* of 0 elements, behind them */
     for (int i = 0; i < 3; i++)
         done(req[i]);
     for (size_t i = 0; i < WORDS; i++)
@@ -176,7 +177,7 @@ void window_crowds(struct comm_communicator *c, int32_t rank, int32_t ranks)
     MUST(comm_window_free(w));
 }
 
-/* Nobody at the owner calls the library: its progress thread does what is asked, where there is one. */
+/* The owner's program makes no calls: its progress thread, if there is one, serves the requests. */
 void window_left_alone(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     struct comm_window *w = make(c, 64, 0);
@@ -198,7 +199,7 @@ void window_left_alone(struct comm_communicator *c, int32_t rank, int32_t ranks)
     MUST(comm_window_free(w));
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what is refused */
+/* ------------------------------------------------------------------------------------------------------------ refusals */
 void window_refusals(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     struct comm_window *w = make(c, 100, 2);
@@ -231,7 +232,7 @@ void window_refusals(struct comm_communicator *c, int32_t rank, int32_t ranks)
     IS(comm_window_pointer(w, -1, &at, NULL), COMM_ERR_ARGUMENT);
     IS(comm_window_pointer(NULL, 0, &at, NULL), COMM_ERR_ARGUMENT);
     IS(comm_put(NULL, &x, 1, COMM_I32, 0, 0, &req), COMM_ERR_ARGUMENT);
-    MUST(comm_window_wait_signal(w, 0, 1, &req)); /* cancelled by hand, and by the end of the window */
+    MUST(comm_window_wait_signal(w, 0, 1, &req)); /* cancelled by comm_cancel, and by the end of the window */
     MUST(comm_cancel(req));
     EQUAL(comm_test(req), COMM_ERR_CANCELLED);
     MUST(comm_window_wait_signal(w, 0, 1, &req));
@@ -239,7 +240,7 @@ void window_refusals(struct comm_communicator *c, int32_t rank, int32_t ranks)
     MUST(comm_window_free(w));
     EQUAL(comm_test(req), COMM_ERR_CANCELLED);
     MUST(comm_window_free(NULL));
-    /* Refused by all alike: the communicator goes on. */
+    /* All ranks refuse it, so the communicator continues. */
     IS(comm_window_create(
            c, 8, &(struct comm_window_options){.size = sizeof(struct comm_window_options), .placement = (enum comm_placement)9}, &w, &req),
        COMM_ERR_ARGUMENT);
@@ -247,7 +248,7 @@ void window_refusals(struct comm_communicator *c, int32_t rank, int32_t ranks)
     barrier(c);
 }
 
-/* Closed before it was freed. */
+/* The communicator is closed before the window is freed. */
 void window_closed_first(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     struct comm_communicator *other;

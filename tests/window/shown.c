@@ -1,7 +1,4 @@
-/*
- * That buffers of comm_mem_alloc are shown where they lie, which no result tells: seen by what the channel remembers, and by the memory
- * that an exposure saves.
- */
+/* Buffers from comm_mem_alloc are shown in place. No result tells that, so the test looks at a flag of the channel. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 #include "comm/state.h"
@@ -17,7 +14,7 @@ enum { RANKS = 2, LONG = 1 << 19, SHORT = 1 << 12 };
 
 struct setting {
     struct rig rig;
-    bool memory[RANKS]; /* whose buffers are of comm_mem_alloc */
+    bool memory[RANKS]; /* ranks whose buffers are from comm_mem_alloc */
     size_t n;
 };
 
@@ -50,7 +47,7 @@ static bool borrows(const struct rig *rig, int32_t rank)
     return b->channel->borrows;
 }
 
-/* Who shows is whose memory it is; who was shown something is the other. */
+/* A rank shows if its memory is from comm_mem_alloc; then the other rank has borrowed memory. */
 RIG_TEST(exposures_out_of_comm_memory_are_shown)
 {
     for (int who = 0; who < 4; who++) {
@@ -72,7 +69,7 @@ RIG_TEST(short_exposures_are_copied)
     rig_close(&s.rig);
 }
 
-/* The failure stands on the board while an operation that was shown bytes is about to end: it does not end well. */
+/* The failure is on the board while an operation that was shown bytes is about to end: it must not succeed. */
 RIG_TEST(contract_4_2_what_was_shown_does_not_end_well_beside_a_failure)
 {
     struct setting s = {.memory = {true, true}, .n = LONG};
@@ -86,7 +83,7 @@ RIG_TEST(contract_4_2_what_was_shown_does_not_end_well_beside_a_failure)
         MUST(comm_allreduce(s.rig.world[r], in[r], out[r], LONG, COMM_F32, COMM_SUM, &req[r]));
     }
     struct comm_state *b = atomic_load(&s.rig.world[0]->state);
-    atomic_store(&b->channel->board->cause, 2); /* rank 1's choice, its note not yet written */
+    atomic_store(&b->channel->board->cause, 2); /* rank 1's choice; its note is not written yet */
     rig_progress_for(s.rig.world[0], 50 * RIG_MS);
     EQUAL(comm_test(req[0]), COMM_PENDING);
     EQUAL(comm_test(req[1]), COMM_PENDING);

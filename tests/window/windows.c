@@ -1,7 +1,7 @@
 /*
- * Windows as their users see them: each case is what one rank does, run by threads over the in-process wire and by processes over shared
- * memory; and again (COMM_BACKEND) over connections, between hosts, and with memory of the caller's that peers cannot reach, where the same
- * calls go to the owner of a part. What a rank sees of another's part it then gets by comm_get.
+ * Windows as users see them. Each case is the work of one rank, run by threads over the in-process wire and by processes over shared
+ * memory. The tests also run (COMM_BACKEND) over connections, between hosts, and with memory of the caller that peers cannot address; then
+ * the same calls go to the owner of a part. Parts that a rank cannot read directly it then reads by comm_get.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -21,7 +21,7 @@ enum { RANKS = 3 };
 
 _Thread_local void *window_copy;
 
-/* ------------------------------------------------------------------------------------------------------------ threads, processes */
+/* ------------------------------------------------------------------------------------------------------------ threads and processes */
 static window_case *const cases[] = {window_all_populated, window_leader_populated,
                                      window_puts_and_gets, window_sums,
                                      window_tickets,       window_ring,
@@ -105,7 +105,8 @@ RIG_TEST(windows_end_outside_callbacks)
     rig_close(&rig);
 }
 
-/* Two windows, fenced in different order: found, and told alike. Nobody fences before all have made theirs: the failure would end that. */
+/* Two windows are fenced in different order, which is detected, and reported equally on all ranks. No rank fences before all have created
+ * theirs, because the failure would end that. */
 static _Atomic int made;
 
 static void crossed(void *arg, int32_t rank)
@@ -132,7 +133,7 @@ RIG_TEST(windows_of_different_order_mismatch)
     rig_threads(RANKS, crossed, &rig);
 }
 
-/* Over sockets memory of comm_mem_alloc is memory as any other, and a world of one has its window all the same. */
+/* Over sockets, memory from comm_mem_alloc is ordinary memory, and a world of one rank has windows too. */
 static void apart_of(void *arg, int32_t rank)
 {
     struct comm_communicator *c = ((struct rig *)arg)->world[rank], *alone;

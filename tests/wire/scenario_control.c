@@ -1,3 +1,4 @@
+/* Scenarios of the control path: notes, boards, mismatches, and channels that are made again. */
 #define _GNU_SOURCE
 #include "wire/scenarios.h"
 
@@ -17,7 +18,7 @@ static size_t note_length(uint32_t i)
     return i % WIRE_NOTE_SORTS == WIRE_NOTE_LONG ? 8 * (i % (WIRE_NOTE_LONG_BYTES / 8 + 1)) : 4 + i % 45;
 }
 
-/* The last note of each sort of everybody arrives; what arrives is never torn; a newer one replaces an older. */
+/* The last note of each sort arrives from every rank. A note is never torn, and a newer one replaces an older one. */
 void scenario_notes(struct rank *r)
 {
     enum { NOTES = 300 };
@@ -60,11 +61,11 @@ static uint32_t calls_of(const struct wire_channel *ch)
     return ch->caps.calls ? ch->caps.calls : 2 * ch->caps.window;
 }
 
-/* One compare-and-swap has one winner, and everybody reads the same; published calls are readable by all. */
+/* A compare-and-swap has one winner, and every rank reads the same value; every rank can read published calls. */
 void scenario_board(struct rank *r)
 {
     uint64_t none = 0, mine = 1 + (uint64_t)r->rank;
-    if (!r->ch->board) { /* its members share no memory */
+    if (!r->ch->board) { /* the members share no memory */
         CHECK(r->ch->calls && r->ch->peer_calls[r->rank] == r->ch->calls);
         return;
     }
@@ -92,8 +93,8 @@ void scenario_board(struct rank *r)
     rank_meet(r);
 }
 
-/* Another fingerprint or length is told to whoever looks, before one byte of his is written: at once and when it comes later, inline and
- * not. */
+/* A different fingerprint or length is reported to the reader before a byte of its buffer is written: both when the
+ * exposure is there and when it comes later, inside a line and outside. */
 void scenario_mismatch(struct rank *r)
 {
     uint16_t peers[RANKS_MAX], n = all_peers(r, peers);
@@ -114,7 +115,7 @@ void scenario_mismatch(struct rank *r)
         if (r->rank) {
             memset(land, 0x55, sizeof land);
             int32_t result = r->ch->class->view(r->ch, &l);
-            bool pending = late || (!r->ch->board && result == WIRE_PENDING); /* a network may take its time */
+            bool pending = late || (!r->ch->board && result == WIRE_PENDING); /* a network may need more time */
             CHECK(result == (pending ? WIRE_PENDING : WIRE_MISMATCH));
             rank_meet(r);
             CHECK(!pending || rank_await(r, seq) == WIRE_MISMATCH);
@@ -130,7 +131,8 @@ void scenario_mismatch(struct rank *r)
     }
 }
 
-/* Channels come and go; the memory of those that all left is used again, and stale keys are never taken for new ones. */
+/* Channels are made and left again. The memory of those that all members left is reused, and stale keys are never taken
+ * for new ones. */
 void scenario_reuse(struct rank *r)
 {
     struct wire_channel *first = r->ch;

@@ -1,11 +1,12 @@
+/* The scenario of messages: all sizes, from all ranks to all, taken out of order. */
 #define _GNU_SOURCE
 #include "wire/scenarios.h"
 
 #include <string.h>
 
-/* Every rank sends `count` messages to every other one, and takes what arrives in an order of its own. */
+/* Every rank sends `count` messages to every other rank, and takes arrivals in an order of its own. */
 struct arrived {
-    uint32_t peer, state; /* 1 announced, 2 asked for, 3 done */
+    uint32_t peer, state; /* 1 announced, 2 requested, 3 done */
     wire_key key;
     uint64_t bytes, take;
     unsigned char *land;
@@ -56,7 +57,7 @@ static bool send_one(struct box *b, uint32_t to)
         return false;
     b->sent[to]++;
     CHECK(result == WIRE_DONE || bytes > 40);
-    if (result == WIRE_DONE) { /* its bytes are ours again */
+    if (result == WIRE_DONE) { /* the buffer may be reused */
         memset(*out, 0xee, bytes);
         b->sends_done++;
     }
@@ -80,7 +81,7 @@ static void take_some(struct box *b)
 {
     struct rank *r = b->r;
     uint32_t all = b->count * (uint32_t)r->size, start = (uint32_t)(rank_random(r) % all);
-    /* Hold many back, so that eager slots and grants run out; take all once nothing more can come. */
+    /* Holds many messages back, so that eager slots and grants run out; takes all once nothing more can come. */
     for (uint32_t i = 0; i < all && b->held > 20 + rank_random(r) % 20; i++) {
         struct arrived *a = &b->list[(start + i) % all];
         if (a->state != 1)
@@ -121,7 +122,8 @@ static void handle(struct box *b, const struct wire_event *e)
         arrived_done(b, &b->list[e->cookie]);
     } else {
         uint32_t from = (uint32_t)e->peer, number = ++b->seen[from];
-        CHECK(e->result == WIRE_MESSAGE && wire_key_seq(e->key) == number && wire_key_round(e->key) == number % 3); /* in order per pair */
+        CHECK(e->result == WIRE_MESSAGE && wire_key_seq(e->key) == number && wire_key_round(e->key) == number % 3); /* in order for each
+                                                                                                                     * pair */
         CHECK(e->tag == number * 3 && e->bytes == message_bytes(from, (uint32_t)b->r->rank, number));
         b->list[from * b->count + number - 1] = (struct arrived){.peer = from, .state = 1, .key = e->key, .bytes = e->bytes};
         b->held++;

@@ -1,3 +1,4 @@
+/* Scenarios of the data path: ONCE edges, lines for single readers, and streams. */
 #define _GNU_SOURCE
 #include "wire/scenarios.h"
 
@@ -11,7 +12,7 @@ static void others(const struct rank *r, uint16_t *peers)
             peers[n++] = (uint16_t)i;
 }
 
-/* A pattern that says who, when and where. */
+/* A pattern that depends on rank, key and position. */
 static void fill(unsigned char *to, size_t bytes, int32_t rank, wire_key key)
 {
     uint32_t x = (uint32_t)(key >> 32) * 31 + (uint32_t)key * 7 + (uint32_t)rank * 101;
@@ -47,7 +48,7 @@ static void expose_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned ch
     size_t bytes = once_bytes(seq + edge);
     struct wire_span span = {buffer, bytes}, two[2];
     void *pad;
-    if (seq % 3 == 0) { /* built in place */
+    if (seq % 3 == 0) { /* build in place */
         int32_t result;
         while ((result = r->ch->class->reserve(r->ch, &e, bytes, &pad)) == WIRE_AGAIN)
             rank_pass(r);
@@ -61,7 +62,7 @@ static void expose_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned ch
         fill(buffer, bytes, r->rank, e.key);
     }
     e.spans = &span;
-    if (seq % 3 == 1) { /* in two spans */
+    if (seq % 3 == 1) { /* expose in two spans */
         two[0] = (struct wire_span){buffer, bytes / 3};
         two[1] = (struct wire_span){buffer + bytes / 3, bytes - bytes / 3};
         e.spans = two;
@@ -101,7 +102,8 @@ void scenario_once(struct rank *r)
     unsigned char *buffer = malloc(2 * 65536);
     for (uint32_t seq = 1; seq <= operations; seq++) {
         uint32_t goal = seq + (uint32_t)(rank_random(r) % (window < 8 ? window : 8));
-        /* Runs ahead only as far as small lines allow without the others' help; the operation itself is always exposed. */
+        /* Runs ahead only as far as small lines allow without help of other ranks; the operation itself is always
+         * exposed. */
         for (; ahead < (goal < operations ? goal : operations); ahead++) {
             if (ahead >= seq && once_bytes(ahead + 1) > 48)
                 break;
@@ -117,7 +119,7 @@ void scenario_once(struct rank *r)
     free(buffer);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ each its own */
+/* ------------------------------------------------------------------------------------------------------------ one line per reader */
 static size_t each_bytes(uint32_t seq, int32_t from, int32_t to)
 {
     static const size_t sizes[] = {8, 0, 48, 1, 49, 200, WIRE_EACH_BYTES, 40};
@@ -129,7 +131,7 @@ static int32_t each_mark(int32_t from, int32_t to)
     return 100 * from + to;
 }
 
-/* Its number is no matter: there is one of its kind. */
+/* The number of the edge does not matter: there is only one of this kind. */
 static wire_key each_key(uint32_t seq)
 {
     return wire_key_of(seq, 0, seq % 2 ? 0 : 7);
@@ -177,7 +179,7 @@ static void look_each(struct rank *r, uint32_t seq, uint32_t peer, unsigned char
         r->ch->class->release(r->ch, seq, &view);
 }
 
-/* In some operations one rank alone shows, as the root of a scatter, and may be far ahead. */
+/* In some operations only one rank exposes, as the root of a scatter does, and may be far ahead. */
 void scenario_each(struct rank *r)
 {
     uint32_t operations = rank_count(r, 1000);
@@ -201,14 +203,14 @@ void scenario_each(struct rank *r)
 /* ------------------------------------------------------------------------------------------------------------ streams */
 struct stream {
     struct rank *r;
-    uint32_t seq, edge, kind, rounds, exposed, peer; /* peer: whom a private stream goes to */
+    uint32_t seq, edge, kind, rounds, exposed, peer; /* peer: the reader of a private stream */
     uint32_t looked[RANKS_MAX];
     bool pending[RANKS_MAX];
     struct wire_view view[RANKS_MAX];
     unsigned char *land[RANKS_MAX], *out;
     bool lent; /* the wire still reads the last exposure from out */
 };
-#define STREAM_SENT (UINT64_C(1) << 62) /* in a cookie: of an exposure */
+#define STREAM_SENT (UINT64_C(1) << 62) /* in a cookie: it belongs to an exposure */
 
 static size_t stream_bytes(const struct stream *s, uint32_t round)
 {
@@ -246,7 +248,7 @@ static bool stream_expose(struct stream *s)
         if (got == WIRE_AGAIN)
             return false;
         fill(pad, bytes, r->rank, key);
-        if (pad != buffer) /* a wire made of two sends from here what it has built there */
+        if (pad != buffer) /* a wire made of two sends from here what was built in the other wire's place */
             fill(buffer, bytes, r->rank, key);
         e.flags = got == WIRE_DONE ? WIRE_BUILT : 0;
     } else {
@@ -300,7 +302,8 @@ static bool stream_step(struct stream *s)
 {
     bool done = stream_expose(s);
     for (uint32_t i = 0; i < (uint32_t)s->r->size; i++) {
-        bool mine = s->kind & WIRE_TO_ALL ? i != (uint32_t)s->r->rank : (i + 1) % (uint32_t)s->r->size == (uint32_t)s->r->rank; /* a ring */
+        bool mine = s->kind & WIRE_TO_ALL ? i != (uint32_t)s->r->rank : (i + 1) % (uint32_t)s->r->size == (uint32_t)s->r->rank; /* a ring of
+                                                                                                                                 * ranks */
         if (mine)
             done &= stream_look(s, i);
     }
@@ -321,7 +324,7 @@ static void stream_begin(struct stream_run *run)
         s->r = r;
         s->seq = run->seq;
         s->edge = 2 * i;
-        s->kind = (run->seq + i) % 2 ? WIRE_TO_ALL : 0; /* the same memory either way, changing from operation to operation */
+        s->kind = (run->seq + i) % 2 ? WIRE_TO_ALL : 0; /* both kinds use the same memory, alternating between operations */
         s->peer = (uint32_t)(r->rank + 1) % (uint32_t)r->size;
         s->rounds = 1 + (run->seq * 7 + i) % 23;
         s->exposed = 0;

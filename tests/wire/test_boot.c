@@ -1,4 +1,4 @@
-/* How ranks meet, and above all how they do not: every failure is an error that names its rank, within the deadline. */
+/* How ranks meet, and how meetings fail: every failure is an error that names the rank, within the deadline. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,9 +22,9 @@ struct guest {
     int32_t rank, ranks;
     const char *job;
     int64_t patience;
-    int mode; /* 0 all, 1 opens and closes at once, 2 opens alone */
+    int mode; /* 0 all, 1 opens and closes at once, 2 only opens */
     bool exchange;
-    const struct comm_env *env; /* NULL: the host's */
+    const struct comm_env *env; /* NULL: the default */
     enum comm_result result, later;
     char text[256];
     uint32_t fds;
@@ -128,7 +128,7 @@ static void meet_and_exchange(void **state)
     char job[256];
     struct guest g[5];
     int before = open_descriptors();
-    for (int way = 0; way < 3; way++) { /* a short name, a long one, the program's own exchange */
+    for (int way = 0; way < 3; way++) { /* a short name, a long name, the program's own exchange */
         name_job(job, sizeof job, "meet");
         for (size_t at = strlen(job); way == 1 && at < 200; at++)
             job[at] = 'x', job[at + 1] = 0;
@@ -163,7 +163,7 @@ static void missing_are_named(void **state)
                          {.rank = 2, .ranks = 4, .job = job, .patience = SECOND / 3}};
     int before = open_descriptors();
     party(g, 2);
-    for (int i = 0; i < 2; i++) { /* also the one who came hears who did not */
+    for (int i = 0; i < 2; i++) { /* a rank that came also learns which ranks did not */
         assert_int_equal(g[i].result, COMM_ERR_TIMEOUT);
         assert_non_null(strstr(g[i].text, "missing: 1 3"));
     }
@@ -180,7 +180,7 @@ static void dead_is_named(void **state)
     char job[64];
     name_job(job, sizeof job, "dead");
     struct guest g[3];
-    for (int i = 0; i < 3; i++) /* rank 1 goes away while the others gather */
+    for (int i = 0; i < 3; i++) /* rank 1 leaves while the others gather */
         g[i] = (struct guest){.rank = i, .ranks = 3, .job = job, .patience = 5 * SECOND, .mode = i == 1 ? 1 : 3};
     party(g, 3);
     for (int i = 0; i < 3; i += 2) {
@@ -219,7 +219,7 @@ static void await(const _Atomic bool *what, const struct guest *g)
             fail_msg("rank %d of %d was told nothing", g->rank, g->ranks);
 }
 
-/* The last rank comes when the others are all judged: so it does not matter how long each of them took to come. */
+/* The last rank comes only when all other ranks have been judged, so it does not matter how long each of them took. */
 static void twins_and_others_are_refused(void **state)
 {
     enum { ROOT, FIRST, LAST, SMALL, TWIN, ALL };
@@ -231,7 +231,7 @@ static void twins_and_others_are_refused(void **state)
     name_job(job, sizeof job, "twins");
     for (int i = 0; i < ALL; i++)
         g[i] = (struct guest){.rank = i < SMALL ? i : 1, .ranks = 3, .job = job, .patience = 20 * SECOND, .mode = 1};
-    g[SMALL].ranks = 2; /* a world of another size under the same name */
+    g[SMALL].ranks = 2; /* a world of another size with the same name */
     begin_visit(&v[ROOT], &g[ROOT]);
     begin_visit(&v[FIRST], &g[FIRST]);
     begin_visit(&v[TWIN], &g[TWIN]);
@@ -242,7 +242,7 @@ static void twins_and_others_are_refused(void **state)
     begin_visit(&v[LAST], &g[LAST]);
     for (int i = 0; i < ALL; i++)
         pthread_join(v[i].thread, NULL);
-    const struct guest *refused = g[TWIN].result == COMM_OK ? &g[FIRST] : &g[TWIN]; /* whoever came second */
+    const struct guest *refused = g[TWIN].result == COMM_OK ? &g[FIRST] : &g[TWIN]; /* whichever came second */
     for (int i = 0; i < ALL; i++)
         if (i != SMALL && &g[i] != refused && g[i].result != COMM_OK)
             fail_msg("rank %d: %d \"%s\"", g[i].rank, (int)g[i].result, g[i].text);
@@ -252,10 +252,10 @@ static void twins_and_others_are_refused(void **state)
     assert_non_null(strstr(g[SMALL].text, "world of 2"));
 }
 
-/* ------------------------------------------------------------------------------------------------------------ who comes too late */
+/* ------------------------------------------------------------------------------------------------------------ late ranks */
 static _Atomic bool root_listens, root_may_look;
 
-/* The first time that rank 0 asks for is just before it looks who has come. */
+/* Rank 0 reads this clock for the first time just before it looks for arrivals. */
 static int64_t now_when_let(const struct comm_env *env)
 {
     (void)env;
@@ -272,7 +272,7 @@ static socklen_t name_of(const char *job, struct sockaddr_un *address)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* says false: it connects, and is still to speak when rank 0 looks. */
+/* says false: connects, but has sent nothing when rank 0 looks. */
 static int come_as(int32_t rank, const char *job, bool says)
 {
     struct greeting g = {.magic = BOOT_MAGIC, .version = BOOT_VERSION, .rank = rank, .ranks = 2};
@@ -290,7 +290,7 @@ static int come_as(int32_t rank, const char *job, bool says)
     return fd;
 }
 
-/* Everything that was said to fd: text is what stands behind its first frame. */
+/* Reads everything that was sent to fd; text is what follows its first frame. */
 static struct frame told(int fd, char text[BOOT_TEXT])
 {
     struct frame frame = {.magic = 0};
@@ -302,9 +302,8 @@ static struct frame told(int fd, char text[BOOT_TEXT])
     return frame;
 }
 
-/* All three stand at the acceptor when rank 0 looks, which takes in the first and is complete: the others are not left to think that it
- * died.
- */
+/* All three are connected when rank 0 looks. It accepts the first and is complete; it must tell the others, which would
+ * otherwise believe that it died. */
 static void who_comes_too_late_hears_so(void **state)
 {
     struct comm_env held = *wire_default_env();
@@ -332,7 +331,8 @@ static void who_comes_too_late_hears_so(void **state)
     assert_non_null(strstr(text, "all 2 ranks of rank 0's world are there"));
 }
 
-/* Who connects and says nothing, or something else, neither enters nor holds anybody up; a second rank 0 is refused. */
+/* A client that connects and sends nothing, or something else, is not accepted and delays nobody; a second rank 0 is
+ * refused. */
 static void pending_peers(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The same scenarios on every wire that is built, in threads and, where the wire has a boot, in processes. */
+/* The same scenarios on every built wire, in threads and, if the wire has a boot, in processes. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@ static void run_all(const struct wire_backend *b, int32_t ranks, const struct wi
     }
 }
 
-/* Its wire is another row's, which stands before it: what differs between these two is no wire. */
+/* An earlier row has the same wire and boot. */
 static bool is_known(uint32_t backend)
 {
     for (uint32_t i = 0; i < backend; i++)
@@ -66,7 +66,7 @@ static void threads_three(void **state)
     (void)state;
     on_each(3, NULL, 150, false);
 }
-/* One place, one credit, small chunks: what the simulator runs with. */
+/* One place, one credit, small chunks: the simulator's limits. */
 static void threads_minimal(void **state)
 {
     (void)state;

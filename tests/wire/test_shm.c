@@ -1,4 +1,4 @@
-/* What only processes can show: deaths, bells, memory that runs out, and that nothing is left behind. */
+/* Behaviour that only processes can show: deaths, bells, lack of memory, and that nothing is left behind. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Whose names begin so: others use /dev/shm meanwhile. */
+/* Counts names with this beginning: other programs use /dev/shm meanwhile. */
 static int count_entries(const char *path, const char *beginning)
 {
     int n = 0;
@@ -44,7 +44,7 @@ static void run_processes(int32_t ranks, int32_t variant, scenario_fn *fn, int e
     }
 }
 
-/* Rank 1 is killed; the others sleep on their bells and are woken within a second. Its lines are still read. */
+/* Rank 1 is killed. The others sleep on their bells and are woken within a second. Rank 1's lines can still be read. */
 static void survive(struct rank *r)
 {
     const struct comm_env *env = wire_default_env();
@@ -70,12 +70,12 @@ static void survive(struct rank *r)
     int64_t late = env->now(env) - (int64_t)atomic_load(&r->shared->word[1]);
     CHECK(n == 1 && event[0].kind == WIRE_EVENT_DOWN && event[0].peer == 1 && event[0].result == COMM_ERR_PEER);
     CHECK(late < 1000000000);
-    CHECK(r->wire_class->poll(r->wire, event, 4) == 0); /* told once */
+    CHECK(r->wire_class->poll(r->wire, event, 4) == 0); /* reported once */
     char land[10];
     struct wire_look l = {.key = wire_key_of(1, 0, 0), .edge = WIRE_ONCE | WIRE_TO_ALL, .peer = 1, .land = land, .bytes = 10};
     CHECK(r->ch->class->view(r->ch, &l) == WIRE_DONE && !memcmp(land, "last words", 10));
     atomic_fetch_add(&r->shared->word[2], 1);
-    while (atomic_load(&r->shared->word[2]) < 2) /* else the first to end would be the second one down */
+    while (atomic_load(&r->shared->word[2]) < 2) /* otherwise the first rank to end would be a second death */
         env->relax(env, true);
 }
 
@@ -92,7 +92,8 @@ static void killed_by_socket(void **state)
     unsetenv("COMM_SHM_DEATH");
 }
 
-/* A peer whose memory says what it never writes stops its reader there, before that copies anything by it. */
+/* A peer whose memory contains what a correct peer never writes stops its reader there, before the reader copies
+ * anything by it. */
 enum { FORGED_SLOT, FORGED_KIND, FORGED_INLINE, FORGED_EAGER, FORGERIES };
 
 static void forge(struct shmchan_channel *c, uint32_t seq, int32_t how)
@@ -124,12 +125,12 @@ static void believes_nothing(struct rank *r)
         rank_meet(r);
         _exit(0);
     }
-    signal(SIGILL, SIG_DFL); /* not cmocka's, which goes on with the next test */
+    signal(SIGILL, SIG_DFL); /* the default handler: cmocka's would continue with the next test */
     rank_meet(r);
     struct wire_event event[4];
     char land[SHMCHAN_EAGER_BYTES + 1];
     struct wire_look look = {.key = wire_key_of(1, 0, 0), .flags = WIRE_MESSAGE, .land = land, .bytes = sizeof land};
-    while (!ch->class->advance(ch, event, 4)) /* it has been sent */
+    while (!ch->class->advance(ch, event, 4)) /* until the message has been sent */
         ;
     look.bytes = event[0].bytes < sizeof land ? event[0].bytes : sizeof land;
     (void)ch->class->view(ch, &look);
@@ -148,7 +149,7 @@ static void forged_messages(void **state)
     }
 }
 
-/* One who closes in good order and ends is not a death. */
+/* A rank that closes regularly and ends is not reported as dead. */
 static void closes_first(struct rank *r)
 {
     const struct comm_env *env = wire_default_env();
@@ -169,7 +170,7 @@ static void closed_is_not_dead(void **state)
     run_processes(2, 0, closes_first, -1);
 }
 
-/* Each waits asleep for the other's line, hundreds of times: a lost ring would be a timeout. */
+/* Each rank sleeps until the other's line arrives, hundreds of times: a lost wake-up would be a timeout. */
 static void sleep_and_wake(struct rank *r)
 {
     const struct comm_env *env = wire_default_env();
@@ -216,7 +217,7 @@ static void bells(void **state)
     run_processes(2, 0, sleep_and_wake, -1);
 }
 
-/* A segment without room is an error of the call that needs it, and others go on. */
+/* A segment without room is an error of the call that needs it; others continue. */
 static void run_out(struct rank *r)
 {
     uint16_t peer = (uint16_t)(1 - r->rank);
@@ -263,7 +264,7 @@ static enum wire_result landing_view(struct rank *r, uint32_t seq, uint32_t roun
     return r->ch->class->view(r->ch, &l);
 }
 
-/* Until the place is told; it is, since the reader asked before. */
+/* Waits until the place is announced; it will be, because the reader has already requested the bytes. */
 static char *await_landing(struct rank *r, const struct wire_expose *e)
 {
     void *pad = NULL;
@@ -296,7 +297,8 @@ static bool all_are(const char *at, char value)
     return true;
 }
 
-/* Another length or call is no landing place; the reader finds out which it was. Not of whole pages either, and not where a window lies. */
+/* A different length or call has no landing place; the reader finds out which differed. The same holds for bytes that
+ * are not whole pages, and for memory of a window. */
 static void not_told(struct rank *r, char *memory)
 {
     const uint16_t peer = 1;
@@ -343,7 +345,8 @@ static void results_land_by_themselves(void **state)
     run_processes(2, 0, lands_by_itself, -1);
 }
 
-/* Contract 4.3: the reader has left with an error and uses its buffer again, when the exposer, who has not heard, stores there. */
+/* Contract 4.3: the reader has left with an error and reuses its buffer when the exposer, which does not know of the
+ * failure yet, stores there. */
 static void lands_late(struct rank *r)
 {
     const uint16_t peer = 1;
@@ -357,14 +360,14 @@ static void lands_late(struct rank *r)
     if (r->rank == 0) {
         struct wire_expose e = landing_expose(1, 0, &peer, &span);
         pad = await_landing(r, &e);
-        pad[0] = 2; /* not late yet */
+        pad[0] = 2; /* not too late yet */
     }
     rank_meet(r);
     if (r->rank == 1) {
         r->ch->class->leave(r->ch, WIRE_ABORT);
         CHECK(memory[0] == 2 && memory[1] == 1);
         memset(memory, 3, LANDED);
-        CHECK(!r->wire_class->memory->where(r->wire, memory, LANDED, &where)); /* no peer sees these pages */
+        CHECK(!r->wire_class->memory->where(r->wire, memory, LANDED, &where)); /* no peer can see these pages */
     }
     rank_meet(r);
     if (r->rank == 0)
@@ -398,7 +401,7 @@ static void segment_is_sealed(void **state)
     assert_int_equal(shm_segment_take(&s, 600000, 128, &b), ENOMEM);
     assert_int_equal(shm_segment_take(&s, SIZE_MAX - 64, 128, &b), ENOMEM);
     s.at[b] = 42;
-    assert_int_equal(shm_segment_attach(&other, dup(s.fd), 2 << 20, 1, &what), EPROTO);                /* not as long as said */
+    assert_int_equal(shm_segment_attach(&other, dup(s.fd), 2 << 20, 1, &what), EPROTO);                /* not as long as announced */
     assert_int_equal(shm_segment_attach(&other, memfd_create("x", MFD_CLOEXEC), 0, 1, &what), EPROTO); /* not sealed */
     assert_int_equal(shm_segment_attach(&other, dup(s.fd), 1 << 20, 1, &what), 0);
     assert_int_equal(other.at[b], 42);
@@ -440,7 +443,8 @@ static void nothing_is_left(void **state)
     assert_int_equal(count_entries("/proc/self/fd", ""), fds);
 }
 
-/* 8 bytes there and back, spinning: the floor under every small operation. Printed, never judged: the machine is shared. */
+/* 8 bytes there and back, spinning: the lower limit of every small operation. Printed, never checked, because the
+ * machine is shared. */
 static void ping(struct rank *r)
 {
     const struct comm_env *env = wire_default_env();

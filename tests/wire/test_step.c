@@ -1,4 +1,4 @@
-/* One thread moves all ranks of a wire by hand: in a random order, and into every corner where there is no room. */
+/* One thread moves all ranks of a wire by hand: in random order, and into every situation without room. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 
 typedef void step_fn(struct rank *ranks, int32_t count);
 
-enum which { ANY_WIRE, MEMORY_WIRES /* whose doings a peer sees at once, and whose limits are those of lines */ };
+enum which { ANY_WIRE, MEMORY_WIRES /* wires whose stores a peer sees at once, and whose limits are those of lines */ };
 static void on_each(int32_t count, const struct wire_limits *limits, enum which which, step_fn *fn)
 {
     for (uint32_t i = 0; i < wire_backend_count; i++) {
@@ -42,7 +42,7 @@ static void random_order_on(struct rank *ranks, int32_t count)
     for (uint64_t steps = 0; left; steps++) {
         uint64_t x = rank_random(&ranks[0]);
         int32_t i = (int32_t)(x % (uint64_t)count);
-        for (uint64_t k = x >> 60; k && !done[i]; k--) { /* up to 15 steps of one rank while the others stand still */
+        for (uint64_t k = x >> 60; k && !done[i]; k--) { /* up to 15 steps of one rank while the others do nothing */
             done[i] = stream_run_step(run[i]);
             left -= done[i];
         }
@@ -84,7 +84,7 @@ static void retire(struct rank *ranks, int32_t count, uint32_t seq)
         ranks[i].wire_class->release(ranks[i].ch, seq, NULL);
 }
 
-/* So many operations behind seq have a place for more than a line carries. */
+/* This many operations after seq have a place for more bytes than a line holds. */
 static uint32_t no_places_on(struct rank *ranks, uint32_t seq, uint16_t edge, uint32_t places, size_t bytes)
 {
     struct rank *a = &ranks[0];
@@ -92,12 +92,12 @@ static uint32_t no_places_on(struct rank *ranks, uint32_t seq, uint16_t edge, ui
         assert_int_equal(expose_to(a, 1, wire_key_of(seq + i, 0, 1), edge, 0, bytes), WIRE_DONE);
     seq += places + 1;
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 1), edge, 0, bytes), WIRE_AGAIN);
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 1), edge, 0, 48), WIRE_DONE); /* a line is there */
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 1), edge, 0, 48), WIRE_DONE); /* there is a line */
     retire(ranks, 2, seq);
     return seq;
 }
 
-/* A stream has room for so many chunks in each of two areas. */
+/* A stream has room for this many chunks in each of two areas. */
 static void no_credit_on(struct rank *ranks, int32_t count, uint32_t seq, uint8_t edge, uint32_t credits, size_t bytes)
 {
     struct rank *a = &ranks[0], *b = &ranks[1];
@@ -108,10 +108,10 @@ static void no_credit_on(struct rank *ranks, int32_t count, uint32_t seq, uint8_
         assert_int_equal(expose_to(a, 1, wire_key_of(seq, round, 0), edge, 0, bytes), WIRE_DONE);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, credits, 0), edge, 0, bytes), WIRE_AGAIN);
     assert_int_equal(b->ch->class->view(b->ch, &l), WIRE_DONE);
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq, credits, 0), edge, 0, bytes), WIRE_AGAIN); /* seen is not released */
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, credits, 0), edge, 0, bytes), WIRE_AGAIN); /* viewed, but not released */
     b->ch->class->release(b->ch, seq, &view);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, credits, 0), edge, 0, bytes), WIRE_DONE);
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 1, 0, 0), edge, 0, bytes), WIRE_DONE); /* the second area */
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 1, 0, 0), edge, 0, bytes), WIRE_DONE); /* uses the second area */
     assert_int_equal(expose_to(a, 1, wire_key_of(seq + 2, 0, 0), edge, 0, bytes), WIRE_AGAIN);
     retire(ranks, count, seq);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq + 2, 0, 0), edge, 0, bytes), WIRE_DONE);
@@ -122,11 +122,11 @@ static void no_room_on(struct rank *ranks, int32_t count)
     struct rank *a = &ranks[0], *b = &ranks[1];
     uint32_t window = a->ch->caps.window, seq;
     assert_int_equal(count, 2);
-    for (seq = 1; seq <= 2 * window; seq++) /* lines go round once */
+    for (seq = 1; seq <= 2 * window; seq++) /* every line is used once */
         assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_DONE);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_AGAIN);
     a->ch->class->release(a->ch, 1, NULL);
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_AGAIN); /* the reader has not */
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_AGAIN); /* not retired by the reader */
     b->ch->class->release(b->ch, 1, NULL);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_DONE);
     retire(ranks, 2, seq);
@@ -136,7 +136,7 @@ static void no_room_on(struct rank *ranks, int32_t count)
     no_credit_on(ranks, count, seq + 1, 0, 16, 1000);
 }
 
-/* Three have as many chunks of one that is shown to all, and half of those that are each one's own. */
+/* With three members a stream to all has as many credits as with two, and a private stream has half as many. */
 static void no_room_of_three_on(struct rank *ranks, int32_t count)
 {
     assert_int_equal(count, 3);
@@ -174,7 +174,7 @@ static void pending_table_on(struct rank *ranks, int32_t count)
     }
     assert_int_equal(young + old, 256 + 8 * count);
     assert_int_equal(old, (256 + 8 * count) / 4);
-    r->ch->class->leave(r->ch, WIRE_ABORT); /* forgets them all: views may go out of scope */
+    r->ch->class->leave(r->ch, WIRE_ABORT); /* forgets all of them: the views may go out of scope */
     struct wire_event event[4];
     struct wire_span span = {"8 bytes.", 8};
     uint16_t peer = 1;
@@ -182,7 +182,7 @@ static void pending_table_on(struct rank *ranks, int32_t count)
         .key = wire_key_of(1, 0, 0), .edge = WIRE_ONCE | WIRE_TO_ALL, .peers = &peer, .npeers = 1, .nspans = 1, .spans = &span};
     assert_int_equal(ranks[0].wire_class->expose(ranks[0].ch, &e), WIRE_DONE);
     assert_int_equal(r->ch->class->advance(r->ch, event, 4), 0);
-    e.flags = WIRE_NOTE; /* and is still told notes */
+    e.flags = WIRE_NOTE; /* and still receives notes */
     assert_int_equal(ranks[0].wire_class->expose(ranks[0].ch, &e), WIRE_DONE);
     assert_int_equal(r->ch->class->advance(r->ch, event, 4), 1);
     assert_memory_equal(event[0].note, "8 bytes.", 8);
@@ -193,7 +193,7 @@ static void pending_table(void **state)
     on_each(2, NULL, MEMORY_WIRES, pending_table_on);
 }
 
-/* Unmatched messages fill the ring and nothing else: once their announcements are read, the next ones go. */
+/* Unmatched messages fill only the ring: once their announcements are read, the next ones can be sent. */
 static void ring_full_on(struct rank *ranks, int32_t count)
 {
     struct rank *a = &ranks[0], *b = &ranks[1];
@@ -214,7 +214,7 @@ static void ring_full_on(struct rank *ranks, int32_t count)
     }
     assert_int_equal(number, 20 * window);
     static unsigned char land[65536];
-    for (uint32_t i = number; i >= 1; i--) { /* the last first; grants run out and come again */
+    for (uint32_t i = number; i >= 1; i--) { /* the last first; grants run out and come back */
         size_t bytes = (i - 1) % 3 == 0 ? 8 : (i - 1) % 3 == 1 ? 3000 : 10000;
         struct wire_look l = {.key = wire_key_of(i, 0, 0), .flags = WIRE_MESSAGE, .peer = 0, .land = land, .bytes = bytes, .cookie = i};
         enum wire_result result;

@@ -1,3 +1,4 @@
+/* Opens worlds of ranks for tests of the wires, and the helpers with which a rank waits. */
 #define _GNU_SOURCE
 #include "wire/world.h"
 
@@ -10,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* No right run comes near it: the ranks of these tests spin, and where CPUs are busy one of them may get its turn late. */
+/* Far more than a correct run needs: the ranks of these tests spin, and on busy CPUs a rank may get its turn late. */
 #define AWAIT_NS INT64_C(60000000000)
 
 static const struct base_log quiet = {.level = 0, .rank = -1};
@@ -56,8 +57,8 @@ void rank_meet(struct rank *r)
     while (atomic_load(&r->shared->generation) == generation) {
         struct wire_event event[4];
         CHECK(env->now(env) < end);
-        if (r->attended && r->wire) /* somebody may need an answer of this rank's: in the library its monitor gives it */
-            CHECK(r->wire_class->poll(r->wire, event, 4) == 0 || /* who met us may have closed before we looked */
+        if (r->attended && r->wire) /* a peer may need an answer from this rank; in the library the monitor gives it */
+            CHECK(r->wire_class->poll(r->wire, event, 4) == 0 || /* a peer that met this rank may close before this rank looks */
                   atomic_load(&r->shared->generation) != generation);
         env->relax(env, true);
     }
@@ -195,7 +196,7 @@ static void init_rank(struct rank *r, const char *backend, int32_t rank, int32_t
     snprintf(r->job, sizeof r->job, "test-%d-%u", (int)getpid(), number);
     for (int32_t i = 0; i < count; i++) {
         r->world[i] = i;
-        r->host[i] = i % 2; /* of a wire that asks */
+        r->host[i] = i % 2; /* for a wire that needs the placement */
     }
     CHECK(wire_default_env()->bell_open(wire_default_env(), &r->bell) == 0);
 }
@@ -324,7 +325,7 @@ void world_processes(const char *backend, int32_t count, const struct wire_limit
             if (child[i] == ended) {
                 status[i] = how;
                 child[i] = 0;
-            } else if (child[i] && failed) { /* a check did not hold: nobody waits for what will not come */
+            } else if (child[i] && failed) { /* a check failed: do not wait for what will not come */
                 kill(child[i], SIGKILL);
             }
         }

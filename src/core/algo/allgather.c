@@ -1,13 +1,15 @@
 /*
- * allgather/direct: everyone shows its block to everyone at once, who land it. allgather/pipeline: each block is a stream of chunks, and
- * all blocks advance together: chunk k of every block before chunk k + 1 of any. The other nesting would stand for ever with one credit:
- * everyone would wait for its neighbour's next chunk, whose place waits for readers of the first.
+ * allgather/direct: each rank exposes its block to all others at once, and they copy it. allgather/pipeline: each block
+ * is a stream of chunks, and all blocks advance together: chunk k of every block before chunk k + 1 of any. With the
+ * loops nested the other way and one credit there would be a deadlock: each rank would wait for its neighbour's next
+ * chunk, which waits for a free place, which waits for the readers of the first chunk.
  *
- *   lane 0  for k: EXPOSE in.k -> others #0;     lane 1  for k: VIEW <- r+1, r+2, .. #0 LAND out[block r+1].k, ..;     lane 2  COPY
- * out[block r] = in
+ *   lane 0  for k: EXPOSE in.k -> others #0
+ *   lane 1  for k: VIEW <- r+1, r+2, .. #0 LAND out[block r+1].k, ..
+ *   lane 2  COPY out[block r] = in
  *
- * Blocks may differ in length: all make as many chunks as the longest, empty ones too. In place, in is out's own block and the COPY is
- * none.
+ * Blocks may differ in length: all have as many chunks as the longest one, some of them empty. In place, `in` is this
+ * rank's block of `out`, and the COPY does nothing.
  */
 #include "algo/algorithms.h"
 

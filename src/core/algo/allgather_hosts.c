@@ -1,6 +1,6 @@
 /*
- * allgather/hosts: each block crosses to every other host once, to one rank there, which shows it to the others: hosts_gather.c. Any
- * placement. Blocks may differ in length, as in allgather/pipeline.
+ * allgather/hosts: each block crosses once to each other host. There one rank receives it and exposes it to the others:
+ * see hosts_gather.c. Works for any placement of ranks. Blocks may differ in length, as in allgather/pipeline.
  */
 #include "algo/hosts.h"
 
@@ -13,7 +13,7 @@ struct comm_program *allgather_hosts(const struct comm_env *env, const struct pr
         return build_end(b);
     b->program.own_in = 1;
     b->program.chunk_unit = UNIT_BLOCK;
-    build_edge(b, HOSTS_GIVE, 0); /* not used: edges have one meaning in all programs over hosts */
+    build_edge(b, HOSTS_GIVE, 0); /* not used here: an edge has the same meaning in all programs over hosts */
     build_edge(b, HOSTS_PARTIAL, 0);
     uint16_t readers = hosts_gather_readers(b, &places, &peers);
     if (readers) {

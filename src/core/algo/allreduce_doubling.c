@@ -1,14 +1,16 @@
 /*
- * allreduce/doubling: recursive doubling along T, ceil(log2 p) exchanges for any p. At level l a rank holds the result of its aligned block
- * of 2^l ranks; it shows that to the neighbouring block and combines, the lower block on the left. With no elements it is a barrier.
+ * allreduce/doubling: recursive doubling along T, in ceil(log2 p) exchanges for any p. At level l a rank holds the
+ * result of its aligned block of 2^l ranks. It exposes that to the neighbouring block and combines the two results, the
+ * lower block on the left. With no elements this is a barrier.
  *
  *   for each level:  EXPOSE mine -> served #l;  VIEW mine, theirs;  REDUCE t[l] = T(lower, upper)      the last: out, FINAL
  *
- * The topmost block may be short: each of its ranks then serves several lower ones, lower rank i the upper one with number i mod its
- * length. A block without a neighbour waits for the next level. A block of one rank travels as it came, longer ones in the accumulator.
+ * The topmost block may be short. Then each of its ranks serves several ranks of the lower block: lower rank i reads
+ * the upper rank with number i modulo the upper block's length. A block without a neighbour waits for the next level. A
+ * block of one rank exposes its input as it is; a longer one exposes a partial result in the accumulator type.
  *
- * In place, the last REDUCE waits until this rank's input is no longer read. Each level has an item of scratch, so nothing else is
- * overwritten.
+ * In place, the last REDUCE waits until nobody reads this rank's input any more. Each level has its own scratch item,
+ * so nothing else is overwritten.
  */
 #include "algo/algorithms.h"
 
@@ -18,12 +20,12 @@ struct held {
     int32_t first, count;
 };
 
-/* The peers of this rank in the neighbouring block: whom it shows its value, and whose value it reads. */
+/* Adds this rank's readers in the neighbouring block to the peer table; *source is the rank that this rank reads. */
 static uint16_t add_served(struct build *b, const struct held *held, int32_t first, int32_t count, int32_t *source)
 {
     int32_t number = b->spec.rank - held->first;
     uint16_t at = b->program.peers;
-    if (first < held->first) { /* upper block: of the lower one, all that have this number modulo the length of this block */
+    if (first < held->first) { /* upper block: serves the lower ranks with this number modulo its own length */
         for (int32_t i = number; i < count; i += held->count)
             build_peer(b, first + i);
         *source = first + number;
@@ -41,7 +43,7 @@ static void view_one(struct build *b, uint16_t edge, int32_t rank, uint32_t slot
     BUILD_STEP(b, .code = STEP_VIEW, .edge = edge, .peer = peer, .npeers = 1, .dst = ref_views(slot, 1), .src = like);
 }
 
-/* Mine and theirs in rank order; in one step where both are of one kind. */
+/* Views this rank's value and the neighbour's in rank order; in one step if both are of one kind. */
 static void view_both(struct build *b, uint16_t edge, bool upper, int32_t source, uint32_t slot, struct comm_ref mine,
                       struct comm_ref theirs)
 {
@@ -55,7 +57,7 @@ static void view_both(struct build *b, uint16_t edge, bool upper, int32_t source
     BUILD_STEP(b, .code = STEP_VIEW, .edge = edge, .peer = peers, .npeers = 2, .dst = ref_views(slot, 2), .src = mine);
 }
 
-/* One level with a neighbour; returns how many exposures of the input it made. */
+/* One level with a neighbour. Returns how many exposures of the input there are so far. */
 static int32_t level_steps(struct build *b, uint16_t level, struct held *held, int32_t first, int32_t count, int32_t inputs)
 {
     int32_t source, size = b->spec.size;

@@ -1,11 +1,14 @@
 /*
- * allreduce/hosts: rank r finishes slice r of everybody, node by node (hosts_reduce.c), and all show what they finished (hosts_gather.c).
+ * allreduce/hosts: rank r reduces slice r of all ranks, node by node (hosts_reduce.c). Then all ranks expose their
+ * results (hosts_gather.c).
  *
- * On H hosts whose ranks are subtrees of T, a host sends n (H - 1) / H of partial results and as much of finished ones, and receives as
- * much: what any allreduce of H hosts must. Elsewhere it sends partial results of each of its subtrees, and finished ones as few times.
+ * On H hosts whose ranks are subtrees of T, a host sends n (H - 1) / H bytes of partial results and as many of finished
+ * ones, and receives as many: the minimum for any allreduce over H hosts. With another placement, a host sends partial
+ * results of each of its subtrees, and finished results as often.
  *
- * allreduce/hosts_few: the same with a slice for each host instead of each rank, so that as many bytes cross in fewer pieces. Another of
- * a host's ranks finishes than of the next, so that the work on other hosts' slices is spread over all.
+ * allreduce/hosts_few: the same with one slice per host instead of one per rank, so that as many bytes cross in fewer
+ * pieces. Consecutive hosts choose ranks of different numbers to finish their slices. This spreads the work on other
+ * hosts' slices over all ranks.
  */
 #include "algo/hosts.h"
 

@@ -1,8 +1,9 @@
 /*
- * allreduce/hosts_each: every host finishes everything. The ranks of a host share the buffer: each reduces one slice of its host, shows
- * that to who has the same slice on each other host, and makes the slice's result of theirs. So a byte crosses once, as a partial result,
- * and no result does: one way across less than in allreduce/hosts, and half as many packets, for n (H - 1) bytes from each of H hosts. Of
- * two that is as much as there, of more it pays while it is little.
+ * allreduce/hosts_each: every host computes the whole result. The ranks of a host share the buffer: each reduces one
+ * slice of its own host, exposes that partial result to the rank with the same slice on each other host, and combines
+ * the partial results of all hosts. So each byte crosses once, as a partial result, and finished results do not cross.
+ * Compared with allreduce/hosts this saves one trip and half of the packets, and each of H hosts sends n (H - 1) bytes.
+ * With two hosts that is as much as there; with more it pays only for small n.
  *
  *   lane 0  for k, for each other rank d of my node that works:  EXPOSE in[d's].k -> d #GIVE
  *   lane 1  for k: VIEW v <- my node #GIVE;  REDUCE t[k%D] = T(v);  RELEASE v;  EXPOSE t[k%D] -> same slice elsewhere #PARTIAL
@@ -10,14 +11,14 @@
  *                  EXPOSE out[mine].k -> my node #FINISHED
  *   lane 3  for k, for each other rank d of my node that works:  VIEW <- d #FINISHED LAND out[d's].k
  *
- * There are as many slices as the smallest node has ranks; nodes as in hosts_reduce.c. In place: a rank that is alone in its node shows a
- * copy of its slice, since nobody's word says that the others have it.
+ * There are as many slices as the smallest node has ranks. Nodes are as in hosts_reduce.c. In place, a rank that is
+ * alone in its node exposes a copy of its slice, because no message tells it that the other nodes have read the slice.
  */
 #include "algo/hosts.h"
 
 struct each {
     struct places p;
-    int32_t node, here, number, slices; /* this rank's node, its ranks, which of them; how many of those work */
+    int32_t node, here, number, slices; /* this rank's node, its ranks, this rank's number in it, slices */
     bool works;
 };
 
@@ -34,7 +35,7 @@ static bool find(struct build *b, struct each *e)
 {
     if (!places_find(b, &e->p))
         return false;
-    e->p.host = e->p.node; /* the number of a rank in its node is that of its slice */
+    e->p.host = e->p.node; /* a rank's number in its node is the number of its slice */
     e->node = e->p.node.of[b->spec.rank];
     e->here = group_ranks(&e->p.node, e->node);
     e->number = e->p.node.number[b->spec.rank];
@@ -48,7 +49,7 @@ static struct comm_ref slice_of(const struct each *e, uint8_t buf)
     return ref_slice(buf, e->number % e->slices);
 }
 
-/* This node's part of this rank's slice, as it waits to be sent: an input where the rank is alone. */
+/* This node's part of this rank's slice, as it waits to be sent: the input if the rank is alone in its node. */
 static struct comm_ref part_of(const struct each *e)
 {
     struct comm_ref part = ref_scratch(0, slice_of(e, BUF_IN));
@@ -57,7 +58,7 @@ static struct comm_ref part_of(const struct each *e)
     return e->here > 1 ? ref_partial(part) : part;
 }
 
-/* Of this rank's node. */
+/* Adds the other ranks of this rank's node to the peer table. */
 static uint16_t add_others(struct build *b, const struct each *e)
 {
     uint16_t first = b->program.peers;
@@ -79,7 +80,7 @@ static void give_lane(struct build *b, const struct each *e)
     build_chunks_lane_end(b);
 }
 
-/* All that were sent before: they may be gone in another order. */
+/* Waits for all earlier exposures of the part, because they may complete in any order. */
 static void make_part(struct build *b, const struct each *e)
 {
     uint32_t here = (uint32_t)e->here;

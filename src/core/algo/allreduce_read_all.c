@@ -1,11 +1,11 @@
 /*
- * allreduce/read_all: everyone shows everything to everyone and reduces it all by itself. One exchange, p times the bytes: for the
- * smallest. With no elements it is a barrier.
+ * allreduce/read_all: each rank exposes its whole input to all others and reduces everything itself. One exchange, but
+ * p times the bytes: for the smallest sizes. With no elements this is a barrier.
  *
  *   EXPOSE in -> others #0;  VIEW v0.. <- all #0 (own = in);  REDUCE out = T(v0..) FINAL
  *
- * In place, out is what others still read until the EXPOSE completed: the REDUCE waits for it. Lines are copied by the wire, so that needs
- * nobody.
+ * In place, others read `out` until the EXPOSE completes, so the REDUCE waits for that. The wire copies data that is
+ * sent in lines, so the EXPOSE completes without any action of a peer.
  */
 #include "algo/algorithms.h"
 

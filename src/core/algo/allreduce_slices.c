@@ -1,16 +1,17 @@
 /*
- * allreduce/slices: rank r reduces slice r of everybody and shows the result to everybody, chunk by chunk; each byte is read once and
- * written once per rank that needs it. For the large.
+ * allreduce/slices: rank r reduces slice r of all ranks and exposes the result to all, chunk by chunk. Each byte is
+ * read once and written once per rank that needs it. For large sizes.
  *
  *   lane 0  for k, for d: EXPOSE in[slice r+d].k -> r+d #0
- *   lane 1  for k: VIEW v <- all #0 (own = in[slice r].k); REDUCE out[slice r].k = T(v) FINAL TEE; RELEASE v; EXPOSE out[slice r].k ->
- * others #1 lane 2  for k: VIEW <- r+1, r+2, .. #1 LAND out[slice r+1].k, out[slice r+2].k, ..
+ *   lane 1  for k: VIEW v <- all #0 (own = in[slice r].k); REDUCE out[slice r].k = T(v) FINAL TEE; RELEASE v;
+ *                  EXPOSE out[slice r].k -> others #1
+ *   lane 2  for k: VIEW <- r+1, r+2, .. #1 LAND out[slice r+1].k, out[slice r+2].k, ..
  *
- * In place: what lands in slice s of out was reduced from what others read of slice s of in, so nobody reads there any more.
- * Peers are taken in an order that begins behind one's own rank, so that not all ask the same rank at once.
+ * In place: a result that arrives in slice s of `out` was reduced from slice s of every `in`, so nobody reads that
+ * slice any more. Each rank begins with the peer behind itself, so that not all ranks read from the same one at once.
  *
- * Of two ranks each asks for what lands before all else, some chunks ahead: the other may store its results there itself, where the wire
- * tells it the place, and must know it before it has reduced.
+ * With two ranks, each posts its views of results first, some chunks ahead. Where the wire can announce the place of a
+ * view, the other rank may store its results there directly, and must know the place before it reduces.
  */
 #include "algo/algorithms.h"
 

@@ -1,21 +1,24 @@
 /*
- * allreduce/tree: up along T, down along the same tree, chunk by chunk. At T's levels rank r takes the results of r + 1, r + 2, r + 4, ..
- * below its own lowest bit, and gives its own to the rank without that bit; rank 0 ends with the whole, which comes back down. For the
- * large over more ranks than can view each other: each rank has at most log2 p + 1 peers, though those near rank 0 carry more than others.
+ * allreduce/tree: up along T and down along the same tree, chunk by chunk. At T's levels rank r takes the results of r
+ * + 1, r + 2, r + 4, .. below its own lowest set bit, and passes its own to the rank without that bit. Rank 0 gets the
+ * whole result, which goes back down. For large sizes over more ranks than can view each other: each rank has at most
+ * log2 p + 1 peers, though ranks near rank 0 carry more traffic than others.
  *
  *   lane 0  for k: for each child: VIEW mine, theirs #0; REDUCE t[child] = T(mine, theirs); RELEASE;    EXPOSE mine -> parent #0 +c1
  *           rank 0: the last one REDUCE out.k FINAL TEE; RELEASE; EXPOSE out.k -> children #1
  *   lane 1  others, for k: VIEW <- parent #1 LAND out.k +c2;  EXPOSE out.k -> children #1 {c2 >= k+1}
  *
- * A child without children shows its input, others their accumulators. What is shown waits in its item until the wire has its bytes: all
- * of what was shown before, since exposures may complete in any order and a counter only counts.
- * In place: what lands in chunk k of out was reduced from what others read of chunk k of in, so nobody reads there any more.
+ * A child that is a leaf exposes its input, other children their accumulators. An exposed chunk stays in its scratch
+ * item until the wire has its bytes. A REDUCE into the item waits for all earlier exposures, because exposures may
+ * complete in any order and a counter does not say which completed.
+ * In place: a result that arrives in chunk k of `out` was reduced from chunk k of every `in`, so nobody reads that
+ * chunk any more.
  */
 #include "algo/algorithms.h"
 
 enum { TREE_UP = 0, TREE_DOWN = 1, TREE_SHOWN = 1, TREE_LANDED = 2 };
 
-/* Its result is its own input alone. */
+/* Whether the rank's result is its own input alone. */
 static bool is_leaf(const struct build *b, int32_t rank)
 {
     return rank & 1 || rank + 1 >= b->spec.size;
@@ -42,7 +45,7 @@ static void view(struct build *b, int32_t rank, uint32_t slot, struct comm_ref l
                .src = like);
 }
 
-/* Child `number` joins what this rank has so far; returns what it has then. */
+/* Combines child `number` with what this rank has so far; returns the result. */
 static struct comm_ref take_child(struct build *b, int32_t number, bool last, struct comm_ref mine)
 {
     int32_t child = child_of(b, number);
@@ -60,7 +63,7 @@ static struct comm_ref take_child(struct build *b, int32_t number, bool last, st
 static void show_children(struct build *b, int32_t count, uint8_t tee, uint16_t wait)
 {
     uint16_t first = b->program.peers;
-    for (int32_t number = count - 1; number >= 0; number--) /* the one with the most below it first */
+    for (int32_t number = count - 1; number >= 0; number--) /* the child with the largest subtree first */
         build_peer(b, child_of(b, number));
     BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED | tee, .edge = TREE_DOWN, .peer = first, .npeers = (uint16_t)count,
                .wait = wait, .need = 1, .need_inner = 1, .src = ref_block(BUF_OUT, 0));

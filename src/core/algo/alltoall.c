@@ -1,13 +1,14 @@
 /*
- * alltoall/direct: everyone shows its whole buffer to everyone at once, who take their block out of it. One exchange, p times the bytes:
- * for the small. alltoall/throttled (and alltoall_v): a stream of chunks for each pair; in the d-th turn rank r gives to r+d and takes from
- * r-d, a few turns at a time.
+ * alltoall/direct: each rank exposes its whole buffer to all others at once, and each of them copies its block. One
+ * exchange, but p times the bytes: for small sizes. alltoall/throttled (and alltoall_v): a stream of chunks for each
+ * pair; in turn d rank r sends to r+d and receives from r-d, a few turns at a time.
  *
  *   lanes 0 .. W-1    for i: for k: EXPOSE in[block r+1+w+W*i].k -> that rank #w
  *   lanes W .. 2W-1   for i: for k: VIEW <- r-1-w-W*i #w LAND out[that block].k
  *
- * Whoever gives in turn d meets one who takes in turn d, so the one who is furthest behind can always go on. In place is the caller's care:
- * out is never in, but for direct, which waits until its buffer is no longer read.
+ * A rank that sends in turn d meets a rank that receives in turn d, so the rank that is furthest behind can always
+ * continue. The caller ensures that `out` is not `in`. Only direct allows it: its COPY waits until nobody reads the
+ * buffer any more.
  */
 #include "algo/algorithms.h"
 

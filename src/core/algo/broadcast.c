@@ -1,8 +1,9 @@
 /*
- * broadcast/direct: the root shows the whole buffer at once, everyone lands it. broadcast/pipeline: the same as a stream of chunks that all
- * read from one place. The buffer is `in` at the root and `out` elsewhere.
+ * broadcast/direct: the root exposes the whole buffer at once, and all others copy it. broadcast/pipeline: the same as
+ * a stream of chunks; all ranks read from one place. The buffer is `in` at the root and `out` elsewhere.
  *
- * A chain or tree of ranks would save the root's link on a network; through shared memory every byte is read where it lies.
+ * On a network a chain or tree of ranks would relieve the root's link. Through shared memory every byte is read where
+ * it lies.
  */
 #include "algo/algorithms.h"
 

@@ -1,17 +1,20 @@
 /*
- * broadcast/hosts: n bytes leave the root's host and n reach each other one, whatever the placement. The buffer is cut into a share for
- * each host but the root's, each share into a slice for each of w ranks, w being how many every host has at least: slice (i, j) goes from
- * rank number j of the root's host to rank number j of host i, which passes it on to the number j of the others; inside each host who has a
- * slice shows it to all. So no host sends more than n, and all local ranks' connections are busy.
+ * broadcast/hosts: n bytes leave the root's host and n reach each other host, for any placement of ranks. The buffer is
+ * cut into one share for each host other than the root's, and each share into w slices, where w is the number of ranks
+ * on the smallest host. Slice (i, j) goes from rank number j of the root's host to rank number j of host i, which
+ * passes it on to number j of the other hosts. Inside each host, the rank that has a slice exposes it to all. So no
+ * host sends more than n bytes, and the connections of w ranks of each host are in use.
  *
  *   the root   lane  for k, for each slice s:              EXPOSE in[s].k -> my host #SHOW
  *   its host   lane  for k, for each slice s:              VIEW <- root #SHOW LAND out[s].k
- *   its host's number j, the root too if it is one
+ *   its host's number j, also if that is the root
  *              lane  for k, for each other host i:         EXPOSE [i, j].k -> number j there #CROSS
  *   host i's number j
- *              lane  for k: VIEW <- j of the root's host #CROSS LAND out[i, j].k;  for each other host h: VIEW <- j there #PASS LAND out[h,
- * j].k lane  for k: EXPOSE out[i, j].k -> number j of the other hosts #PASS lane  for k, for each host h but the root's: EXPOSE out[h, j].k
- * -> my host #SHOW host i     lane  for k, for each of my host's d < w, each h: VIEW <- d #SHOW LAND out[h, d].k
+ *              lane  for k: VIEW <- j of the root's host #CROSS LAND out[i, j].k;
+ *                           for each other host h: VIEW <- j there #PASS LAND out[h, j].k
+ *              lane  for k: EXPOSE out[i, j].k -> number j of the other hosts #PASS
+ *              lane  for k, for each host h other than the root's: EXPOSE out[h, j].k -> my host #SHOW
+ *   host i     lane  for k, for each of my host's d < w, each h: VIEW <- d #SHOW LAND out[h, d].k
  */
 #include "algo/hosts.h"
 
@@ -19,14 +22,14 @@ enum { EDGE_SHOW, EDGE_CROSS, EDGE_PASS };
 
 struct spread {
     struct places p;
-    struct landing landing;      /* of this rank's column */
-    int32_t home, others, width; /* the root's host; hosts beside it; ranks of a host that work */
-    int32_t host, here, number;  /* of this rank */
-    uint16_t all_here;           /* in the peer table: the others of this host */
+    struct landing landing;      /* counters of this rank's column of slices */
+    int32_t home, others, width; /* the root's host; number of other hosts; ranks of a host that carry slices */
+    int32_t host, here, number;  /* this rank's host, that host's ranks, this rank's number on it */
+    uint16_t all_here;           /* index in the peer table of the other ranks of this host */
     bool works, at_root;
 };
 
-/* Hosts but the root's: the i-th from 0. */
+/* The i-th host other than the root's, from 0. */
 static int32_t other_host(const struct spread *s, int32_t i)
 {
     return (s->home + 1 + i) % s->p.host.count;
@@ -53,7 +56,7 @@ static struct comm_step landing_step(uint16_t edge, uint16_t peer, struct comm_r
         .code = STEP_VIEW, .flags = STEP_CHUNKED | STEP_LAND, .edge = edge, .peer = peer, .npeers = 1, .dst = slice, .src = slice};
 }
 
-/* ------------------------------------------------------------------------------------------------------------ at the root's host */
+/* ------------------------------------------------------------------------------------------------------------ on the root's host */
 static void root_shows(struct build *b, const struct spread *s)
 {
     int32_t slices = s->others * s->width;
@@ -102,8 +105,8 @@ static void cross(struct build *b, const struct spread *s)
     build_chunks_lane_end(b);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ at the others */
-/* The turn-th share of this host's order, its own first: it is here first. */
+/* ------------------------------------------------------------------------------------------------------------ on the other hosts */
+/* The turn-th share in this host's order. Its own share is first, because it arrives first. */
 static int32_t share_at(const struct spread *s, int32_t turn)
 {
     return (index_of(s, s->host) + turn) % s->others;
@@ -165,7 +168,7 @@ static void show(struct build *b, const struct spread *s)
 static void look(struct build *b, const struct spread *s)
 {
     if (s->works && s->width == 1)
-        return; /* it is the only one that shows */
+        return; /* it is the only rank that exposes anything */
     build_chunks_lane(b);
     for (int32_t turn = 0; turn < s->others; turn++)
         for (int32_t j = 1; j < s->here; j++) {
@@ -209,7 +212,7 @@ struct comm_program *broadcast_hosts(const struct comm_env *env, const struct pr
     struct spread s = {.others = 0};
     if (!b || !spread_of(b, &s))
         return build_end(b);
-    if (!s.others) { /* one host: one share, which the root shows */
+    if (!s.others) { /* one host: one share, which the root exposes */
         s.others = 1;
         s.width = 1;
         s.works = false;
@@ -233,7 +236,7 @@ struct comm_program *broadcast_hosts(const struct comm_env *env, const struct pr
     }
     if (s.host == s.home && s.works)
         cross(b, &s);
-    if (!b->program.lanes) { /* one rank alone */
+    if (!b->program.lanes) { /* a single rank */
         build_lane(b);
         build_lane_end(b);
     }

@@ -1,17 +1,18 @@
 /*
- * broadcast/tree: a binomial tree below the root, chunk by chunk: who has a chunk shows it to all of its children. Every rank serves at
- * most log2 p others, where `direct` and `pipeline` have the root serve all: for teams across hosts, whose root has one link.
+ * broadcast/tree: a binomial tree below the root, chunk by chunk: a rank that has a chunk exposes it to all of its
+ * children. Each rank serves at most log2 p others, while in `direct` and `pipeline` the root serves all. For teams
+ * across hosts, where the root has one link.
  *
- * Ranks are counted from the root. v has the children v + 1, v + 2, v + 4, .. below its own lowest bit, and the farthest is served first,
- * since it has the most below it.
+ * Ranks are counted from the root. Rank v has the children v + 1, v + 2, v + 4, .. below its own lowest set bit. The
+ * farthest is served first, because it has the largest subtree.
  *
  *   for k: VIEW <- parent #0 LAND out.k +c1;  EXPOSE out.k -> children #0 {c1 >= k+1}
  *
- * One lane, so that chunks land one behind the other: what c1 counts is then the chunk that is shown.
+ * There is one lane, so that chunks arrive in order: the value of c1 then tells which chunk can be exposed.
  */
 #include "algo/algorithms.h"
 
-/* Adds them to the peer table, the farthest first; returns how many there are. */
+/* Adds the children to the peer table, the farthest first; returns their number. */
 static uint16_t add_children(struct build *b, int32_t from_root, uint16_t *first)
 {
     int32_t size = b->spec.size, low = 1;

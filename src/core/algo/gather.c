@@ -1,7 +1,8 @@
 /*
- * gather/direct: everyone shows its block to the root at once, which lands it. gather/throttled (and gather_v): each block is a stream of
- * chunks of its own; the root takes a few peers at a time, each lane of it one after the other, so that places of few peers are in use at
- * once. What a non-root has for `out` is never touched; in place, the root's own block lies where it belongs and the COPY is none.
+ * gather/direct: each rank exposes its block to the root at once, and the root copies it. gather/throttled (and
+ * gather_v): each block is a stream of chunks of its own. The root takes a few peers at a time: each of its lanes takes
+ * one peer after the other, so that few peers use buffer space at once. `out` of a rank other than the root is never
+ * touched. In place, the root's own block is already where it belongs, and the COPY does nothing.
  */
 #include "algo/algorithms.h"
 

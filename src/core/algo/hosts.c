@@ -1,8 +1,10 @@
-/* Where ranks lie on hosts, and which subtrees of T share one. Everything follows from what is equal on every rank. */
+/* The placement of ranks on hosts, and which subtrees of T lie on one host. It depends only on data that is equal on
+ * all ranks. */
 #include "algo/hosts.h"
 
 /* ------------------------------------------------------------------------------------------------------------ hosts and subtrees */
-/* Not said: blocks of a power of two, about as many as each has ranks, so that programs are right there too. */
+/* For when the placement is unknown: assumes hosts of a power of two of ranks, about as many hosts as ranks on each, so
+ * that the programs are correct there too. */
 static int32_t assumed_block(int32_t size)
 {
     int32_t block = 1;
@@ -29,11 +31,11 @@ int32_t places_split(int32_t lo, int32_t hi, int32_t order_block)
 struct cutter {
     const struct program_hosts *hosts;
     int32_t size, order_block;
-    int32_t nodes, longest; /* what came of it */
-    int32_t *of;            /* by rank; NULL: only counted */
+    int32_t nodes, longest; /* results: number of nodes, ranks of the largest */
+    int32_t *of;            /* node of each rank; NULL: only count */
 };
 
-/* Nodes of a subtree, in T's order. At most as deep as T. */
+/* Numbers the nodes of a subtree, in T's order. Recurses at most as deep as T. */
 static void cut(struct cutter *c, int32_t lo, int32_t hi)
 {
     bool one = !c->order_block || hi - lo <= c->order_block;
@@ -65,7 +67,7 @@ void algo_hosts_survey(struct program_hosts *hosts, int32_t size, int32_t order_
 }
 
 /* ------------------------------------------------------------------------------------------------------------ places */
-/* From `of` to the rest; the lists are made of a counting sort. */
+/* Derives the other arrays from `of`, by a counting sort. */
 static void list_members(struct group_map *g, int32_t size)
 {
     for (int32_t i = 0; i <= g->count; i++)
@@ -126,13 +128,13 @@ struct landing landing_of(uint16_t first, int32_t count)
     return (struct landing){.first = first, .count = count, .counters = count < room ? count : room};
 }
 
-/* The first thing shares with none: what is waited for first must not wait for what comes of it. */
+/* Thing 0 never shares its counter: its readers must not wait for things that depend on it. */
 static int32_t counter_of(const struct landing *l, int32_t t)
 {
     return t ? 1 + (t - 1) % (l->counters - 1) : 0;
 }
 
-/* How many share thing t's counter. */
+/* How many things share the counter of thing t. */
 static int32_t sharers(const struct landing *l, int32_t t)
 {
     return t ? (l->count - 1 - (t - 1) % (l->counters - 1) + l->counters - 2) / (l->counters - 1) : 1;

@@ -1,6 +1,6 @@
 /*
- * Every node's part of one item, from those who reduced it, put together in T's order: where nodes are of one length a REDUCE of all of
- * them is T over the ranks; elsewhere it goes by halves, whose results lie in scratch.
+ * Combines all nodes' parts of one item in T's order. Where nodes are equally long, one REDUCE of all parts is T over
+ * the ranks. Otherwise the parts are combined by halves, with intermediate results in scratch.
  */
 #include "algo/hosts.h"
 
@@ -14,7 +14,8 @@ static void view_node(struct build *b, const struct hosts_combine *c, int32_t no
                .npeers = 1, .wait = own && !lone ? c->wait_mine : 0, .need = 1, .need_inner = 1, .dst = ref_views(slot, 1), .src = src);
 }
 
-/* The results of nodes one by one, in their order; this rank's own is asked for last, since its lane may wait for it. */
+/* Views the results of the nodes one by one, in order. This rank's own comes last, since the lane may have to wait for
+ * it. */
 static void view_nodes(struct build *b, const struct hosts_combine *c, int32_t first, int32_t count, uint32_t slot)
 {
     int32_t own = c->places->node.of[b->spec.rank];
@@ -26,13 +27,13 @@ static void view_nodes(struct build *b, const struct hosts_combine *c, int32_t f
         view_node(b, c, own, slot + (uint32_t)(own - first));
 }
 
-/* Nodes of ranks lo .. hi - 1, a subtree. */
+/* Number of nodes in ranks lo .. hi - 1, a subtree. */
 static int32_t nodes_of(const struct places *p, int32_t lo, int32_t hi)
 {
     return p->node.of[hi - 1] - p->node.of[lo] + 1;
 }
 
-/* Whether T over these ranks' nodes, as if each were a rank, is T over the ranks. */
+/* Whether T over these nodes, with each node as one leaf, is T over their ranks. */
 static bool is_plain(const struct build *b, const struct places *p, int32_t lo, int32_t hi)
 {
     int32_t count = nodes_of(p, lo, hi), middle = places_split(lo, hi, b->spec.block);
@@ -44,7 +45,7 @@ static bool is_plain(const struct build *b, const struct places *p, int32_t lo, 
 
 static void combine(struct build *b, struct hosts_combine *c, int32_t lo, int32_t hi, uint32_t slot, uint32_t room);
 
-/* Views of two halves, or of all nodes where they are as good, from `slot` on; returns how many. */
+/* Views the two halves, or all nodes where that gives the same result, from `slot` on; returns the number of views. */
 static uint32_t view_parts(struct build *b, struct hosts_combine *c, int32_t lo, int32_t hi, uint32_t slot)
 {
     int32_t middle = places_split(lo, hi, b->spec.block);
@@ -58,7 +59,7 @@ static uint32_t view_parts(struct build *b, struct hosts_combine *c, int32_t lo,
     return 2;
 }
 
-/* T over ranks lo .. hi - 1 as one view; `room` is where free slots begin. */
+/* Makes T over ranks lo .. hi - 1 available as one view; free slots begin at `room`. */
 static void combine(struct build *b, struct hosts_combine *c, int32_t lo, int32_t hi, uint32_t slot, uint32_t room)
 {
     if (nodes_of(c->places, lo, hi) == 1) {
@@ -75,7 +76,7 @@ static void combine(struct build *b, struct hosts_combine *c, int32_t lo, int32_
 
 struct comm_ref hosts_combine(struct build *b, struct hosts_combine *c)
 {
-    if (b->spec.collective == COLLECTIVE_BARRIER) { /* its nodes are in no order, and need none */
+    if (b->spec.collective == COLLECTIVE_BARRIER) { /* the nodes of a barrier have no order and need none */
         view_nodes(b, c, 0, c->places->node.count, c->slot);
         return ref_views(c->slot, (uint32_t)c->places->node.count);
     }

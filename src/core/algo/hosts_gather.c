@@ -1,6 +1,7 @@
 /*
- * Showing everybody's item to all, over hosts: what allgather and the second half of allreduce share. A rank's twins are one rank on each
- * other host, which show its item there; so it crosses to each host once, and every rank of a host takes as many in.
+ * Distributes every rank's item to all ranks, over hosts: the common part of allgather and the second half of
+ * allreduce. A rank's twins are one rank on each other host, which expose its item there. So an item crosses to each
+ * host once, and all ranks of a host receive about equally many.
  *
  *   (another lane)  for k: EXPOSE item[me].k -> my host, my twins #FINISHED
  *   lane 0  for k: VIEW <- each rank x of my host #FINISHED LAND out[x].k;  VIEW <- each x whose twin here I am #FINISHED LAND out[x].k
@@ -36,12 +37,12 @@ uint16_t hosts_gather_readers(struct build *b, const struct places *p, uint16_t 
     return (uint16_t)(b->program.peers - *peers);
 }
 
-/* The next rank behind x that has an item and whose twin on this host `rank` is, -1: no more. In the order of hosts behind this one, so
- * that not all ask the same at once. Begin with -1. */
+/* The next rank behind x that has an item and whose twin on this host is `rank`; -1: no more. The hosts behind this one
+ * come first, so that not all ranks read from the same one at once. Begin with x = -1. */
 static int32_t next_guest(const struct places *p, int32_t rank, int32_t x)
 {
     int32_t size = p->host.start[p->host.count], host = p->host.of[rank], from = p->host.start[host];
-    /* Positions in the list of members, in a circle from behind this host on. */
+    /* Positions in the list of members, in a circle that begins behind this host. */
     int32_t at = x < 0 ? from + group_ranks(&p->host, host) : p->host.start[p->host.of[x]] + p->host.number[x] + 1;
 
     for (;; at++) {
@@ -129,7 +130,8 @@ static void look_lane(struct build *b, const struct hosts_gather *g)
         return;
     build_lane(b);
     build_loop_chunks(b);
-    for (int32_t turn = 0; more; turn++) { /* everybody's first, then everybody's second: nobody's next must stand before another's */
+    for (int32_t turn = 0; more; turn++) { /* Every peer's first item, then every peer's second: a later item of one peer must not block the
+                                            * next item of another. */
         more = false;
         for (int32_t j = 1; j < here; j++) {
             int32_t d = group_member(&p->host, host, (p->host.number[rank] + j) % here), turns = count_guests(p, d), x = -1;

@@ -1,13 +1,14 @@
 /*
- * allreduce/hosts_once, barrier: for the small over several hosts. Everyone reads its host's inputs and reduces them itself, which costs no
- * packet; then it shows what came of it to one rank of each other host, and reads as much. A host so sends a packet for each of its ranks
- * and other hosts, where reading everybody's would be one for each pair of ranks.
+ * allreduce/hosts_once and barrier: for small sizes over several hosts. Each rank reads the inputs of its own host and
+ * reduces them itself, which needs no packet. Then it exposes the result to one rank of each other host, and reads one
+ * from each. So a host sends one packet for each of its ranks and each other host, while reading all ranks would cost
+ * one packet for each pair of ranks.
  *
  *   EXPOSE in -> my node #0;  VIEW v <- my node #0;  REDUCE t = T(v);  EXPOSE t -> those whose worker here I am #1;
  *   VIEW w <- my workers in other nodes #1 (own = t);  REDUCE out = T(w) FINAL
  *
- * Nodes are subtrees of T that share a host, workers as in hosts_reduce.c; of a barrier, hosts. In place, the last REDUCE waits until this
- * rank's input is no longer read.
+ * Nodes are subtrees of T that share a host, and workers are as in hosts_reduce.c; for a barrier, nodes are hosts. In
+ * place, the last REDUCE waits until nobody reads this rank's input any more.
  */
 #include "algo/hosts.h"
 
@@ -25,7 +26,7 @@ static uint16_t add_clients(struct build *b, const struct places *p, int32_t nod
     return (uint16_t)(b->program.peers - first);
 }
 
-/* This node's part, from its ranks' inputs. Returns how many exposures of the input there were. */
+/* Reduces this node's part from the inputs of its ranks. Returns the number of exposures of the input. */
 static int32_t reduce_here(struct build *b, const struct places *p, int32_t node, struct comm_ref to)
 {
     uint16_t all = b->program.peers, others;

@@ -1,33 +1,33 @@
 /*
- * Reducing node by node: what allreduce, reduce and reduce_scatter over hosts share. A finisher x works out T of everybody's item x; in
- * each node one rank, its worker there, reduces that node's part of it. W(x) are x's workers, in the order of nodes; a node of one rank
- * shows its input as it is.
+ * Reduces node by node: the common part of allreduce, reduce and reduce_scatter over hosts. A finishing rank x computes
+ * T of all contributions to item x. In each node one rank, x's worker there, reduces that node's part of the item. W(x)
+ * are x's workers, in the order of nodes. A node of one rank exposes its input as it is.
  *
  *   lane 0  for k, for each other rank d of my node, each item x that d works on:    EXPOSE in[x].k -> d #GIVE
  *   lane 1  for k, for each item x that I work on for another node:  VIEW v <- my node #GIVE;  REDUCE t[x] = T(v);  RELEASE v;
  *                                                                    EXPOSE t[x] -> x #PARTIAL
  *                  and for my own:                                   VIEW v <- my node #GIVE;  REDUCE mine[k] = T(v);  RELEASE v
- *   lane 2  for k: VIEW w <- W(me) #PARTIAL (own = mine[k]);  REDUCE dst.k = T(w) FINAL;  RELEASE w;  EXPOSE dst.k, where that is asked for
+ *   lane 2  for k: VIEW w <- W(me) #PARTIAL (own = mine[k]);  REDUCE dst.k = T(w) FINAL;  RELEASE w;  EXPOSE dst.k, if requested
  *
- * So of an item each host sends no more than its nodes' partial results: one where its ranks are a subtree.
+ * So of each item a host sends no more than its nodes' partial results: one if its ranks are a subtree.
  *
- * In place: dst is this rank's own item, of which others had their part before it is written.
+ * In place, dst is this rank's own item, and the others have read their part of it before it is written.
  */
 #include "algo/hosts.h"
 
-/* ------------------------------------------------------------------------------------------------------------ who works on what */
+/* ------------------------------------------------------------------------------------------------------------ which rank does what */
 struct work {
     const struct hosts_reduce *ask;
     const struct places *p;
-    int32_t rank, node, here; /* this rank, its node, how many ranks that has */
-    int32_t foreign;          /* items for other nodes */
-    uint32_t base, scratch;   /* the first item of scratch, and the next free one */
-    uint16_t all_here;        /* in the peer table */
+    int32_t rank, node, here; /* this rank, its node, number of ranks in that node */
+    int32_t foreign;          /* number of items that this rank reduces for other nodes */
+    uint32_t base, scratch;   /* base: first scratch item; scratch: next free one */
+    uint16_t all_here;        /* index in the peer table of all ranks of this node */
     bool finishes;
 };
 
-/* The next rank behind x, in a circle from this rank on, for whose item `worker` of this node works; own items, which it finishes itself,
- * come last. -1: there is none. Begin with x = worker. */
+/* The next rank behind x, in a circle from this rank on, whose item `worker` of this node works on. A worker's own
+ * item, which it finishes itself, comes last. -1: no more. Begin with x = worker. */
 static int32_t next_item(const struct build *b, const struct work *w, int32_t worker, int32_t x)
 {
     for (;;) {
@@ -67,7 +67,8 @@ static void give(struct build *b, const struct work *w, int32_t worker, uint16_t
                .peer = (uint16_t)(w->all_here + w->p->node.number[worker]), .npeers = 1, .src = item_of(w, BUF_IN, x % b->spec.size));
 }
 
-/* Everybody's first item, then everybody's second: a worker that waits for one must not stand behind another's next. */
+/* Every worker's first item, then every worker's second: the next item of one worker must not block a worker that waits
+ * for its own. */
 static void give_lane(struct build *b, const struct work *w)
 {
     bool more = true;
@@ -90,7 +91,7 @@ static void give_lane(struct build *b, const struct work *w)
     build_lane_end(b);
 }
 
-/* Everybody's part here of one item. */
+/* Reduces this node's contributions to one item. */
 static void reduce_here(struct build *b, const struct work *w, int32_t rank, uint16_t turn, uint16_t turns, struct comm_step reduce)
 {
     BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_CHUNKED | STEP_EACH, .turn = turn, .turns = turns, .edge = HOSTS_GIVE,
@@ -121,7 +122,7 @@ static void show_partial(struct build *b, const struct work *w, int32_t rank, ui
 
     if (w->here > 1) {
         part = ref_partial(ref_scratch(w->base + turn, part));
-        /* All that were sent before: they may be gone in another order. */
+        /* Waits for all earlier exposures, because they may complete in any order. */
         reduce_here(b, w, rank, turn, turns, (struct comm_step){.wait = HOSTS_COUNT_SENT, .need_inner = w->foreign, .dst = part});
     }
     BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED, .edge = HOSTS_PARTIAL, .peer = peer, .npeers = 1, .bump = HOSTS_COUNT_SENT,
@@ -149,7 +150,8 @@ static void partial_lane(struct build *b, const struct work *w)
     build_lane_end(b);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ across */
+/* ------------------------------------------------------------------------------------------------------------ between
+ * nodes */
 static void finish_lane(struct build *b, struct work *w)
 {
     struct hosts_combine parts = {.places = w->p,

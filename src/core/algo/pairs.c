@@ -1,12 +1,14 @@
 /*
- * scatter/pairs and alltoall/pairs: each block is shown at once to the one rank that it is for, on an edge for how far apart the two are.
- * Nobody is shown what it does not need, and nothing is cut: between direct, whose bytes all go to all, and throttled, whose streams hold
- * few calls. Each such edge costs every channel its lines, so only small teams have them.
+ * scatter/pairs and alltoall/pairs: each block is exposed at once to the one rank that needs it. The edge is chosen by
+ * the distance between the two ranks. No rank receives bytes that it does not need, and no block is cut. This lies
+ * between direct, which exposes all bytes to all ranks, and throttled, whose streams hold few calls. Each such edge
+ * costs lines in every channel, so only small teams have them.
  *
  *   lane 0  for d = 1 ..: EXPOSE in[block r+d] -> r+d #d-1        (scatter: at the root)
  *   lane 1  for d = 1 ..: VIEW <- r-d #d-1 LAND out[block r-d]    (scatter: of the root, its one block)
  *
- * In place is the caller's care, as of throttled: out is never in, but at the root of a scatter, whose own block stays where it is.
+ * As for throttled, the caller ensures that `out` is not `in`, except at the root of a scatter, where the root's own
+ * block stays where it is.
  */
 #include "algo/algorithms.h"
 
@@ -17,7 +19,7 @@ uint16_t pairs_edge(int32_t apart)
 
 static void pairs_edges(struct build *b)
 {
-    b->program.ragged = 1; /* a line says how long its block is */
+    b->program.ragged = 1; /* a line carries the length of its block */
     build_edge(b, 0, WIRE_ONCE | WIRE_TO_ALL);
     for (int32_t apart = 2; apart < b->spec.size; apart++)
         build_edge(b, pairs_edge(apart), WIRE_ONCE | WIRE_TO_ALL);

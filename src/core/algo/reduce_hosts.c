@@ -1,17 +1,18 @@
 /*
- * reduce/hosts: node by node (hosts_reduce.c); who finishes a slice shows it to the root.
+ * reduce/hosts: node by node (hosts_reduce.c); a rank that finishes a slice exposes it to the root.
  *
- * Of two hosts the root's finishes all: the other sends n, and nothing goes back. Of more, all but the root's do, a share of each: so the
- * root's host sends n of its partial results and receives n of finished ones, where partial results of all the others would be n (H - 1);
- * each other host sends n and receives n. Subtrees of T are taken for hosts here, as in hosts_reduce.c.
+ * With two hosts, the ranks of the root's host finish all slices: the other host sends n bytes, and nothing goes back.
+ * With more hosts, all hosts except the root's finish a share each. So the root's host sends n bytes of partial results
+ * and receives n bytes of finished ones, where partial results of all other hosts would be n (H - 1); each other host
+ * sends n and receives n. This counts nodes (subtrees of T) as hosts, as in hosts_reduce.c.
  *
  *   lane 3  at the root, for k: VIEW <- each finisher x #FINISHED LAND out[x].k
  *
- * A finished chunk waits in one item of scratch until the wire has its bytes, as in reduce/slices.
+ * A finished chunk stays in one scratch item until the wire has its bytes, as in reduce/slices.
  */
 #include "algo/hosts.h"
 
-/* Gives the ranks of the hosts that finish an item each; returns how many. */
+/* Assigns an item to each rank of the hosts that finish slices; returns the number of items. */
 static int32_t deal_items(const struct build *b, struct places *p)
 {
     int32_t items = 0, home = p->host.of[b->spec.root];

@@ -1,6 +1,7 @@
 /*
- * reduce/read_all: everyone shows its input to the root, which reduces it all by itself. For the small. What a non-root has for `out` is
- * never touched. In place at the root, out is its own contribution, which nobody else reads.
+ * reduce/read_all: each rank exposes its input to the root, which reduces everything itself. For small sizes. `out` of
+ * a rank other than the root is never touched. In place at the root, `out` is the root's own contribution, which no
+ * other rank reads.
  */
 #include "algo/algorithms.h"
 

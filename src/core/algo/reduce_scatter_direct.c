@@ -1,11 +1,11 @@
 /*
- * reduce_scatter/direct: rank r reduces block r of everybody, chunk by chunk, into out.
+ * reduce_scatter/direct: rank r reduces block r of all ranks, chunk by chunk, into out.
  *
  *   lane 0  for k, for d: EXPOSE in[block r+d].k -> r+d #0
  *   lane 1  for k: VIEW v <- all #0 (own = in[block r].k); REDUCE out.k = T(v) FINAL; RELEASE v
  *
- * Blocks may differ in length (reduce_scatter_v): all make as many chunks as the longest, empty ones too. In place, out is block r of in,
- * which this rank alone reads. Peers are taken in an order that begins behind one's own rank.
+ * Blocks may differ in length (reduce_scatter_v): all have as many chunks as the longest one, some of them empty. In
+ * place, `out` is block r of `in`, which only this rank reads. Each rank begins with the peer behind itself.
  */
 #include "algo/algorithms.h"
 

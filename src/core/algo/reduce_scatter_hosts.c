@@ -1,6 +1,7 @@
 /*
- * reduce_scatter/hosts: rank r finishes block r of everybody, node by node: hosts_reduce.c. On H hosts whose ranks are subtrees of T a host
- * receives one partial result of its ranks' blocks from each other host: what any must. Blocks may differ in length (reduce_scatter_v).
+ * reduce_scatter/hosts: rank r reduces block r of all ranks, node by node: see hosts_reduce.c. On H hosts whose ranks
+ * are subtrees of T, a host receives one partial result of its ranks' blocks from each other host, which is the
+ * minimum. Blocks may differ in length (reduce_scatter_v).
  */
 #include "algo/hosts.h"
 

@@ -1,6 +1,7 @@
 /*
- * reduce_scatter/read_all (and reduce_scatter_v): everyone shows its whole buffer to everyone at once; each reduces its own block of all.
- * One exchange, p times the bytes: for the small. In place, out is block r of in, which others read too until the EXPOSE completed.
+ * reduce_scatter/read_all (and reduce_scatter_v): each rank exposes its whole buffer to all others at once, and each
+ * reduces its own block of all. One exchange, but p times the bytes: for small sizes. In place, `out` is block r of
+ * `in`, which others may read until the EXPOSE completes.
  */
 #include "algo/algorithms.h"
 

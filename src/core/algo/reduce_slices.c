@@ -1,14 +1,15 @@
 /*
- * reduce/slices: rank r reduces slice r of everybody, chunk by chunk; the root reduces its own into out and lands the others'. For the
- * large: the work is shared, and the root reads each byte once.
+ * reduce/slices: rank r reduces slice r of all ranks, chunk by chunk. The root reduces its own slice into `out` and
+ * copies the others there. For large sizes: the work is shared, and the root reads each byte once.
  *
  *   lane 0  for k, for d: EXPOSE in[slice r+d].k -> r+d #0
  *   lane 1  for k: VIEW v <- all #0 (own = in[slice r].k); REDUCE t = T(v) FINAL TEE; RELEASE v; EXPOSE t -> root #1
  *   lane 2  at the root, for k: VIEW <- others #1 LAND out[slice ..].k
  *
- * A finished chunk waits in a scratch item until the wire has its bytes: counter 1 counts exposures that completed. One item and not more,
- * since exposures may complete in another order than they were made in, and a count does not say which. In place at the root, what lands
- * was reduced from what others read there, so nobody reads there any more.
+ * A finished chunk stays in a scratch item until the wire has its bytes: counter 1 counts completed exposures. There is
+ * one item and not more, because exposures may complete in any order, and a count does not say which completed. In
+ * place at the root, each arriving slice was reduced from that slice of the root's input, so nobody reads it there any
+ * more.
  */
 #include "algo/algorithms.h"
 

@@ -1,18 +1,20 @@
 /*
- * scan/blocks and exscan/blocks: along T with the least work for all ranks together, and nobody waits for a higher rank. Aligned blocks of
- * 2^l ranks meet in pairs; the last rank of the left one, which has that block's total, shows it to every rank of the right one, each of
- * which puts it on the left of what it has. A rank is the last of a left block at one level alone: it shows one thing, its input or its
- * total, and takes as many as its number has bits. scan/pipeline and exscan/pipeline: the same chunk by chunk.
+ * scan/blocks and exscan/blocks: along T, with the least total work, and no rank waits for a higher rank. Aligned
+ * blocks of 2^l ranks meet in pairs. The last rank of the left block has that block's total and exposes it to every
+ * rank of the right block. Each of these combines it, on the left, with what it has. A rank is the last of a left block
+ * at one level only: it exposes one thing, its input or its total, and receives as many totals as its number has set
+ * bits. scan/pipeline and exscan/pipeline: the same chunk by chunk.
  *
  *   for k: VIEW v_l <- the last rank of the left block #0, for each bit l of the rank
  *          last of its block, 2^l > 1:  REDUCE t = T(v_l-1, .. T(v_0, in)) TEE;  EXPOSE t -> the right block #0
  *          last of its block, 2^l = 1:  EXPOSE in -> the next rank #0
  *          REDUCE out = T(.., T(v_m, what there is)) for the bits m that are left, FINAL
  *
- * The totals come first: others wait for them. Counter 1 counts exposures: all that were made have completed before the item of the total
- * is written again, or, in place, the input.
+ * The totals come first, because other ranks wait for them. Counter 1 counts completed exposures: all earlier ones must
+ * have completed before the scratch item of the total, or in place the input, is written again.
  *
- * A rank may show to half of all: through shared memory that is one place which they read, over a network as many sends.
+ * A rank may expose to half of all ranks: through shared memory that is one place that they all read, over a network as
+ * many sends.
  */
 #include "algo/algorithms.h"
 
@@ -23,11 +25,12 @@ struct plan {
     struct comm_ref in;
     uint16_t peer_self;
     uint8_t flags; /* STEP_CHUNKED, or 0 */
-    bool shows;    /* there is a right block */
-    bool raw;      /* and it is shown the input */
+    bool shows;    /* there is a right block that reads from this rank */
+    bool raw;      /* this rank exposes its input rather than a total */
 };
 
-/* View slots of a level: the left block's total, and on its right what this rank has: of its own memory always, so never given back. */
+/* The first of a level's two view slots: the left block's total, and then what this rank has. The latter is always a
+ * view of own memory, so it is never released. */
 static uint32_t left_of(uint32_t level)
 {
     return 2 * level;
@@ -40,7 +43,7 @@ static void view_own(const struct plan *p, uint32_t slot, struct comm_ref what)
 
 static void view_left(const struct plan *p, uint32_t level)
 {
-    int32_t last = (p->b->spec.rank >> level << level) - 1; /* the level's bit is set: the block on the left ends here */
+    int32_t last = (p->b->spec.rank >> level << level) - 1; /* the level's bit of the rank is set: the block on the left ends here */
 
     BUILD_STEP(p->b, .code = STEP_VIEW, .flags = p->flags, .edge = 0, .peer = build_peer(p->b, last), .npeers = 1,
                .dst = ref_views(left_of(level), 1), .src = level ? ref_partial(p->in) : p->in);
@@ -51,7 +54,7 @@ static void release(const struct plan *p, uint32_t slot)
     BUILD_STEP(p->b, .code = STEP_RELEASE, .flags = p->flags, .src = ref_views(slot, 1));
 }
 
-/* What goes into the shown item waits for all exposures before it. */
+/* A REDUCE into the exposed item waits for all earlier exposures. */
 static struct comm_ref reduce_total(const struct plan *p, uint32_t slot, bool last)
 {
     struct comm_ref to = ref_partial(ref_scratch(last ? ITEM_TOTAL : ITEM_RUNNING, p->in));
@@ -61,7 +64,7 @@ static struct comm_ref reduce_total(const struct plan *p, uint32_t slot, bool la
     return to;
 }
 
-/* What goes into out waits, where the input was shown, for that too. */
+/* If the input was exposed, a REDUCE into `out` waits for that exposure too. */
 static struct comm_ref reduce_prefix(const struct plan *p, uint32_t slot, uint32_t count, bool last)
 {
     struct comm_ref to = last ? ref_block(BUF_OUT, 0) : ref_partial(ref_scratch(ITEM_RUNNING, p->in));
@@ -71,7 +74,7 @@ static struct comm_ref reduce_prefix(const struct plan *p, uint32_t slot, uint32
     return to;
 }
 
-/* The total of the block of 2^levels ranks that ends with this one, and shows it. */
+/* Computes and exposes the total of the block of 2^levels ranks that ends with this rank. */
 static struct comm_ref total(const struct plan *p, uint32_t levels, bool keep)
 {
     struct build *b = p->b;
@@ -90,7 +93,7 @@ static struct comm_ref total(const struct plan *p, uint32_t levels, bool keep)
     return has;
 }
 
-/* T over what this rank has (`empty`: nothing) and the left blocks of these levels, into out. */
+/* Computes T over the left blocks of these levels and what this rank has (`empty`: nothing) into `out`. */
 static void prefix(const struct plan *p, uint32_t levels, struct comm_ref has, bool empty)
 {
     for (; levels; levels &= levels - 1) {
@@ -103,7 +106,8 @@ static void prefix(const struct plan *p, uint32_t levels, struct comm_ref has, b
     }
 }
 
-/* All of it, or of a stream one chunk. Of scan it begins with this rank's own; where that is all there is, it is the result. */
+/* All steps, for the whole buffer or for one chunk of a stream. A scan begins with this rank's own input; if there is
+ * nothing else, that is the result. */
 static void steps(const struct plan *p, bool inclusive)
 {
     struct build *b = p->b;

@@ -1,23 +1,24 @@
 /*
- * scan/doubling and exscan/doubling: along T, ceil(log2 p) exchanges for any p. At level l a rank knows the result of its aligned block of
- * 2^l ranks (its total) and of those of the block that stand before it, itself included or not (its prefix). The upper half of a block puts
- * the lower half's total on the left of both; every prefix is so made of whole subtrees.
+ * scan/doubling and exscan/doubling: along T, in ceil(log2 p) exchanges for any p. At level l a rank knows two results:
+ * that of its aligned block of 2^l ranks (its total), and that of the block's ranks before it, with or without itself
+ * (its prefix). The upper half of a block combines the lower half's total, on the left, with both of its own. So every
+ * prefix consists of whole subtrees.
  *
  *   for each level, lower:  EXPOSE total -> partner #l;  VIEW theirs;  REDUCE total = T(total, theirs)
  *                   upper:  VIEW theirs;  EXPOSE total -> partner #l;  REDUCE total = T(theirs, total);  REDUCE prefix = T(theirs, prefix)
  *
- * Totals are made only where somebody behind the block needs them. Each level has its own items of scratch. In place, the last REDUCE waits
- * until this rank's input is no longer read: it is exposed at level 0 alone.
+ * Totals are computed only if a rank behind the block needs them. Each level has its own scratch items. In place, the
+ * last REDUCE waits until nobody reads this rank's input any more; the input is exposed only at level 0.
  */
 #include "algo/algorithms.h"
 
 #include <stddef.h>
 
-/* What is known at a level: total and prefix, each in the input or in scratch, the prefix perhaps nothing. */
+/* What a rank knows at a level: total and prefix, each in the input or in scratch. `empty`: there is no prefix yet. */
 struct known {
     struct comm_ref total, prefix;
     bool empty;
-    bool exposed; /* the input was shown */
+    bool exposed; /* the input was exposed */
 };
 
 enum { SLOT_LEFT = 0, SLOT_RIGHT = 1 };
@@ -40,7 +41,7 @@ static void expose_total(struct build *b, uint16_t level, int32_t rank, struct k
     known->exposed |= level == 0;
 }
 
-/* REDUCE the two views into an item of scratch, or, when it is the last that this rank's result needs, into out. */
+/* REDUCEs the views into a scratch item or, if it is the last that this rank's result needs, into `out`. */
 static struct comm_ref reduce(struct build *b, uint32_t item, uint32_t first, uint32_t count, bool last, bool exposed)
 {
     struct comm_ref to = last ? ref_block(BUF_OUT, 0) : ref_partial(ref_scratch(item, ref_block(BUF_IN, 0)));
@@ -70,7 +71,8 @@ static void lower_level(struct build *b, uint16_t level, struct known *known, bo
     release(b, SLOT_LEFT, 2);
 }
 
-/* `last`: the prefix is whole after this level. The total comes first: in place, the prefix's end overwrites what it is made of. */
+/* `last`: the prefix is complete after this level. The total is computed first, because in place the complete prefix
+ * overwrites its inputs. */
 static void upper_level(struct build *b, uint16_t level, struct known *known, bool needed, bool last)
 {
     int32_t partner = b->spec.rank - (1 << level);
@@ -98,7 +100,7 @@ static void scan_lane(struct build *b, bool inclusive)
     uint16_t level = 0;
 
     for (int32_t width = 1; width < size; width *= 2, level++) {
-        int32_t end = (rank & ~(2 * width - 1)) + 2 * width; /* of the block of both halves */
+        int32_t end = (rank & ~(2 * width - 1)) + 2 * width; /* end of the block of both halves */
         build_edge(b, level, WIRE_ONCE | WIRE_TO_ALL);
         if (rank & width)
             upper_level(b, level, &known, end < size, rank < 2 * width);

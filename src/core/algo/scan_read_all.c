@@ -1,10 +1,11 @@
 /*
- * scan/read_all and exscan/read_all: everyone shows its input to the ranks above it, each of which reduces all below it, with its own or
- * without. One exchange: for the small, among few. Every prefix is made of whole subtrees: a reduction of the first ranks is T over them.
+ * scan/read_all and exscan/read_all: each rank exposes its input to the ranks above it. Each rank reduces all inputs
+ * below it, with its own (scan) or without (exscan). One exchange: for small sizes and few ranks. Every prefix consists
+ * of whole subtrees, because a reduction of the first ranks is T over them.
  *
  *   EXPOSE in -> ranks above #0;  VIEW v0.. <- ranks below #0 (scan: own = in);  REDUCE out = T(v0..) FINAL
  *
- * In place, out is what ranks above still read until the EXPOSE completed.
+ * In place, ranks above may read `out` until the EXPOSE completes.
  */
 #include "algo/algorithms.h"
 

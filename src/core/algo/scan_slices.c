@@ -1,31 +1,34 @@
 /*
- * scan/slices and exscan/slices: rank r works out slice r of every rank's result, chunk by chunk, and hands each its own. For the large:
- * each input is read once and each result written once, whatever p. The result of exscan at rank j + 1 is that of scan at rank j.
+ * scan/slices and exscan/slices: rank r computes slice r of every rank's result, chunk by chunk, and sends each rank
+ * its own. For large sizes: each input is read once and each result written once, for any p. The result of exscan at
+ * rank j + 1 is that of scan at rank j.
  *
  *   lane 0  for k, for d: EXPOSE in[slice r+d].k -> r+d #0
  *   lane 1  for k: VIEW v <- all #0 (own = in[slice r].k); REDUCE .. t[j] = T(v[0..j]) for each j; RELEASE v; EXPOSE t[j] -> its rank #1
  *   lane 2  for k: VIEW <- r+1, r+2, .. #1 LAND out[slice r+1].k, ..
  *
- * The prefixes are worked out along T by pairs: block totals level by level, and for each j the totals of the blocks that j + 1 is made of,
- * from the right. A finished chunk waits in its item until the wire has its bytes; counter 1 counts those.
+ * The prefixes are computed along T in pairs: first block totals, level by level; then for each j the totals of the
+ * blocks that make up j + 1 ranks, from the right. A finished chunk stays in its scratch item until the wire has its
+ * bytes; counter 1 counts completed exposures.
  *
- * In place: what others read of slice r was given back before any result was shown, and this rank's own result is written last.
+ * In place: what others read of slice r was released before any result was exposed, and this rank's own result is
+ * written last.
  */
 #include "algo/algorithms.h"
 
 enum { SCAN_PAIR = ALGO_SCAN_RANKS }; /* two view slots behind those of the inputs */
 
 struct plan {
-    int32_t size, receivers; /* results that are somebody's: of scan all, of exscan all but the last */
+    int32_t size, receivers; /* number of results that belong to a rank: all for scan, all except the last for exscan */
     int32_t shift;           /* result j belongs to rank j + shift */
     struct comm_ref like;    /* this rank's slice */
-    uint16_t all;            /* where the peer table has ranks 0 .. size - 1 */
+    uint16_t all;            /* index in the peer table of ranks 0 .. size - 1 */
     uint16_t peer_self;
-    bool waited; /* the first REDUCE of a chunk waits for the exposures of the one before */
+    bool waited; /* a REDUCE of this chunk already waits for the exposures of the chunk before */
 };
 
-/* Items of scratch: size - 1 totals at most, a running prefix, and one result each. Total of the block of 2^level ranks that starts at
- * `first`: level 1 has size / 2 of them, and so on. */
+/* Scratch items: at most size - 1 totals, a running prefix, and one item per result. total_item is the total of the
+ * block of 2^level ranks that starts at `first`. Level 1 has size / 2 of them, and so on. */
 static uint32_t total_item(const struct plan *p, int32_t level, int32_t first)
 {
     uint32_t item = 0;
@@ -55,7 +58,7 @@ static void view_item(struct build *b, const struct plan *p, uint32_t slot, uint
                .src = ref_partial(ref_scratch(item, p->like)));
 }
 
-/* A second name for an input. */
+/* Makes a second view of an input. */
 static void view_input(struct build *b, const struct plan *p, uint32_t slot, int32_t rank)
 {
     BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_CHUNKED, .peer = p->peer_self, .npeers = 1, .dst = ref_views(slot, 1),
@@ -81,7 +84,8 @@ static void totals(struct build *b, struct plan *p)
     }
 }
 
-/* T over ranks 0 .. j into dst: the blocks of j + 1 from the right, each on the left of what there is. */
+/* Computes T over ranks 0 .. j into dst: combines the blocks that make up j + 1 ranks from the right, each on the left
+ * of the result so far. */
 static void prefix(struct build *b, struct plan *p, int32_t j, struct comm_ref dst)
 {
     uint32_t rest = (uint32_t)j + 1, running = running_item(p);

@@ -1,6 +1,7 @@
 /*
- * scatter/direct: the root shows its whole buffer at once, everyone takes its own block out of it. scatter/throttled (and scatter_v): each
- * block is a stream of chunks of its own, and the root serves a few peers at a time. In place at the root, its own block stays where it is.
+ * scatter/direct: the root exposes its whole buffer at once, and each rank copies its own block. scatter/throttled (and
+ * scatter_v): each block is a stream of chunks of its own, and the root serves a few peers at a time. In place at the
+ * root, its own block stays where it is.
  */
 #include "algo/algorithms.h"
 

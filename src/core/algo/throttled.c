@@ -1,12 +1,13 @@
 /*
- * A stream of chunks for each pair of ranks, whose lengths only the two of them know. A rank gives or takes in W lanes: the d-th peer from
- * `first` on (d = 1, 2, ..) is lane (d - 1) % W's, which goes through its peers one after the other, each chunk by chunk. Each lane has an
- * edge of its own, so that none waits for another's places or views.
+ * A stream of chunks for each pair of ranks; only the two of them know its length. A rank sends or receives in W lanes.
+ * The d-th peer from `first` on (d = 1, 2, ..) belongs to lane (d - 1) % W. A lane goes through its peers one after the
+ * other, chunk by chunk. Each lane has an edge of its own, so that no lane waits for another's buffer places or views.
  *
- * Of the v forms a brief block is shown at once instead, on a ONCE edge, whose places are many calls deep: that the blocks are brief is
- * known to the two ends alone, so both ways are in the program, and a longer block is announced on the one as being longer. One such edge
- * will do where a rank gives to one other; to several it needs one each, and so only small teams have them. In larger ones a scatter has
- * one that is private, with a line for each reader at the root and nothing at the others.
+ * The _v forms expose a brief (short) block at once instead, on a ONCE edge, which holds many calls at once. Only the
+ * two ends know that a block is brief, so both ways are in the program, and the ONCE edge announces a longer block as
+ * longer. A rank that sends to one other needs only one such edge. A rank that sends to several needs one for each, and
+ * so only small teams have them. In larger teams a scatter has one private ONCE edge, which has a line for each reader
+ * at the root and none at the others.
  */
 #include "algo/algorithms.h"
 
@@ -24,7 +25,7 @@ uint32_t throttled_brief_bytes(uint32_t collective, int32_t size)
     return throttled_brief_kind(collective, size) == WIRE_ONCE ? WIRE_EACH_BYTES : PROGRAM_BRIEF_BYTES;
 }
 
-/* One for all, where a rank gives to one other or has lines for single readers. */
+/* Whether one edge serves all: each rank sends to only one other, or there are lines for single readers. */
 static bool has_one_brief_edge(uint32_t collective, int32_t size)
 {
     return collective == COLLECTIVE_GATHER_V || throttled_brief_kind(collective, size) == WIRE_ONCE;
@@ -35,7 +36,7 @@ uint16_t throttled_brief_edge(uint32_t collective, int32_t size, int32_t apart)
     return apart == 1 || has_one_brief_edge(collective, size) ? 0 : (uint16_t)(apart + ALGO_THROTTLE - 1);
 }
 
-/* Behind the first brief one, where there is one. */
+/* The lanes' edges come behind the first brief edge, if there is one. */
 static uint16_t edge_of(const struct build *b, int32_t lane)
 {
     return (uint16_t)(lane + (b->program.brief != 0));
@@ -61,7 +62,7 @@ static struct comm_ref brief(struct comm_ref block)
     return block;
 }
 
-/* Brief blocks to or from one rank, which is the program's peer `at`. */
+/* Brief blocks to or from one rank, which is entry `at` of the program's peers. */
 static void show_brief(struct build *b, int32_t apart, uint16_t at, struct comm_ref block)
 {
     if (b->program.brief)
@@ -76,7 +77,7 @@ static void land_brief(struct build *b, int32_t apart, uint16_t at, struct comm_
                    .peer = at, .npeers = 1, .dst = brief(block), .src = brief(block));
 }
 
-/* What a rank gives to or takes from all others: they are the program's peers from `others` on, in the order of d. */
+/* What a rank sends to or receives from all others. These are the program's peers from `others` on, in the order of d. */
 struct flow {
     int32_t first, direction;
     uint16_t others;
@@ -92,7 +93,8 @@ static struct flow flow_of(struct build *b, int32_t first, int32_t direction, bo
     return flow;
 }
 
-/* On one edge, and so by one step, however many there are: a gather's root lands what comes, a scatter's shows to each its own. */
+/* All brief blocks over one edge, so one step does it for any number of ranks: a gather's root receives them, a
+ * scatter's root exposes to each rank its own. */
 static void all_briefs(struct build *b, const struct flow *flow)
 {
     struct comm_ref blocks = brief(ref_block(flow->shows ? BUF_IN : BUF_OUT, algo_wrap(b, flow->first + flow->direction)));
@@ -109,7 +111,7 @@ static void all_briefs(struct build *b, const struct flow *flow)
     build_loop_end(b);
 }
 
-/* Of all peers, by the first lane: they do not wait for one another. */
+/* Brief blocks of all peers, in the first lane: they do not wait for one another. */
 static void each_brief(struct build *b, const struct flow *flow)
 {
     if (!b->program.brief)

@@ -1,9 +1,9 @@
 /*
- * What several algorithms are made of.
+ * Steps and lanes that several algorithms share.
  *
- * tree: one rank reads everybody. Groups are aligned and ALGO_GROUP is a power of two, so each group's partial result is a subtree of T and
- * the groups' results meet in T's order again. A group of one rank, which only the last can be, is read as it is. Where the order is T over
- * blocks, the groups are those.
+ * tree: one rank reads all others. Groups are aligned and ALGO_GROUP is a power of two, so the partial result of each
+ * group is a subtree of T, and the groups' results are combined in T's order. A group of one rank (only the last group
+ * can be one) is read as it is. If the order is T over blocks, these blocks are the groups.
  */
 #include "algo/algorithms.h"
 

@@ -1,4 +1,4 @@
-/* What the files of this room share: checks of arguments. A failed check refuses the call (a collective uses up its number) with a text
+/* Argument checks that the files of this room share. A failed check refuses the call (a collective still uses up its number) with a text
  * that names the argument, its value and what was expected. */
 #ifndef API_API_H
 #define API_API_H
@@ -17,13 +17,13 @@
 #include "rma/rma.h"
 #include "world/communicators.h"
 
-/* The address range of `bytes` at p; nothing when there is none. */
+/* The address range of `bytes` at p; empty if bytes is 0. */
 static inline struct timeline_range api_range(const void *p, size_t bytes)
 {
     return bytes ? (struct timeline_range){(uintptr_t)p, (uintptr_t)p + bytes} : (struct timeline_range){0, 0};
 }
 
-/* A collective being checked: the first failed check refuses it, the rest are passed over. */
+/* A collective call under check. The first failed check refuses it, and later checks do nothing. */
 struct api_check {
     struct comm_communicator *c;
     struct comm_request *req;
@@ -44,14 +44,14 @@ static inline enum comm_result api_begin(struct api_check *check, struct comm_co
 
 void api_need(struct api_check *check, bool holds, const char *argument, long long value, const char *expected);
 void api_need_type(struct api_check *check, enum comm_type type);
-void api_need_pair(struct api_check *check, enum comm_type type, comm_op op, size_t n); /* n: of a block */
+void api_need_pair(struct api_check *check, enum comm_type type, comm_op op, size_t n); /* n: elements of one block */
 void api_need_rank(struct api_check *check, const char *argument, int32_t rank);
-/* n * times * element bytes, or a refusal when it does not fit. */
+/* Returns n * times * element bytes. Refuses the call if that overflows. */
 size_t api_bytes(struct api_check *check, enum comm_type type, size_t n, size_t times);
 void api_need_buffer(struct api_check *check, const char *argument, const void *buf, size_t bytes);
 void api_need_apart(struct api_check *check, const void *in, size_t in_bytes, const void *out, size_t out_bytes);
 
-/* NULL is fine for frees; anything else needs a communicator that is alive. */
+/* Checks the size field of a struct that the caller passes: OK if it is at least `least`, otherwise ARGUMENT. */
 enum comm_result api_size(const void *given, size_t least);
 
 #endif

@@ -1,4 +1,4 @@
-/* Gather, scatter and alltoall with blocks of one length: check, resolve in-place forms to addresses, issue. */
+/* Gather, scatter and alltoall with blocks of one length: check the arguments, resolve in-place calls to addresses, issue. */
 #include "api/api.h"
 
 enum comm_result comm_gather(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, int32_t root,
@@ -54,7 +54,7 @@ enum comm_result comm_scatter(struct comm_communicator *c, const void *in, void 
     struct engine_call call = {.collective = COLLECTIVE_SCATTER, .type = type, .root = root, .in = am_root ? in : NULL, .out = out, .n = n};
     call.read = api_range(call.in, am_root ? all : 0);
     call.write = api_range(out, in_place ? 0 : block);
-    if (in_place) /* its own block stays where it is */
+    if (in_place) /* the root's own block stays where it is */
         call.out = block ? (char *)(uintptr_t)in + rank * block : NULL;
     return engine_issue(c, &call, req);
 }

@@ -1,4 +1,4 @@
-/* Checks shared by the calls. */
+/* Argument checks that the calls share. */
 #include "api/api.h"
 
 void api_need(struct api_check *check, bool holds, const char *argument, long long value, const char *expected)
@@ -14,7 +14,7 @@ void api_need_type(struct api_check *check, enum comm_type type)
     api_need(check, data_type_bytes(type) != 0, "type", (long long)type, "an enum comm_type");
 }
 
-/* An operator of the caller's own: bytes, in whole elements. */
+/* A user-defined operator works on bytes; the block must hold whole elements of it. */
 static void need_user(struct api_check *check, enum comm_type type, comm_op op, size_t n)
 {
     size_t bytes = engine_op_bytes(check->c, op);

@@ -1,8 +1,8 @@
-/* The collectives that are built: check, resolve in-place forms to addresses, issue. */
+/* Barrier, broadcast, reduce, allreduce, reduce_scatter and allgather: check the arguments, resolve in-place calls to addresses, issue. */
 #include "api/api.h"
 
-/* Everything that can be wrong with an allreduce in one look: its bytes, or 0 when the checks that can explain must decide (also n == 0).
- */
+/* All checks of an allreduce in one expression. Returns its bytes, or 0 if the slower checks must decide and write the error (also if n ==
+ * 0). */
 static inline size_t api_sound(const struct comm_communicator *c, const void *in, const void *out, size_t n, size_t element, bool in_place)
 {
     size_t bytes = n * element;
@@ -77,7 +77,7 @@ enum comm_result comm_reduce(struct comm_communicator *c, const void *in, void *
     return engine_issue(c, &call, req);
 }
 
-/* Apart from what a repeated call takes, so that it saves no registers for it. site: the caller's place in the program. */
+/* Not inlined, so that the fast path of a repeated call saves no registers for it. site: the caller's return address. */
 static __attribute__((noinline)) enum comm_result allreduce(struct comm_communicator *c, const void *in, void *out, size_t n,
                                                             enum comm_type type, comm_op op, struct comm_request *req, const void *site)
 {

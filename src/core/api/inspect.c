@@ -1,4 +1,4 @@
-/* What the library says of itself. */
+/* Calls that report the state of the library. */
 #include "api/api.h"
 
 #include "base/format.h"

@@ -1,4 +1,4 @@
-/* Memory that the library can move with fewer copies. */
+/* Memory that the library can transfer with fewer copies: checks the arguments. */
 #include "api/api.h"
 
 enum comm_result comm_mem_alloc(struct comm_communicator *c, size_t bytes, void **ptr)

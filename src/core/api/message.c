@@ -1,4 +1,4 @@
-/* Messages. */
+/* Messages: checks the arguments of send, recv and probe. */
 #include "api/api.h"
 
 static enum comm_result check(struct comm_communicator *c, const char *call, const void *buf, size_t n, enum comm_type type, bool peer_ok,

@@ -1,4 +1,4 @@
-/* Types, and operators of the caller's own. */
+/* Types and user-defined operators. */
 #include "api/api.h"
 
 size_t comm_type_size(enum comm_type type)

@@ -1,4 +1,4 @@
-/* Progress, events, plans. */
+/* Calls for progress, events, plans and groups: check the arguments, then call the engine. */
 #include "api/api.h"
 
 enum comm_result comm_sync(struct comm_communicator *c, int64_t timeout_ns)

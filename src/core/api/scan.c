@@ -1,4 +1,4 @@
-/* Scans: check, resolve in-place forms to addresses, issue. */
+/* Scans: check the arguments, resolve in-place calls to addresses, issue. */
 #include "api/api.h"
 
 static inline __attribute__((always_inline)) enum comm_result scan(struct comm_communicator *c, uint32_t collective, const void *in,

@@ -1,17 +1,18 @@
-/* The v forms: blocks of different lengths at places of the caller's choice. Displacements that were not given are made dense here. */
+/* Collectives with blocks of different lengths (`_v`), at displacements that the caller may give. Missing displacements are filled in here,
+ * densely. */
 #include "api/api.h"
 
 #include "base/heap.h"
 
 enum { RANKS_ON_STACK = 64, LAYOUTS = 2 };
 
-/* Where a buffer's blocks lie: the longest, and the end of the last. */
+/* The layout of a buffer's blocks: the longest block, and the end of the last one. */
 struct layout {
     const size_t *counts, *displs;
     size_t longest, end;
 };
 
-/* Memory for dense displacements of two buffers, on the stack where it is little. */
+/* Memory for the dense displacements of two buffers; on the stack if they are few. */
 struct dense {
     size_t few[LAYOUTS][RANKS_ON_STACK];
     size_t *many;
@@ -220,7 +221,7 @@ static inline __attribute__((always_inline)) enum comm_result scatter_v_at_root(
                                .displs = l.displs,
                                .read = api_range(in, all),
                                .write = api_range(out, in_place ? 0 : own)};
-    if (in_place) /* its own block stays where it is */
+    if (in_place) /* the root's own block stays where it is */
         call.out = own ? (char *)(uintptr_t)in + l.displs[rank] * data_type_bytes(type) : NULL;
     return close_dense(check, &dense, engine_issue(check->c, &call, check->req));
 }

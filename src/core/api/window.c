@@ -1,9 +1,9 @@
-/* Windows: arguments are checked here, and what is wrong is told with argument, value and what was expected. */
+/* Windows: checks the arguments. The text of a refusal names the argument, its value and what was expected. */
 #include "api/api.h"
 
 #define DECLINE(w, reason, req, ...) refused(engine_decline(engine_window_comm(w), reason, req, __VA_ARGS__), req)
 
-/* engine_decline says ARGUMENT where there is no communicator any more; its request says so too. */
+/* Also gives the request the result. engine_decline returns ARGUMENT if the communicator no longer exists. */
 static enum comm_result refused(enum comm_result r, struct comm_request *req)
 {
     if (req)
@@ -11,7 +11,7 @@ static enum comm_result refused(enum comm_result r, struct comm_request *req)
     return r;
 }
 
-/* COMM_OK, or why w can be asked nothing. */
+/* COMM_OK, or why w cannot be used. */
 static enum comm_result alive(const struct comm_window *w, struct comm_request *req)
 {
     enum comm_result r = COMM_ERR_ARGUMENT;
@@ -92,8 +92,8 @@ enum comm_result comm_window_flush(struct comm_window *w, int32_t peer, struct c
     return engine_one_sided(w, &(struct one_sided){.window = w, .kind = ONE_FLUSH, .peer = peer}, req);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ to a part */
-/* What all that name a range have in common; one->element is 0 where the type is none. */
+/* ------------------------------------------------------------------------------------------------------------ access to a part */
+/* Checks that all calls with a range share. one->element is 0 if the type is invalid. */
 static enum comm_result check_range(const char *call, const struct one_sided *one, struct comm_request *req)
 {
     struct comm_window *w = one->window;

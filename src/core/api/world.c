@@ -1,4 +1,4 @@
-/* Opening, creating, closing. */
+/* Opening, creating and closing worlds and communicators. */
 #include "api/api.h"
 
 #include "base/format.h"
@@ -139,7 +139,7 @@ enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place p
     return comm_split(c, engine_node(c) * NUMA_NODES + numa, 0, out, req);
 }
 
-/* Of members alone, so what is refused is refused here: it uses up no number. */
+/* Only the members call it, so a refusal here uses up no collective number. */
 static enum comm_result check_subset(struct comm_communicator *c, const int32_t *ranks, size_t count, struct comm_communicator **out,
                                      struct comm_request *req)
 {
@@ -178,8 +178,8 @@ enum comm_result comm_subset(struct comm_communicator *c, const int32_t *ranks, 
     return r == COMM_OK ? engine_subset(c, ranks, (int32_t)count, tag, out, req) : r;
 }
 
-/* One split for each axis: the color is all other coordinates, the key this one. Their numbers follow one another, so the last stands for
- * all. */
+/* One split for each axis: the color is made of all other coordinates, and the key is the coordinate on this axis. The splits complete in
+ * order, so the request of the last one covers all. */
 static enum comm_result split_axes(struct comm_communicator *c, const int32_t *shape, size_t axes, struct comm_communicator **axis,
                                    struct comm_request *req)
 {

@@ -1,4 +1,4 @@
-/* Little-endian numbers at any address: what goes over a network. */
+/* Reads and writes little-endian numbers at any address: the byte order of everything that goes over a network. */
 #ifndef BASE_BYTES_H
 #define BASE_BYTES_H
 

@@ -1,12 +1,13 @@
 /*
- * Edges of memory, for builds under AddressSanitizer. It puts redzones around what malloc gives and knows nothing of the pieces that we
- * cut out of one piece ourselves: stages of connections, blocks of a pool, what a shared segment lends. So an overflow there would only
- * be seen if it left the whole mapping. Neighbours leave EDGE_BYTES between them, and who cuts closes what nobody may touch: the gaps,
- * what is free, and what lies behind the length that was asked for. In other builds there is no gap and these calls are nothing.
+ * Red zones for builds under AddressSanitizer. The sanitizer puts red zones around what malloc returns, but it does not
+ * know the pieces that the library cuts from one allocation: stages of connections, blocks of a pool, parts of a shared
+ * segment. Without help it would see an overflow only when it left the whole mapping. Neighbouring pieces are therefore
+ * EDGE_BYTES apart. The code that cuts them closes (poisons) everything that nobody may touch: the gaps, the free
+ * pieces, and what lies behind the requested length. In other builds there are no gaps and these calls do nothing.
  *
- * A closed piece is best aligned to 8 bytes at its beginning: of a unit of 8 only the end can be closed (compiler-rt's AddressSanitizer
- * algorithm). Memory is opened again before it goes back to where it came from. The kernel is not checked, where a call of its is not
- * intercepted (io_uring).
+ * The start of a closed region should be aligned to 8 bytes, because AddressSanitizer can only close the end of an
+ * 8-byte unit (see AddressSanitizerAlgorithm of compiler-rt). Memory is opened again before it returns to its
+ * allocator. Accesses by the kernel are not checked where the sanitizer does not intercept the system call (io_uring).
  */
 #ifndef BASE_EDGE_H
 #define BASE_EDGE_H
@@ -46,7 +47,7 @@ static inline void edge_open(const void *at, size_t bytes)
 }
 #endif
 
-/* Of `whole` bytes the first `bytes` may be touched, the others not. */
+/* Opens the first `bytes` of `whole` bytes and closes the rest. */
 static inline void edge_set(const void *at, size_t bytes, size_t whole)
 {
     edge_open(at, bytes);

@@ -1,11 +1,12 @@
-/* Cache lines asked for before they are needed. A hint: nothing depends on it, and any address will do. */
+/* Prefetching of cache lines. Only a hint: nothing depends on it, and any address is valid. */
 #ifndef BASE_FETCH_H
 #define BASE_FETCH_H
 
 /*
- * A line that will be written: the copies that other CPUs hold are given up meanwhile, so that the store and whatever stands behind it in
- * the store queue need not wait for that. Compilers make an ordinary prefetch of it for a CPU that may be older than the instruction
- * (Broadwell), which does nothing of the kind; on those it does nothing.
+ * Prefetches a line that will be written. Other CPUs give up their copies meanwhile, so the store, and the stores
+ * behind it in the store queue, need not wait for that. The instruction is written in assembly because compilers that
+ * target CPUs older than it (before Broadwell) emit an ordinary prefetch, which does not take ownership of the line. On
+ * such CPUs the instruction does nothing.
  */
 static inline void base_fetch_to_write(const void *at)
 {

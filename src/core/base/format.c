@@ -1,3 +1,4 @@
+/* Text without stdio: formatting, comparing, copying and parsing (format.h has the contract). */
 #include "base/format.h"
 
 struct text {
@@ -20,7 +21,7 @@ static void put_number(struct text *t, uint64_t value, unsigned base, bool negat
     do
         digits[count++] = "0123456789abcdef"[value % base];
     while (value /= base);
-    if (negative && pad == '0') { /* the sign stands before zeros, behind blanks */
+    if (negative && pad == '0') { /* the sign stands before zeros but behind blanks */
         put(t, '-');
         width--;
     } else if (negative) {

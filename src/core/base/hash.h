@@ -1,4 +1,5 @@
-/* Mixing of 64-bit words: fingerprints of calls, identities of communicators. The finalizer of MurmurHash3 (Appleby, public domain). */
+/* Hashing of 64-bit words, for fingerprints of calls and identities of communicators. base_mix is the finalizer of
+ * MurmurHash3 (Appleby, public domain). */
 #ifndef BASE_HASH_H
 #define BASE_HASH_H
 
@@ -13,7 +14,7 @@ static inline uint64_t base_mix(uint64_t x)
     return x ^ x >> 33;
 }
 
-/* Order matters: hash(hash(0, a), b) is not hash(hash(0, b), a). */
+/* The order of the words matters: hash(hash(0, a), b) differs from hash(hash(0, b), a). */
 static inline uint64_t base_hash(uint64_t so_far, uint64_t word)
 {
     return base_mix(so_far * UINT64_C(0x9e3779b97f4a7c15) + word + 1);

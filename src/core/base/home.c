@@ -1,8 +1,11 @@
+/* The slow path of the biased lock: how a guest takes it, and when it becomes an ordinary lock. home.h explains the
+ * handshake. */
 #include "base/home.h"
 
 enum { VISIT_WEIGHT = 8, VISITS_MOST = 1024, INSIDE_TURNS = 64 };
 
-/* Under `lock`, guests counted: after this the home thread is either seen inside, or sees us. False: there is no barrier. */
+/* Called under `lock` with `guests` incremented. After it, either the caller sees the home thread inside, or the home
+ * thread sees the guest. If there is no barrier, the lock becomes an ordinary one. */
 static void settle(struct base_home_lock *lock, const struct comm_env *env, uint64_t self, bool claim)
 {
     uint64_t home = atomic_load_explicit(&lock->home, memory_order_relaxed);
@@ -13,7 +16,8 @@ static void settle(struct base_home_lock *lock, const struct comm_env *env, uint
         (void)env->barrier(env);
 }
 
-/* Inside: too many guests make it an ordinary lock. The home thread cannot be inside now, and sees us until we leave. */
+/* Called by a guest inside: too many visits by guests turn this into an ordinary lock. The home thread cannot be inside
+ * now, and it sees this guest until the guest leaves. */
 static void count_visit(struct base_home_lock *lock, const struct comm_env *env, uint64_t self)
 {
     uint64_t home = atomic_load_explicit(&lock->home, memory_order_relaxed);
@@ -23,7 +27,7 @@ static void count_visit(struct base_home_lock *lock, const struct comm_env *env,
     lock->visits += VISIT_WEIGHT;
     if (lock->visits > VISITS_MOST) {
         atomic_store_explicit(&lock->home, BASE_HOME_NEVER, memory_order_relaxed);
-        (void)env->barrier(env); /* the former home thread, if it is just at its acceptor, sees guests or this */
+        (void)env->barrier(env); /* a former home thread that is just entering sees either the guest or the new value of `home` */
     }
 }
 

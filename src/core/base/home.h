@@ -1,11 +1,13 @@
 /*
- * A lock with a home: the one thread that usually takes it pays no atomic read-modify-write, which would drain its stores each time; any
- * other thread pays a process-wide barrier instead. (Biased locking; the asymmetric Dekker handshake of Dice, Huang and Yang, "Asymmetric
- * Dekker Synchronization", 2001, with membarrier(2) for the heavy side.)
+ * A biased lock: the one thread that usually takes it (its home thread) pays no atomic read-modify-write, which would
+ * drain its store buffer each time. Any other thread (a guest) pays a process-wide barrier instead. Source: the
+ * asymmetric Dekker handshake of Dice, Huang and Yang, "Asymmetric Dekker Synchronization", 2001, with membarrier(2) on
+ * the slow side.
  *
- * The home thread says that it is inside, then looks for guests: a store and a load that the CPU may reorder. A guest says that it is
- * there, makes every CPU that runs this process order its stores (env->barrier), then looks whether the home thread is inside. Whoever
- * comes second sees the other. Where guests come about as often as the home thread, or there is no such barrier, it is an ordinary lock.
+ * The home thread sets `inside`, then loads `guests`: a store and a load that the CPU may reorder. A guest increments
+ * `guests`, makes every CPU that runs this process order its memory accesses (env->barrier), then loads `inside`. The
+ * second of the two sees the first. If guests come about as often as the home thread, or there is no such barrier, this
+ * becomes an ordinary lock.
  */
 #ifndef BASE_HOME_H
 #define BASE_HOME_H
@@ -17,12 +19,12 @@
 #define BASE_HOME_NEVER UINT64_MAX
 
 struct base_home_lock {
-    _Atomic uint64_t home;   /* the thread; NONE: nobody yet; NEVER: an ordinary lock. Written under `lock` */
-    _Atomic uint32_t inside; /* the home thread is inside by its own acceptor; written by it alone */
-    _Atomic uint32_t guests; /* threads inside, or about to be, by the other one */
-    uint32_t visits;         /* of guests, against the home thread's; under the lock, whichever acceptor */
-    uint32_t guest;          /* who is inside came by the other acceptor; written by whoever is inside alone */
-    struct base_lock lock;   /* among guests */
+    _Atomic uint64_t home;   /* the home thread; NONE: not chosen yet; NEVER: an ordinary lock. Written under `lock` */
+    _Atomic uint32_t inside; /* the home thread is inside by the fast path; only that thread writes it */
+    _Atomic uint32_t guests; /* threads that are inside by the slow path, or about to be */
+    uint32_t visits;         /* visits of guests, less those of the home thread; written by whichever thread is inside */
+    uint32_t guest;          /* the thread inside came by the slow path; only that thread writes it */
+    struct base_lock lock;   /* excludes guests from each other */
 };
 
 bool base_home_trylock_guest(struct base_home_lock *lock, const struct comm_env *env, uint64_t self);
@@ -36,7 +38,7 @@ static inline bool base_home_enter(struct base_home_lock *lock, uint64_t self)
     atomic_store_explicit(&lock->inside, 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&lock->guests, memory_order_acquire) == 0 &&
-        atomic_load_explicit(&lock->home, memory_order_relaxed) == self) { /* again: it may have become an ordinary lock since */
+        atomic_load_explicit(&lock->home, memory_order_relaxed) == self) { /* checked again: it may have become an ordinary lock */
         if (BASE_UNLIKELY(lock->visits))
             lock->visits--;
         return true;
@@ -52,7 +54,7 @@ static inline bool base_home_trylock(struct base_home_lock *lock, const struct c
     return base_home_enter(lock, self) || base_home_trylock_guest(lock, env, self);
 }
 
-/* For callers: the first of them lives here. */
+/* For calls of the program: the first thread that calls becomes the home thread. */
 static inline void base_home_lock(struct base_home_lock *lock, const struct comm_env *env)
 {
     uint64_t self = env->self(env);
@@ -61,7 +63,7 @@ static inline void base_home_lock(struct base_home_lock *lock, const struct comm
         base_home_lock_guest(lock, env, self, true);
 }
 
-/* For whoever comes by on the library's own business. So does trylock. */
+/* For threads of the library itself. They never become the home thread; the same holds for trylock. */
 static inline void base_home_visit(struct base_home_lock *lock, const struct comm_env *env)
 {
     uint64_t self = env->self(env);
@@ -72,7 +74,8 @@ static inline void base_home_visit(struct base_home_lock *lock, const struct com
 
 static inline void base_home_unlock(struct base_home_lock *lock, const struct comm_env *env)
 {
-    /* Not by `inside`: the home thread says so for a moment at its acceptor, while a guest who is leaving looks. */
+    /* Do not decide by `inside`: the home thread sets it for a moment when it tries to enter, possibly while a guest
+     * leaves. */
     if (!lock->guest) {
         atomic_store_explicit(&lock->inside, 0, memory_order_release);
     } else {

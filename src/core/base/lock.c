@@ -1,23 +1,25 @@
+/* The slow path of the lock: spinning, parking, and keeping the lock for a thread that has waited too long. */
 #include "base/lock.h"
 
-/* Short sections: a few turns are cheaper than a system call. */
+/* Sections under a lock are short: a few turns of spinning are cheaper than a system call. */
 enum { LOCK_TURNS = 64, LOCK_YIELD_NS = 100000, LOCK_PARK_NS = 1000000, LOCK_STARVED_NS = 1000000 };
 
-/* What is kept for this one is free for nobody else. */
+/* Takes a lock that is kept (LOCK_KEPT) for this thread; no other thread may take it in that state. */
 static bool take_kept(struct base_lock *lock)
 {
     return atomic_load_explicit(&lock->word, memory_order_relaxed) == LOCK_KEPT &&
            atomic_exchange_explicit(&lock->word, LOCK_HELD, memory_order_acquire) != LOCK_HELD;
 }
 
-/* True: from here on it is kept for this one. One at a time. */
+/* True: from here on the lock is kept for this thread. One claim at a time. */
 static bool claim(struct base_lock *lock)
 {
     return !(atomic_fetch_or_explicit(&lock->waiters, LOCK_CLAIMED, memory_order_relaxed) & LOCK_CLAIMED);
 }
 
-/* Who leaves a lock and comes back at once finds it free long before a waiter who was woken has found a CPU, so where CPUs are few that may
- * go on for seconds. The lock is kept for a thread that has waited for long. */
+/* A thread that leaves a lock and returns at once finds it free long before a woken waiter gets a CPU. Where CPUs are
+ * few, that could go on for seconds. So a thread that has waited for LOCK_STARVED_NS claims the lock, which is then
+ * kept for it. */
 void base_lock_park(struct base_lock *lock, const struct comm_env *env, int64_t since)
 {
     int64_t now = env->now(env);
@@ -46,13 +48,14 @@ void base_lock_slow(struct base_lock *lock, const struct comm_env *env)
             continue;
         int64_t now = env->now(env);
         since = since ? since : now;
-        if (now - since > LOCK_YIELD_NS) /* among pending peers who compute */
+        if (now - since > LOCK_YIELD_NS) /* another thread probably computes on this CPU: sleep instead */
             break;
     }
     base_lock_park(lock, env, since);
 }
 
-/* Of several who wait each is woken where one of them is to have it: nobody knows which one sleeps first. */
+/* If the lock is kept for one of several waiters, all of them are woken, because it is not known which one would wake
+ * first. */
 void base_unlock_slow(struct base_lock *lock, const struct comm_env *env)
 {
     bool keep = atomic_load_explicit(&lock->waiters, memory_order_relaxed) & LOCK_CLAIMED;

@@ -1,11 +1,12 @@
 /*
- * One lock for the whole core, from C11 atomics and env's park. Taking it is one atomic exchange; leaving it is a plain store, so that a
- * call that locks and unlocks pays once. Price: a waiter that parks in the instant between the look at `waiters` and that store is not
- * woken; it parks for LOCK_PARK_NS at most and looks again. Whoever comes takes a lock that is free, also before those who wait; but who
- * has waited for LOCK_STARVED_NS claims it, and then it is kept for that thread. Every lock, relax and park is a scheduling point of the
+ * The only lock of the core, made of C11 atomics and env's park. Taking it is one atomic exchange. Leaving it is a
+ * plain store, so a call that locks and unlocks pays for one atomic operation. The price: a waiter that parks between
+ * the load of `waiters` and that store is not woken. It parks for at most LOCK_PARK_NS and looks again. The lock is not
+ * fair: an arriving thread may take a free lock before the waiters. But a thread that has waited for LOCK_STARVED_NS
+ * claims the lock, which is then kept for that thread. Every lock, relax and park is a scheduling point of the
  * simulator.
  *
- * Order of locks: communicator, device or MPI issue lock, engine. Nothing that blocks is called with one held.
+ * Lock order: communicator, device or MPI issue lock, engine. No blocking call is made with a lock held.
  */
 #ifndef BASE_LOCK_H
 #define BASE_LOCK_H
@@ -13,19 +14,20 @@
 #include "base/check.h"
 #include "base/env.h"
 
-enum { LOCK_FREE, LOCK_HELD, LOCK_KEPT }; /* KEPT: nobody is inside, and who has claimed it is to have it */
+enum { LOCK_FREE, LOCK_HELD, LOCK_KEPT }; /* KEPT: nobody is inside, and only the thread that claimed the lock may take it */
 #define LOCK_CLAIMED UINT32_C(0x80000000)
 
 struct base_lock {
     _Atomic uint32_t word;
-    _Atomic uint32_t waiters; /* how many; with LOCK_CLAIMED where one has waited too long */
+    _Atomic uint32_t waiters; /* number of waiters; the bit LOCK_CLAIMED is set if one has waited too long */
 };
 
 void base_lock_slow(struct base_lock *lock, const struct comm_env *env);
-void base_lock_park(struct base_lock *lock, const struct comm_env *env, int64_t since); /* the end of that: who waits since then */
+void base_lock_park(struct base_lock *lock, const struct comm_env *env, int64_t since); /* the last part of base_lock_slow; since: when the
+                                                                                         * wait began */
 void base_unlock_slow(struct base_lock *lock, const struct comm_env *env);
 
-/* What became kept between the two is taken all the same: it is free. */
+/* A lock that becomes KEPT between the load and the exchange is taken all the same: nobody is inside. */
 static inline bool base_trylock(struct base_lock *lock)
 {
     return atomic_load_explicit(&lock->word, memory_order_relaxed) == LOCK_FREE &&

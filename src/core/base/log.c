@@ -1,3 +1,4 @@
+/* Formats log lines and passes them to the log of the env. */
 #include "base/log.h"
 #include "base/format.h"
 

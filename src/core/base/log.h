@@ -1,5 +1,6 @@
-/* Lines by level, lower case, value behind its name. Volume: errors and warnings are rare, info once per world, debug per object, trace per
- * operation. Nothing is logged between issue and completion of an operation that goes well. */
+/* Log lines by level, in lower case, each value behind its name. Volume: errors and warnings are rare; info logs once
+ * per world, debug once per object, trace once per operation. Nothing is logged between issue and completion of an
+ * operation that succeeds. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
@@ -16,9 +17,10 @@ struct base_log {
 };
 
 void base_log(const struct base_log *log, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* Waits a moment until what was logged is told; for callers who bring bad news, after which a program often ends. */
+/* Waits a moment until the queued lines are written. For callers that report an error, after which a program often
+ * ends. */
 void base_log_drain(const struct comm_env *env);
-/* Before its sink may be gone: waits likewise, and what is not told by then never is. */
+/* Called before the log's sink may disappear: waits likewise, then discards what is not written. */
 void base_log_end(const struct base_log *log);
 
 #endif

@@ -1,5 +1,5 @@
-/* Reading option values: from the defaults, the program's string, the environment. Every offender is collected before anything is refused.
- */
+/* Reads option values from the defaults, the program's string and the environment. Collects every error before it
+ * refuses. */
 #include "base/option.h"
 #include "base/check.h"
 #include "base/format.h"
@@ -28,7 +28,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* "1.5ms": digits, a fraction of at most nine digits where a unit makes it whole, a unit. */
+/* "1.5ms": digits, a fraction of at most nine digits, and a unit in which the amount is a whole number. */
 static bool parse_amount(const char *text, const struct unit *units, int64_t *amount)
 {
     int64_t whole = 0, fraction = 0, scale = 1;
@@ -88,7 +88,7 @@ static bool parse_choice(const char *text, const char *choices, int64_t *value)
     }
 }
 
-/* What was a switch and has a third state by now is still set by the words of a switch. */
+/* An option that was a switch and now has a third value still accepts the words of a switch. */
 static bool parse_bool_choice(const char *text, const char *choices, int64_t *value)
 {
     int64_t yes = 0;
@@ -182,7 +182,7 @@ static void complain(struct reader *reader, const char *name, const char *value,
     reader->failed = true;
 }
 
-/* What the program insisted on, an operator may not take away: results would change under it. */
+/* The environment must not override a choice that the program insisted on, because the results would change. */
 static bool overrides_firm(const struct reader *reader, const struct base_option *row, const char *value)
 {
     int32_t chosen;
@@ -220,7 +220,8 @@ static size_t name_length(const char *at)
     return length;
 }
 
-/* The length of a value: to its end, or to a comma behind which another "name=" or nothing stands. */
+/* The length of a value: it ends at the end of the string, or at a comma that is the last character or precedes another
+ * "name=". */
 static size_t value_length(const char *at)
 {
     for (size_t length = 0;; length++) {
@@ -271,7 +272,8 @@ static void read_program(struct reader *reader, const char *at)
     }
 }
 
-/* A variable whose name says its unit, COBRE_TCP_CONNECT_TIMEOUT_MS. What does not fit is no number either. */
+/* Appends the unit that the name of a variable implies (COBRE_TCP_CONNECT_TIMEOUT_MS). A text that does not fit is not
+ * a valid number either. */
 static const char *with_unit(const struct base_option *row, const char *value, char *text, size_t room)
 {
     size_t length = value && row->also_unit ? strlen(value) : 0;
@@ -281,7 +283,7 @@ static const char *with_unit(const struct base_option *row, const char *value, c
     return text;
 }
 
-/* An empty variable counts as not set, as shells and job files leave them. */
+/* An empty variable counts as unset, because shells and job files leave such variables. */
 static void read_environment(struct reader *reader, const struct comm_env *env, const struct base_option *row)
 {
     const char *name = row->environment, *value = env->lookup(env, name);

@@ -1,4 +1,4 @@
-/* The rows, and what can be said about them. Nothing here reads a value. */
+/* The table of options, and functions that describe its rows. Nothing here reads a value. */
 #include "base/option.h"
 #include "base/format.h"
 
@@ -299,7 +299,7 @@ const char *base_option_type_name(enum option_type type)
     return names[type];
 }
 
-/* In the largest unit that divides it, so that it can be given back as it stands. */
+/* Uses the largest unit that divides the time, so that the text can be parsed again without loss. */
 static void append_time(char *text, size_t room, size_t *at, int64_t ns)
 {
     static const struct {

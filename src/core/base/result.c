@@ -1,3 +1,4 @@
+/* Names and texts of results, generated from the list COMM_RESULTS. */
 #include "base/result.h"
 
 const char *base_result_name(enum comm_result result)

@@ -9,6 +9,6 @@
 
 const char *base_result_name(enum comm_result result); /* "COMM_ERR_PEER"; never NULL */
 const char *base_result_text(enum comm_result result);
-bool base_result_is_known(enum comm_result result); /* one of that list */
+bool base_result_is_known(enum comm_result result); /* whether it is in that list */
 
 #endif

@@ -1,18 +1,21 @@
 /*
- * Gradient buckets: many small gradients become few allreduces that run while the backward pass still computes. Written on the public calls
- * alone; knows nothing of queues, engines or wires.
+ * Gradient buckets: combines many small gradients into few allreduces, which run while the backward pass still
+ * computes. Uses only the public calls; knows nothing of queues, engines or wires.
  *
- * The plan is made once, from what is equal on all ranks: gradients are dealt from the last to the first, each into the open bucket of its
- * type, and buckets are numbered by the moment at which their last gradient can be ready. Issuing follows these numbers whatever the order
- * of ready calls, so ranks never fall out of step. A bucket of one gradient is reduced where the caller keeps it; the others are gathered
- * into a flat buffer and copied back by wait. Adopted, all gradients live in the flat buffers and nothing is copied.
+ * The plan is made once, from what is equal on all ranks. Gradients are dealt from the last to the first, each into the
+ * open bucket of its type. Buckets are numbered by the moment at which their last gradient can be ready. They are
+ * issued in this order whatever the order of the ready calls, so all ranks issue alike. A bucket of one gradient is
+ * reduced in the caller's memory. The others are gathered into a flat buffer, and wait copies them back. With `adopt`
+ * all gradients live in the flat buffers and nothing is copied.
  *
- * Held, a step ends without a reduction: values stay where they are and grow, and those that were ready then count in the next step that is
- * reduced, ready or not.
+ * While the buckets are held, a step ends without a reduction. The values stay where they are, so that the caller can
+ * accumulate. A gradient that was ready in a held step counts in the next step that is reduced, whether it is ready
+ * there or not.
  *
- * No lock. A gradient belongs to whoever sets its `claimed` (a ready call, or wait for the ones left over). A bucket is full when `missing`
- * reaches zero. One thread at a time issues: whoever raises `turns` from zero; others only raise it and leave, and the issuer looks again
- * until nobody did. While a step is under way nothing else may issue collectives on the communicator, whose order would depend on timing.
+ * There is no lock. A gradient belongs to the thread that sets its `claimed`: a ready call, or wait for the ones left
+ * over. A bucket is full when `missing` reaches zero. One thread at a time issues: the one that raises `turns` from
+ * zero. Other threads only raise it and leave; the issuing thread looks again until `turns` stays unchanged. While a
+ * step is under way nothing else may issue collectives on the communicator, because their order would depend on timing.
  */
 #include <commstream/bucket.h>
 #include <commstream/collective.h>
@@ -32,18 +35,18 @@ enum { BUCKET_TYPES = COMM_I64_INDEX + 1, BUCKET_ALIGN = 64 };
 struct bucket_gradient {
     unsigned char *data;
     size_t bytes;
-    size_t bucket, offset;    /* where it is gathered; BUCKET_NONE for an empty one */
-    _Atomic uint32_t claimed; /* this step has its value, or somebody is copying it */
-    _Atomic uint32_t kept;    /* a held step had a value */
+    size_t bucket, offset;    /* where it is gathered; bucket is BUCKET_NONE for an empty gradient */
+    _Atomic uint32_t claimed; /* this step has its value, or a thread is copying it */
+    _Atomic uint32_t kept;    /* a held step had a value for it */
 };
 
 struct bucket {
-    size_t first; /* the highest gradient in it; members are walked downwards to `last` */
+    size_t first; /* the highest gradient in it; members are visited downwards to `last` */
     size_t last;  /* the lowest gradient in it */
     size_t members, bytes;
-    unsigned char *flat; /* NULL: one member, reduced in place; adopted: its members themselves */
+    unsigned char *flat; /* NULL: one member, reduced in place; with adopt: the members' own memory */
     enum comm_type type;
-    enum comm_result refused; /* what issuing it returned */
+    enum comm_result refused; /* the result of issuing it, unless it is OK */
     _Atomic size_t missing;
 };
 
@@ -62,7 +65,7 @@ struct comm_buckets {
     _Atomic uint64_t turns;
 };
 
-/* One gradient's number while buckets are dealt; kept apart so that create can count before it takes memory. */
+/* State while gradients are dealt to buckets; separate so that create can count before it allocates. */
 struct bucket_deal {
     size_t limit, first_limit;
     size_t opened;
@@ -105,7 +108,7 @@ static size_t bucket_type_bytes(enum comm_type type)
     return 0;
 }
 
-/* COMM_ERR_UNSUPPORTED: written for a newer library, and a field we do not know is set. */
+/* COMM_ERR_UNSUPPORTED: the caller was built for a newer library and sets a field that this one does not know. */
 static enum comm_result bucket_options(const struct comm_bucket_options *given, struct comm_bucket_options *options)
 {
     memset(options, 0, sizeof *options);
@@ -142,8 +145,8 @@ static enum comm_result bucket_check(const struct comm_gradient *gradients, size
     return COMM_OK;
 }
 
-/* The bucket, in order of opening, of the next gradient downwards. A gradient that does not fit closes the bucket; a huge one fills one
- * alone. */
+/* The bucket of the next gradient downwards; buckets are numbered in order of opening. A gradient that does not fit
+ * closes the bucket; one that is too long for any bucket gets one of its own. */
 static size_t bucket_deal_next(struct bucket_deal *deal, enum comm_type type, size_t bytes, size_t *offset)
 {
     bool open = deal->filled[type] != 0;
@@ -162,8 +165,8 @@ static size_t bucket_round(size_t bytes)
     return (bytes + (BUCKET_ALIGN - 1)) & ~(size_t)(BUCKET_ALIGN - 1);
 }
 
-/* How much memory the plan needs, 0 when that is more than memory has. Flat buffers are counted for all, also for the few that need none.
- */
+/* The memory that the plan needs; 0: more than there can be. Counts a flat buffer for every bucket, though a few need
+ * none. */
 static size_t bucket_measure(const struct comm_gradient *gradients, size_t count, struct bucket_deal deal, size_t *buckets)
 {
     size_t total = 0;
@@ -184,7 +187,7 @@ static size_t bucket_measure(const struct comm_gradient *gradients, size_t count
            deal.opened * BUCKET_ALIGN + total;
 }
 
-/* Nothing was reduced: what was ready stays and counts later. */
+/* Ends a step without a reduction: what was ready is kept and counts later. */
 static void bucket_end_held(struct comm_buckets *b)
 {
     for (size_t i = 0; i < b->gradient_count; i++)
@@ -204,8 +207,8 @@ static void bucket_begin_step(struct comm_buckets *b)
     atomic_store_explicit(&b->issued, 0, memory_order_release);
 }
 
-/* Deals the gradients; then numbers the buckets anew, by where each gets its last member: types interleave, so a bucket opened first may be
- * full last. Both tables of the way lie where the requests will be. */
+/* Deals the gradients, then numbers the buckets by where each gets its last member: types are mixed, so the bucket
+ * opened first may be full last. The two temporary tables lie where the requests will be. */
 static void bucket_plan(struct comm_buckets *b, const struct comm_gradient *gradients, struct bucket_deal deal)
 {
     uint64_t *lowest = (uint64_t *)(void *)b->requests;
@@ -313,8 +316,8 @@ enum comm_result comm_buckets_hold(struct comm_buckets *b, int32_t on)
     return COMM_OK;
 }
 
-/* False: the queue is full and the bucket keeps its turn. Any other refusal stands as the bucket's result: except for FULL a collective
- * that one rank refuses has used up its place in the order, or the communicator is gone. */
+/* False: the queue is full and the bucket keeps its turn. Any other error is the bucket's result: except for FULL, a
+ * collective that one rank refuses has used up its place in the order, or the communicator is gone. */
 static bool bucket_issue_one(struct comm_buckets *b, size_t j)
 {
     struct bucket *bucket = &b->buckets[j];
@@ -329,7 +332,8 @@ static bool bucket_issue_one(struct comm_buckets *b, size_t j)
     return true;
 }
 
-/* Issues what stands at the head and is full. Ends at once when another thread is at it: that one looks again, because `turns` moved. */
+/* Issues the next buckets that are full. Returns at once if another thread is issuing: that thread looks again because
+ * `turns` has changed. */
 static void bucket_issue(struct comm_buckets *b)
 {
     uint64_t seen = 1;
@@ -343,7 +347,8 @@ static void bucket_issue(struct comm_buckets *b)
     } while (!atomic_compare_exchange_strong_explicit(&b->turns, &seen, 0, memory_order_acq_rel, memory_order_acquire));
 }
 
-/* Takes the gradient for this step and brings its value, or zeros, to where it is reduced. False: somebody has done so before. */
+/* Claims the gradient for this step and copies its value, or zeros, to where it is reduced. False: it is claimed
+ * already. */
 static bool bucket_contribute(struct comm_buckets *b, struct bucket_gradient *gradient, bool zeros)
 {
     if (atomic_exchange_explicit(&gradient->claimed, 1, memory_order_acq_rel) != 0)
@@ -375,7 +380,8 @@ enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i)
     return moved < 0 ? moved : COMM_OK;
 }
 
-/* COMM_OK: all are issued. Else the queue was full, or another thread still copies into a bucket: there is something to wait for. */
+/* COMM_OK: all are issued. Otherwise the queue was full, or another thread still copies into a bucket: the caller must
+ * wait. */
 static enum comm_result bucket_issue_all(struct comm_buckets *b, int64_t timeout_ns)
 {
     for (bucket_issue(b); atomic_load_explicit(&b->issued, memory_order_acquire) < b->bucket_count; bucket_issue(b)) {
@@ -387,8 +393,8 @@ static enum comm_result bucket_issue_all(struct comm_buckets *b, int64_t timeout
             return result;
         if (result == COMM_OK || last.comm != NULL)
             continue;
-        /* No room or memory even for a marker to wait for: then nobody but us moves what fills the queue. Each thing in it has a deadline,
-           so for ever has an end; a shorter time cannot be told here. */
+        /* There is no room or memory even for a marker to wait for. Then only this thread moves what fills the queue.
+         * Everything in the queue has a deadline, so waiting for ever ends too; a shorter timeout cannot be kept here. */
         enum comm_result moved = comm_progress(b->comm);
         if (moved < 0)
             return moved;
@@ -398,7 +404,8 @@ static enum comm_result bucket_issue_all(struct comm_buckets *b, int64_t timeout
     return COMM_OK;
 }
 
-/* All issued and complete: COMM_OK, whatever their results. COMM_ERR_STATE: this thread may not wait, being inside a callback. */
+/* COMM_OK: all are issued and complete, whatever their results. COMM_ERR_STATE: this thread may not wait, because it is
+ * inside a callback. */
 static enum comm_result bucket_drain(struct comm_buckets *b, int64_t timeout_ns)
 {
     enum comm_result issued = bucket_issue_all(b, timeout_ns);
@@ -454,8 +461,8 @@ enum comm_result comm_buckets_wait(struct comm_buckets *b, int64_t timeout_ns)
     return result;
 }
 
-/* A step under way is waited for, bounded by its operations' deadlines. Where that is not allowed, inside a callback, the memory is kept on
- * purpose: peers may still read it. */
+/* Waits for a step under way; the operations' deadlines limit that. If waiting is not allowed (inside a callback), the
+ * memory is kept on purpose, because peers may still read it. */
 void comm_buckets_free(struct comm_buckets *b)
 {
     if (b == NULL)

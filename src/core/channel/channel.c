@@ -1,6 +1,7 @@
 /*
- * A memory wire's channels: their shape, how members meet through offers, and how memory is given back. Memory that others may still read
- * is never touched: a channel that was left stays on its host's list until every member has left it too, or the host ends.
+ * The channels of a memory wire: their layout, how members meet through offers, and how memory is returned. Memory that
+ * others may still read is never touched: a channel that this rank has left stays on the host's list until every member
+ * has left it too, or the host ends.
  */
 #include "channel/shmchan.h"
 
@@ -60,7 +61,7 @@ static bool take_head(struct shmchan_host *host, size_t bytes, struct shmchan_bl
 
     if (!take_memory(host, bytes, true, block, &spare))
         return false;
-    if (spare) { /* another identity first: who still asks finds that its channel is gone */
+    if (spare) { /* set another identity first: a peer that still checks the old channel then finds that it is gone */
         struct shmchan_head *h = (struct shmchan_head *)(void *)block->at;
         atomic_store_explicit(&h->id, 0, memory_order_release);
         atomic_store_explicit(&h->left, 0, memory_order_release);
@@ -69,8 +70,8 @@ static bool take_head(struct shmchan_host *host, size_t bytes, struct shmchan_bl
     return true;
 }
 
-/* What an earlier channel left where this one looks for keys, at the beginning of each place. The bytes behind it are looked at only when
- * their key stands, so they need not be cleared: most of a region is these. */
+/* Clears what an earlier channel left where this one looks for keys: the line at the beginning of each place. The bytes
+ * behind a line are read only when its key matches, so they need not be cleared, and they are most of a region. */
 static void clear_lines(char *at, size_t stride, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -85,9 +86,9 @@ static void clear_region(const struct shmchan_channel *c, uint32_t index)
     if (index == SHMCHAN_REGION_ONCE)
         return; /* its lines are in the head's block */
     if (index == SHMCHAN_REGION_EACH) {
-        memset(at, 0, s->each.place); /* its lines are in front */
+        memset(at, 0, s->each.place); /* its lines come first */
     } else if (index == SHMCHAN_REGION_STREAM) {
-        for (size_t edge = 0; edge < (size_t)(s->area_mask + 1) * WIRE_STREAM_EDGES; edge++) { /* laid out either way */
+        for (size_t edge = 0; edge < (size_t)(s->area_mask + 1) * WIRE_STREAM_EDGES; edge++) { /* for both layouts */
             clear_lines(at + edge * s->edge_stride, s->all_stride, s->all.mask + 1);
             clear_lines(at + edge * s->edge_stride, s->private_stride, (size_t)(s->size - 1) * (s->private.mask + 1));
         }
@@ -137,7 +138,7 @@ static struct shmchan_channel *make_private(const struct comm_env *env, const st
     return c;
 }
 
-/* Nobody reads it any more: its memory is for the next channel. Under the host's lock. */
+/* Nobody reads the channel any more: the next channel may use its memory. Under the host's lock. */
 static void recycle(struct shmchan_host *host, struct shmchan_channel *c)
 {
     for (uint32_t i = 0; i < c->regions; i++)
@@ -148,7 +149,7 @@ static void recycle(struct shmchan_host *host, struct shmchan_channel *c)
     host->env->give(host->env, c, c->bytes);
 }
 
-/* The host ends, but other members may still read our last bytes: not one of them is written. */
+/* The host ends, but other members may still read this rank's last bytes, so none of them is overwritten. */
 static void give_back(struct shmchan_host *host, struct shmchan_channel *c)
 {
     for (uint32_t i = 0; i < c->regions; i++)
@@ -189,7 +190,7 @@ static bool all_left(const struct shmchan_channel *c)
     for (uint32_t i = 0; i < c->size; i++) {
         const struct shmchan_peer *p = &c->peer[i];
         if (!p->head)
-            return false; /* it never met them: they may have met it */
+            return false; /* this rank never connected to that member, but that member may have connected to this rank */
         if (atomic_load_explicit(&p->head->id, memory_order_acquire) == p->id &&
             !atomic_load_explicit(&p->head->left, memory_order_acquire))
             return false;
@@ -197,8 +198,8 @@ static bool all_left(const struct shmchan_channel *c)
     return true;
 }
 
-/* Under the host's lock. What nobody reads any more goes back. A head is asked before it can be reused: that needs this rank's leave too.
- */
+/* Under the host's lock. Recycles the channels that nobody reads any more. A member's head is still valid when it is
+ * checked here: it can be reused only after this rank has left its channel too. */
 static void sweep(struct shmchan_host *host)
 {
     struct shmchan_channel *c = host->graves;
@@ -338,7 +339,8 @@ void shmchan_leave(struct wire_channel *channel, enum wire_leave how)
     base_lock(&c->host->lock, c->host->env);
     c->host->torn = true;
     base_unlock(&c->host->lock, c->host->env);
-    /* But for places that peers were told of only this rank's own calls write its users' memory: forgetting is enough. */
+    /* Only this rank's own calls, and peers that know a landing place, write to user memory. So it is enough to replace
+     * those places and forget the rest. */
     for (uint32_t i = 0; i < c->waiting; i++)
         if (c->wait[i].told)
             shmchan_replace(c->host, c->wait[i].land, c->wait[i].bytes);

@@ -1,6 +1,7 @@
 /*
- * The in-process wire: all ranks in this process, their lines on the heap, offsets are addresses. It runs the very protocol of the shared
- * memory wire, so that what a race detector proves for threads here holds there too. All ranks share one engine and its bell.
+ * The in-process wire: all ranks are in this process, their lines are on the heap, and offsets are addresses. It runs
+ * exactly the protocol of the shared memory wire, so that what a race detector proves for threads here also holds
+ * there. All ranks share one engine and its bell.
  */
 #include "channel/shmchan.h"
 
@@ -35,7 +36,7 @@ static void local_ring(struct shmchan_host *host, struct shmchan_channel *channe
 static bool local_lend(struct shmchan_host *host, size_t bytes, enum wire_placement placement, struct shmchan_block *block)
 {
     void *at = host->env->take(host->env, bytes, 4096);
-    (void)placement; /* whoever touches it first decides */
+    (void)placement; /* the thread that first touches a page decides */
     if (at)
         *block = (struct shmchan_block){at, (uint64_t)(uintptr_t)at, bytes};
     return at != NULL;
@@ -82,7 +83,7 @@ static uint32_t local_poll(struct wire *wire, struct wire_event *events, uint32_
     (void)wire;
     (void)events;
     (void)max;
-    return 0; /* nobody here can die alone */
+    return 0; /* no rank of this process can die alone */
 }
 
 static void local_arm(struct wire *wire, bool on, int64_t *deadline)

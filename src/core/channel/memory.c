@@ -1,6 +1,6 @@
 /*
- * Memory that a rank's peers reach: what is lent to callers and to windows, where it lies, and who may have it back. Not on the path of
- * small operations; a large exposure looks here once a chunk.
+ * Memory that a rank's peers can access: what is lent to callers and to windows, where it lies, and when it is
+ * returned. Not on the path of small operations; a large exposure looks here once per chunk.
  */
 #include "channel/shmchan.h"
 
@@ -70,7 +70,7 @@ static void give(struct wire *wire, void *at, bool keep)
         host->env->give(host->env, memory, sizeof *memory);
 }
 
-/* Under the lock. The piece that all of it lies in. */
+/* Under the lock. Finds the piece that contains all of these bytes. */
 static struct shmchan_memory *find(const struct shmchan_host *host, const void *at, size_t bytes)
 {
     uintptr_t from = (uintptr_t)at;
@@ -112,7 +112,8 @@ bool shmchan_where_to_land(struct shmchan_host *host, const void *at, size_t byt
     return may;
 }
 
-/* What was named since stays where peers find it: a window's owner is told that a write may be under way there after a failure. */
+/* Memory whose place was named since then stays where peers find it: a window's owner is told that a write may still be
+ * under way there after a failure. */
 void shmchan_replace(struct shmchan_host *host, void *at, size_t bytes)
 {
     base_lock(&host->lock, host->env);
@@ -154,7 +155,7 @@ static void wrote(struct wire_channel *channel)
 void shmchan_memory_end(struct shmchan_host *host)
 {
     for (struct shmchan_memory *m = host->memories; m; m = host->memories) {
-        host->memories = m->next; /* the host looks at what is still lent */
+        host->memories = m->next; /* removed first: the host may look at what is still lent */
         take_back(host, &m->block);
         host->env->give(host->env, m, sizeof *m);
     }

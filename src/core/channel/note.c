@@ -1,6 +1,7 @@
 /*
- * Notes: the newest of each sort per rank, in a cell that its writer may overwrite at any time and that readers check before and after. One
- * counter of the whole channel says that some note is new. A note never waits for room and is still heard after an abort.
+ * Notes: the newest of each sort per rank, in a cell that its writer may overwrite at any time; readers check its
+ * version before and after. One counter of the whole channel tells that some note is new. A note never waits for room
+ * and is received even after an abort.
  */
 #include "channel/shmchan.h"
 
@@ -26,7 +27,7 @@ enum wire_result shmchan_note_expose(struct shmchan_channel *c, const struct wir
         memcpy(word, e->spans[0].at, bytes);
     uint32_t version = atomic_load_explicit(&note->version, memory_order_relaxed);
     atomic_store_explicit(&note->version, version + 1, memory_order_relaxed);
-    /* Release on each word, acquire on each load of one: a reader that sees a new word sees the odd version too. */
+    /* Release on each word and acquire on each load of one: a reader that sees a new word also sees the odd version. */
     atomic_store_explicit(&note->tag, e->fingerprint, memory_order_release);
     atomic_store_explicit(&note->sort_key, (e->key & ~UINT64_C(255)) | (is_long ? words : bytes), memory_order_release);
     for (uint32_t i = 0; i < words; i++)
@@ -37,7 +38,7 @@ enum wire_result shmchan_note_expose(struct shmchan_channel *c, const struct wir
     return WIRE_DONE;
 }
 
-/* False: unchanged, or being written; in the latter case the counter moves again when it stands. */
+/* False: unchanged, or being written. In the latter case the counter changes again when the note is complete. */
 static bool read_note(struct shmchan_channel *c, struct shmchan_peer *p, uint32_t sort, uint64_t *word, struct wire_event *event)
 {
     struct shmchan_note *note = &p->head->note[sort];
@@ -48,7 +49,7 @@ static bool read_note(struct shmchan_channel *c, struct shmchan_peer *p, uint32_
     uint64_t key = atomic_load_explicit(&note->sort_key, memory_order_acquire);
     uint32_t length = key & 255, words = sort == WIRE_NOTE_LONG ? length : WIRE_NOTE_BYTES / 8;
     if (words > WIRE_NOTE_LONG_BYTES / 8)
-        return false; /* read half */
+        return false; /* the note was being overwritten */
     _Atomic uint64_t *from = words_of(p->head, sort);
     for (uint32_t i = 0; i < words; i++)
         word[i] = atomic_load_explicit(&from[i], memory_order_acquire);
@@ -72,7 +73,7 @@ uint32_t shmchan_note_advance(struct shmchan_channel *c, struct wire_event *even
     for (uint32_t i = 0; i < c->size; i++) {
         for (uint32_t sort = 0; sort < WIRE_NOTE_SORTS && i != c->rank; sort++) {
             if (n == max)
-                return n; /* the rest in the next pass: the counter still differs */
+                return n; /* the rest follows in the next pass, because the counter still differs */
             n += read_note(c, &c->peer[i], sort, c->note[n], &events[n]);
         }
     }

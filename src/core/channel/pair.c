@@ -1,12 +1,13 @@
 /*
- * Messages of the memory wires. Per ordered pair the sender has a ring of announcement lines, a few eager slots and, once a large message
- * came, a stream of chunks; the receiver has counters and a ring of grants. An announcement leaves the ring as soon as it is read (what it
- * said is kept here, privately), so that unmatched messages never stand in the way of others. A large message waits at its sender until the
- * receiver grants it; the granted ones of a pair are served one after another in the order of their grants, each step by whoever comes by:
- * nothing waits for anything but the other side's next pass.
+ * Messages of the memory wires. For each ordered pair the sender has a ring of announcement lines, a few eager slots
+ * and, after the first large message, a stream of chunks. The receiver has counters and a ring of grants. An
+ * announcement leaves the ring as soon as it is read, and its contents are kept here privately, so unmatched messages
+ * never block others. A large message waits at its sender until the receiver grants it. The granted messages of a pair
+ * are served one after another, in the order of their grants, in the passes of either side. Neither side waits for
+ * anything except the other's next pass.
  *
- * `inbox` has a bit for each peer, which the peer sets when there is something for this rank to look at. Set after what it tells of; taken
- * before looking.
+ * `inbox` has a bit for each peer. The peer sets it after it has published something for this rank. This rank clears it
+ * before it looks.
  */
 #include "channel/shmchan.h"
 
@@ -16,7 +17,7 @@
 
 enum { SIDE_SENT = 1, SIDE_ARRIVED = 2 };
 
-/* Of memory that its writer can change at any time: read once into a local, which is then judged and used. */
+/* For memory that its writer can change at any time: read it once into a local variable, then check and use only that. */
 #define READ_ONCE(field) (*(const volatile __typeof__(field) *)&(field))
 
 static inline uint64_t name_of(uint32_t side, uint32_t peer, uint32_t seq)
@@ -31,7 +32,7 @@ static inline uint32_t bucket_of(const struct shmchan_channel *c, uint64_t name)
     return (uint32_t)(mixed >> 32) & (c->items.room - 1);
 }
 
-/* Twice the table; taken only when more messages stand between announcement and taking than ever before. */
+/* Doubles the table. Happens only when more messages than ever before are between announcement and delivery. */
 static bool grow_items(struct shmchan_channel *c)
 {
     const struct comm_env *env = c->host->env;
@@ -161,7 +162,7 @@ static int32_t free_slot(struct shmchan_channel *c, uint32_t peer, uint32_t seq)
     return -1;
 }
 
-/* Where its bytes go: the line, an eager slot, or nowhere yet. */
+/* Decides where the bytes go: the line, an eager slot, or nowhere yet. */
 static enum wire_result fill_line(struct shmchan_channel *c, const struct wire_expose *e, struct shmchan_line *line,
                                   const struct wire_span *span)
 {
@@ -217,7 +218,8 @@ enum wire_result shmchan_message_expose(struct shmchan_channel *c, const struct 
     return result;
 }
 
-/* Serves the grants of one receiver as far as chunks are free. Returns whether it must be looked at again without being told to. */
+/* Serves the grants of one receiver as far as chunks are free. Returns whether it must be called again without a signal
+ * from the peer. */
 static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n)
 {
     struct shmchan_peer *p = &c->peer[peer];
@@ -237,7 +239,7 @@ static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *ev
         struct shmchan_item *item = &c->items.item[p->out_item];
         while (item->done < item->bytes) {
             if (p->out_chunk - atomic_load_explicit(&inlet->taken, memory_order_acquire) >= SHMCHAN_CHUNKS)
-                return false; /* the peer sets its bit when it has taken one */
+                return false; /* the peer sets its bit when it has taken a chunk */
             struct shmchan_line *line = chunk_line(c, p->out_chunks, p->out_chunk);
             uint64_t left = item->bytes - item->done, bytes = left < SHMCHAN_PLACE_BYTES ? left : SHMCHAN_PLACE_BYTES;
             memcpy(line + 1, item->at + item->done, bytes);
@@ -254,7 +256,7 @@ static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *ev
 }
 
 /* ------------------------------------------------------------------------------------------------------------ receiving */
-/* What its sender says of an announced message, in a copy of ours. */
+/* Checks what the sender said of an announced message, in our own copy. */
 static bool is_sound(const struct shmchan_item *item)
 {
     switch (item->kind) {
@@ -337,7 +339,7 @@ static bool landings(struct shmchan_channel *c, uint32_t peer, struct wire_event
     return false;
 }
 
-/* Publishes a grant for an announced message: the sender pumps `bytes` of it, none to discard it. */
+/* Publishes a grant for an announced message: the sender then sends `bytes` of it; 0 discards the message. */
 static enum wire_result grant(struct shmchan_channel *c, const struct wire_look *l, uint32_t index, uint64_t bytes)
 {
     struct shmchan_peer *p = &c->peer[l->peer];

@@ -1,6 +1,6 @@
 /*
- * The hot path of the memory wires: what is exposed, and making it known. Nothing here divides, locks, allocates (but the first use of
- * places) or calls through a pointer. Looking for it is shmchan_view.c.
+ * The hot path of the memory wires: exposing bytes and publishing them. Nothing here divides, locks, allocates (except
+ * at the first use of places) or calls through a pointer. The reading side is shmchan_view.c.
  */
 #include "channel/shmchan_at.h"
 
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* No operation has the number 0: after 2^32 - 1 comes 1, and what stands before that is retired by no other. */
+/* No operation has the number 0: 1 follows 2^32 - 1. So seq 0 counts as retired when 2^32 - 1 is. */
 static inline bool known_retired(const struct shmchan_channel *c, uint32_t seq)
 {
     return shmchan_reached(c->oldest, seq - (seq == 0));
@@ -30,7 +30,7 @@ static bool all_retired(struct shmchan_channel *c, uint32_t seq)
     return known_retired(c, seq);
 }
 
-/* Places of one kind, which begin at *at and *where, as peers are told by *told. */
+/* Makes the places of one kind, sets where they begin in *at and *where, and publishes that to peers in *told. */
 static bool make_region(struct shmchan_channel *c, uint32_t index, size_t bytes, char **at, uint64_t *where, _Atomic uint64_t *told)
 {
     if (!shmchan_region(c, index, bytes))
@@ -50,7 +50,7 @@ static __attribute__((noinline)) bool make_places(struct shmchan_channel *c, uin
     return make_region(c, index, c->shape.each.bytes, &c->own.each, &c->own.each_where, &c->head->each);
 }
 
-/* The room rules. DONE: the line, and the place of the bytes if they are more than a line carries. */
+/* The rules for room. DONE: returns the line, and the place of the bytes if they do not fit in a line. */
 static enum wire_result room_once(struct shmchan_channel *c, wire_key key, size_t bytes, struct shmchan_line **line, char **place)
 {
     const struct shmchan_shape *shape = &c->shape;
@@ -72,7 +72,7 @@ static enum wire_result room_once(struct shmchan_channel *c, wire_key key, size_
     return WIRE_DONE;
 }
 
-/* The same of an edge that has a line for each reader. */
+/* The same for an edge that has a line for each reader. */
 static enum wire_result room_each(struct shmchan_channel *c, const struct wire_expose *e, size_t bytes, struct shmchan_line **line,
                                   char **place)
 {
@@ -114,7 +114,8 @@ static inline struct shmchan_line *stream_line(struct shmchan_channel *c, const 
     return (struct shmchan_line *)(void *)(c->own.stream + stream_offset(&c->shape, e->key, e->edge, reader, c->rank));
 }
 
-/* Where peers find an exposure's bytes if they need not be copied: only the exposer decides, and its line says so. */
+/* Whether peers can read an exposure's bytes in place, without a copy, and where. The exposer alone decides this, and
+ * its line says so. */
 static bool points(struct shmchan_channel *c, const struct wire_expose *e, size_t bytes, uint64_t *where)
 {
     if (BASE_LIKELY(!atomic_load_explicit(&c->host->lent, memory_order_relaxed)) || bytes < SHMCHAN_POINTER_BYTES || e->nspans != 1)
@@ -122,7 +123,8 @@ static bool points(struct shmchan_channel *c, const struct wire_expose *e, size_
     return !c->shape.copies && c->showing < SHMCHAN_SHOWN && shmchan_where(c->host, e->spans->at, bytes, where);
 }
 
-/* Where the only reader of an exposure wants its bytes. A call or length that is not its own is the reader's to find out, as ever. */
+/* Where the only reader of an exposure wants its bytes. If its call or length is another than the exposer's, the bytes
+ * are not put there; the reader finds the mismatch as usual. */
 static void *landing_for(struct shmchan_channel *c, const struct wire_expose *e, size_t bytes)
 {
     if (!c->shape.landings || e->npeers != 1)
@@ -167,7 +169,7 @@ enum wire_result shmchan_reserve(struct wire_channel *channel, const struct wire
 static void gather(char *to, const struct wire_expose *e)
 {
     for (uint32_t i = 0; i < e->nspans; i++) {
-        if (e->spans[i].bytes != 0) /* an empty span need not point anywhere */
+        if (e->spans[i].bytes != 0) /* an empty span may have no address */
             memcpy(to, e->spans[i].at, e->spans[i].bytes);
         to += e->spans[i].bytes;
     }
@@ -192,7 +194,7 @@ static inline void publish(struct shmchan_line *line, const struct wire_expose *
     atomic_store_explicit(&line->key, e->key, memory_order_release);
 }
 
-/* Of bytes that are where they stay: `where` says it of a POINTER. */
+/* For bytes that stay where they are; a POINTER line says where. */
 static void publish_lying(struct shmchan_line *line, const struct wire_expose *e, enum shmchan_kind kind, uint64_t where, size_t bytes)
 {
     line->fingerprint = e->fingerprint;
@@ -239,7 +241,8 @@ static enum wire_result expose_each(struct shmchan_channel *c, const struct wire
     return WIRE_DONE;
 }
 
-/* Where the next operation will write, if it is like this one: its peers still hold what stood there a window ago. */
+/* Prefetches what the next operation will write if it is like this one: peers' caches still hold the lines from a
+ * window ago. */
 static inline void fetch_to_write(struct shmchan_channel *c, wire_key key, size_t bytes)
 {
     wire_key next = wire_key_of(wire_key_seq(key) + 1, 0, wire_key_edge(key));
@@ -252,14 +255,14 @@ static inline void fetch_to_write(struct shmchan_channel *c, wire_key key, size_
         base_fetch_to_write(place + at);
 }
 
-/* Few bytes into one line: what small operations wait for. */
+/* Copies a few bytes into one line: small operations wait for this. */
 static inline void copy_inline(unsigned char *to, const unsigned char *from, size_t bytes)
 {
     enum { HALF = 16, WORD = 8, FEW = 4 };
 
     if (bytes == WORD) {
         memcpy(to, from, WORD);
-    } else if (bytes >= HALF) { /* ends overlap: no loop, no call */
+    } else if (bytes >= HALF) { /* the two copies may overlap: no loop, no call */
         memcpy(to, from, HALF);
         if (bytes > 2 * HALF)
             memcpy(to + HALF, from + HALF, HALF);
@@ -277,7 +280,7 @@ static inline void copy_inline(unsigned char *to, const unsigned char *from, siz
     }
 }
 
-/* There is room. */
+/* The caller has checked that there is room. */
 static inline enum wire_result put_inline(struct shmchan_channel *c, const struct shmchan_edge *edge, wire_key key, uint32_t fingerprint,
                                           const void *from, size_t bytes)
 {
@@ -300,7 +303,7 @@ static enum wire_result show_inline(struct shmchan_channel *c, wire_key key, uin
     return put_inline(c, edge, key, fingerprint, from, bytes);
 }
 
-/* Apart from what small operations take, so that they save no registers for it. */
+/* Not inlined, so that small operations need not save registers for it. */
 static __attribute__((noinline)) enum wire_result expose_any(struct shmchan_channel *c, const struct wire_expose *e)
 {
     uint32_t kind = e->flags & WIRE_KIND;
@@ -337,12 +340,12 @@ static __attribute__((noinline)) enum wire_result show_any(struct shmchan_channe
                                                .fingerprint = fingerprint,
                                                .edge = WIRE_ONCE | WIRE_TO_ALL,
                                                .flags = WIRE_WORK,
-                                               .npeers = 1, /* or more: who looks is no matter */
+                                               .npeers = 1, /* or more: it does not matter here which peers read */
                                                .nspans = 1,
                                                .spans = &span});
 }
 
-/* Calls nothing on its way, so it saves no registers. */
+/* Calls no function on the fast path, so it saves no registers. */
 enum wire_result shmchan_publish_inline(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
 {
     struct shmchan_channel *c = shmchan_of(channel);
@@ -368,8 +371,8 @@ void shmchan_flush(struct wire_channel *channel)
     if (!c->dirty)
         return;
     c->dirty = false;
-    /* Publish, fence, look for sleepers; they publish that they sleep, fence, and look again. Where a sleeper's fence is a barrier for all
-       of us, ours is the compiler's alone. */
+    /* Publish, fence, look for sleepers. A sleeper publishes that it sleeps, fences, and looks again. If the sleeper's
+     * fence is a barrier for all threads, a compiler barrier is enough here. */
     if (BASE_LIKELY(c->host->light))
         atomic_signal_fence(memory_order_seq_cst);
     else

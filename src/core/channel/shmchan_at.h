@@ -1,5 +1,5 @@
-/* Where an exposure lies, by its key: lines, places, acknowledgements and landings within a block or region. For who shows (shmchan.c) and
- * who looks (shmchan_view.c); nothing here divides or branches much. */
+/* Finds an exposure by its key: lines, places, acknowledgements and landings within a block or region. Used by the
+ * exposing side (shmchan.c) and the reading side (shmchan_view.c). Nothing here divides or branches much. */
 #ifndef CHANNEL_LINES_AT_H
 #define CHANNEL_LINES_AT_H
 
@@ -21,7 +21,7 @@ static inline struct shmchan_line *once_line(char *block, const struct shmchan_s
     return line_of(block, edge_of(shape, key), wire_key_seq(key));
 }
 
-/* Among an exposer's lines for single readers. */
+/* Index of a reader among an exposer's lines for single readers. */
 static inline size_t index_of(uint32_t reader, uint32_t owner)
 {
     return reader - (reader > owner);
@@ -49,7 +49,7 @@ static inline size_t stream_offset(const struct shmchan_shape *shape, wire_key k
     return at + ((index_of(reader, owner) << credits->shift) + credit) * shape->private_stride;
 }
 
-/* By the number that a stream has at the most, whichever its edge has. */
+/* Uses the largest number of credits of a stream, whatever its edge has. */
 static inline _Atomic uint64_t *ack_of(char *block, const struct shmchan_shape *shape, wire_key key, uint32_t source)
 {
     struct shmchan_acks *acks = (struct shmchan_acks *)(void *)(block + shape->acks);
@@ -57,14 +57,14 @@ static inline _Atomic uint64_t *ack_of(char *block, const struct shmchan_shape *
     return &acks[area * shape->size + source].key[wire_key_edge(key)][wire_key_round(key) & shape->all.mask];
 }
 
-/* Where among a rank's once places few bytes stand. */
+/* Where few bytes lie among a rank's once places. */
 static inline size_t brief_offset(const struct shmchan_shape *shape, wire_key key)
 {
     const struct shmchan_edge *edge = &shape->edge[wire_key_edge(key)];
     return edge->brief + (wire_key_seq(key) & edge->brief_mask) * edge->brief_step;
 }
 
-/* Of one edge and credit; shared by operations that share an area. */
+/* The slot of one edge and credit; operations that share an area share it. */
 static inline uint32_t landing_slot(const struct shmchan_shape *shape, wire_key key)
 {
     uint32_t area = wire_key_seq(key) & shape->area_mask, credit = wire_key_round(key) & shape->all.mask;

@@ -1,4 +1,4 @@
-/* The shape of a channel: where its lines and places are in each block, and how many. Equal on all members. */
+/* The layout of a channel: where lines and places are in each block, and how many there are. Equal on all members. */
 #include "channel/shmchan.h"
 
 #include "base/hash.h"
@@ -17,7 +17,8 @@ static uint32_t lesser(uint32_t a, uint32_t b)
 
 static uint32_t once_edges_of(const struct wire_limits *limits, uint32_t size)
 {
-    /* At least one per level of a doubling, which any team may be told to use; in small teams one for each other rank, behind streams'. */
+    /* At least one per level of a doubling, which any team may be told to use. In small teams one for each other rank,
+     * behind the streams' edges. */
     uint32_t edges = size == 3 ? 5 : size == 4 ? 6 : 2;
     if (limits->once_edges)
         return limits->once_edges < WIRE_ONCE_EDGES_MAX ? limits->once_edges : WIRE_ONCE_EDGES_MAX;
@@ -33,7 +34,7 @@ static size_t private_chunk(uint32_t size)
     return share < SHMCHAN_PLACE_BYTES ? share : SHMCHAN_PLACE_BYTES;
 }
 
-/* In the order of operations: edges side by side, but the first one by itself where it has more. */
+/* In the order of operations: edges next to each other, except that the first edge is separate if it has more lines. */
 static void shape_lines(struct shmchan_shape *s, const struct wire_limits *limits, size_t *at)
 {
     uint32_t apart = limits->ahead ? 1 : 0, together = s->once_edges - apart;
@@ -48,11 +49,11 @@ static void shape_lines(struct shmchan_shape *s, const struct wire_limits *limit
     }
 }
 
-/* The same, behind the other once places. */
+/* The same layout for brief places, behind the other once places. */
 static void shape_briefs(struct shmchan_shape *s, const struct wire_limits *limits)
 {
     uint32_t apart = limits->ahead ? 1 : 0, together = s->once_edges - apart;
-    size_t place = SHMCHAN_BRIEF_BYTES + sizeof(struct shmchan_line); /* no power of two either */
+    size_t place = SHMCHAN_BRIEF_BYTES + sizeof(struct shmchan_line); /* not a power of two either */
     size_t at = s->once_bytes;
 
     for (uint32_t i = 0; i < s->once_edges; i++) {
@@ -61,12 +62,12 @@ static void shape_briefs(struct shmchan_shape *s, const struct wire_limits *limi
         e->brief_mask = limits->minimal ? 0 : lesser(e->line_mask, (alone ? SHMCHAN_AHEAD_PLACES : SHMCHAN_BRIEF_PLACES) - 1);
         e->brief_step = (alone ? 1 : together) * place;
         e->brief = at;
-        at += alone ? (e->brief_mask + 1) * place : place; /* of those together the first row, here */
+        at += alone ? (e->brief_mask + 1) * place : place; /* together: here begins this edge's first row */
         s->once_bytes += (e->brief_mask + 1) * place;
     }
 }
 
-/* How many rows, of so many at the most, are within the bytes. */
+/* The number of rows, at most `most`, that fit in these bytes. */
 static uint32_t rows_within(uint32_t most, size_t row, size_t bytes)
 {
     while (most > SHMCHAN_EACH_LEAST && most * row > bytes)
@@ -76,7 +77,7 @@ static uint32_t rows_within(uint32_t most, size_t row, size_t bytes)
 
 static void shape_each(struct shmchan_shape *s, const struct wire_limits *limits)
 {
-    size_t readers = s->size - 1, line = sizeof(struct shmchan_line), place = WIRE_EACH_BYTES + line; /* no power of two */
+    size_t readers = s->size - 1, line = sizeof(struct shmchan_line), place = WIRE_EACH_BYTES + line; /* not a power of two */
     uint32_t windows = limits->ahead ? SHMCHAN_AHEAD_WINDOWS : SHMCHAN_WINDOWS;
     uint32_t lines = rows_within(windows * s->window, readers * line, SHMCHAN_EACH_LINES_BYTES);
     uint32_t places = limits->minimal ? 1 : rows_within(lesser(lines, SHMCHAN_BRIEF_PLACES), readers * place, SHMCHAN_EACH_BYTES);
@@ -89,7 +90,7 @@ static void shape_each(struct shmchan_shape *s, const struct wire_limits *limits
                                     .bytes = lines * readers * line + places * readers * place};
 }
 
-/* Chunks of each reader that has its own; shown to all, they are all readers'. */
+/* Credits for chunks: one per reader with chunks of its own; all readers share the chunks of a stream to all. */
 static struct shmchan_credits credits(const struct wire_limits *limits, size_t readers, size_t chunk)
 {
     uint32_t credits = limits->minimal ? 1 : SHMCHAN_CREDITS;
@@ -116,7 +117,7 @@ static void shape_places(struct shmchan_shape *s, const struct wire_limits *limi
     shape_each(s, limits);
     s->all_stride = sizeof(struct shmchan_line) + ((caps->chunk_all + 63) & ~(uint64_t)63);
     s->private_stride = sizeof(struct shmchan_line) + ((caps->chunk_private + 63) & ~(uint64_t)63);
-    /* One edge's memory, laid out either way. */
+    /* One edge's memory holds either layout. */
     size_t all = (s->all.mask + 1) * s->all_stride, each = (size_t)(s->size - 1) * (s->private.mask + 1) * s->private_stride;
     s->edge_stride = all > each ? all : each;
     s->stream_bytes = (size_t)(s->area_mask + 1) * WIRE_STREAM_EDGES * s->edge_stride;
@@ -148,7 +149,7 @@ bool shmchan_shape_of(struct shmchan_shape *s, uint32_t size, const struct wire_
     s->pairs = carve(&at, size * sizeof(uint64_t));
     s->chunks = carve(&at, size * sizeof(uint64_t));
     s->inlets = carve(&at, size * sizeof(struct shmchan_inlet));
-    BASE_ASSERT(size != 2 || s->all.mask == s->private.mask); /* a landing's slot is found without the edge's kind */
+    BASE_ASSERT(size != 2 || s->all.mask == s->private.mask); /* a landing's slot is found without knowing the edge's kind */
     if (size == 2)
         s->landings = carve(&at, shmchan_landing_slots(s) * sizeof(struct shmchan_landing));
     s->bytes = at;

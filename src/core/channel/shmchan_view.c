@@ -1,6 +1,6 @@
 /*
- * The other half of the memory wires' hot path: looking for what peers exposed, giving it back, and the pass over what is pending. Nothing
- * here divides, locks, allocates or calls through a pointer.
+ * The reading half of the memory wires' hot path: looking for what peers exposed, releasing it, and the pass over
+ * pending views. Nothing here divides, locks, allocates or calls through a pointer.
  */
 #include "channel/shmchan_at.h"
 
@@ -8,9 +8,9 @@
 
 #include <string.h>
 
-enum { FETCH_BYTES = 512 /* more come one behind the other anyway, and too many at once are late */ };
+enum { FETCH_BYTES = 512 /* the hardware fetches longer sequences by itself, and many prefetches at once arrive too late */ };
 
-/* Tells the peer where these bytes shall land, when the slot is free. */
+/* Tells the peer where these bytes shall go, if the slot is free. */
 static void tell_landing(struct shmchan_channel *c, struct shmchan_wait *w, wire_key key)
 {
     uint32_t slot = landing_slot(&c->shape, key);
@@ -27,7 +27,8 @@ static void tell_landing(struct shmchan_channel *c, struct shmchan_wait *w, wire
     w->told = 1;
 }
 
-/* The bytes have come, by whichever way; the slot is for the oldest that waits for it, before the acknowledgement makes the peer look. */
+/* The bytes have arrived, in either way. The slot goes to the oldest view that waits for it, before the acknowledgement
+ * makes the peer look. */
 static __attribute__((noinline)) void tell_next(struct shmchan_channel *c, wire_key key)
 {
     uint32_t slot = landing_slot(&c->shape, key), next = c->waiting;
@@ -44,13 +45,13 @@ static __attribute__((noinline)) void tell_next(struct shmchan_channel *c, wire_
         tell_landing(c, &c->wait[next], c->watch[next].key);
 }
 
-/* Its bytes are this rank's alone to read, and stand where their owner writes again. */
+/* Only this rank reads the bytes, and their owner will write there again. */
 static inline bool is_exclusive(const struct shmchan_channel *c, const struct shmchan_line *line, uint32_t edge)
 {
     return line->kind == SHMCHAN_KIND_PLACE && (c->size == 2 || !(edge & WIRE_TO_ALL));
 }
 
-/* The line carries the key that was looked for. */
+/* The line has the requested key. */
 static inline enum wire_result take(struct shmchan_channel *c, const struct shmchan_wait *w, wire_key key)
 {
     const struct shmchan_line *line = w->line;
@@ -71,7 +72,8 @@ static inline enum wire_result take(struct shmchan_channel *c, const struct shmc
         BASE_ASSERT(w->told);
     else if (is_exclusive(c, line, w->edge))
         data_take(w->land, (void *)(uintptr_t)at, bytes, w->flags & WIRE_NONTEMPORAL);
-    else if ((w->flags & WIRE_NONTEMPORAL) && line->kind != SHMCHAN_KIND_POINTER) /* half the traffic as it is: what lands may stay near */
+    else if ((w->flags & WIRE_NONTEMPORAL) && line->kind != SHMCHAN_KIND_POINTER) /* a POINTER has only half the traffic anyway, and its
+                                                                                   * copy may stay in the cache */
         data_copy(w->land, at, bytes, true);
     else
         memcpy(w->land, at, bytes);
@@ -82,7 +84,7 @@ static inline enum wire_result take(struct shmchan_channel *c, const struct shmc
     return WIRE_DONE;
 }
 
-/* Where a peer's places begin, which it has told or not yet. */
+/* Finds where a peer's places begin; false if the peer has not published that yet. */
 static inline bool find_places(const struct shmchan_peer *p, char **places, const _Atomic uint64_t *told)
 {
     if (BASE_LIKELY(*places != NULL))
@@ -110,7 +112,8 @@ static inline bool may_tell_landings(const struct shmchan_channel *c)
     return c->shape.landings && c->host->replace && !c->shape.copies && atomic_load_explicit(&c->host->lent, memory_order_relaxed);
 }
 
-/* The last quarter of the table is for the oldest unfinished operation: a younger one never takes what it waits for. */
+/* The last quarter of the table is reserved for the oldest unfinished operation, so younger ones never take what it
+ * needs. */
 static bool may_wait(const struct shmchan_channel *c, wire_key key)
 {
     if (c->waiting < c->waiting_max - c->waiting_max / 4)
@@ -118,7 +121,7 @@ static bool may_wait(const struct shmchan_channel *c, wire_key key)
     return c->waiting < c->waiting_max && shmchan_reached(c->retired + 1, wire_key_seq(key));
 }
 
-/* What its line will point to, so that the bytes travel beside it and not after it. */
+/* Prefetches the place that the line will point to, so that line and place are fetched at the same time. */
 static __attribute__((noinline)) void fetch_place(struct shmchan_channel *c, wire_key key, uint32_t peer, size_t bytes)
 {
     struct shmchan_peer *p = &c->peer[peer];
@@ -198,7 +201,7 @@ static __attribute__((noinline)) enum wire_result view_any(struct shmchan_channe
         return take(c, &w, l->key);
     if (BASE_UNLIKELY(!may_wait(c, l->key)))
         return WIRE_AGAIN;
-    /* A peer without places is looked up anew by advance; till then the flag is one that never shows this edge's key. */
+    /* advance looks up a peer without places again. Until then the flag is a word that never has this edge's key. */
     c->watch[c->waiting] = (struct shmchan_watch){line ? &line->key : &c->head->id, l->key};
     c->unresolved += !line;
     c->wait[c->waiting] = w;
@@ -269,7 +272,7 @@ static uint32_t advance_views(struct shmchan_channel *c, struct wire_event *even
                                           .bytes = w->bytes};
         copied += w->land ? w->bytes : 0;
         c->waiting--;
-        if (i != c->waiting) { /* the order of waiting says nothing: the last one fills the hole */
+        if (i != c->waiting) { /* the order of the table does not matter: the last entry fills the hole */
             c->watch[i] = c->watch[c->waiting];
             c->wait[i] = c->wait[c->waiting];
         }
@@ -279,7 +282,8 @@ static uint32_t advance_views(struct shmchan_channel *c, struct wire_event *even
     return n;
 }
 
-/* Its word holds acknowledgements of this operation's rounds one after the other; a later round's came after this one's. */
+/* The word holds the acknowledgements of this operation's rounds one after the other. A later round's acknowledgement
+ * comes after this one's. */
 static inline bool gave_back(const _Atomic uint64_t *ack, wire_key key)
 {
     uint64_t there = atomic_load_explicit(ack, memory_order_acquire);

@@ -1,4 +1,4 @@
-/* A call as its caller gave it, and what every call may need: whether its communicator is there, and how a call is refused. */
+/* A call as the program made it, and what every call may need: the check that its communicator exists, and the ways to refuse a call. */
 #ifndef COMM_CALL_H
 #define COMM_CALL_H
 
@@ -11,23 +11,23 @@
 #include "program/program.h"
 #include "progress/engine.h"
 
-enum { CALL_IN_ON_DEVICE = 1, CALL_OUT_ON_DEVICE = 2 }; /* buffers that the CPU cannot touch: the operation is staged */
+enum { CALL_IN_ON_DEVICE = 1, CALL_OUT_ON_DEVICE = 2 }; /* buffers that the CPU cannot access: the operation is staged */
 enum { ENGINE_CALL_PLAN = 1 /* started by a plan: plans match plans */, ENGINE_CALL_GROUP = 2 /* a member of a group */ };
-/* A collective as its caller gave it, buffers resolved (in-place forms name real addresses). counts and displs are copied by the call. */
+/* A collective as the program called it, with buffers resolved: in-place calls have real addresses. The call copies counts and displs. */
 struct engine_call {
     uint32_t collective; /* enum comm_collective */
     enum comm_type type;
     comm_op op;
     int32_t root;
-    uint32_t flags;    /* ENGINE_CALL_*: part of the fingerprint */
-    uint32_t site;     /* with check=calls: from where in the program */
+    uint32_t flags;    /* ENGINE_CALL_*; part of the fingerprint */
+    uint32_t site;     /* with check=calls: identifies the caller in the program */
     uint8_t on_device; /* CALL_*_ON_DEVICE */
     const void *in;
     void *out;
-    size_t n;                      /* elements of a block; v forms: of the longest */
-    const size_t *counts, *displs; /* NULL but for v forms, which give both */
+    size_t n;                      /* elements of a block; for calls with counts, of the longest block */
+    const size_t *counts, *displs; /* NULL except for calls with counts, which set both */
     struct timeline_range read, write;
-    const size_t *in_counts, *in_displs; /* where `in` is laid out unlike `out`; only beside counts */
+    const size_t *in_counts, *in_displs; /* if the layouts of `in` and `out` differ; only together with counts */
 };
 
 static inline uint64_t call_what(enum comm_type type, comm_op op)
@@ -39,13 +39,13 @@ static inline uint64_t call_where(uint32_t collective, uint32_t flags, int32_t r
     return (uint64_t)(flags << 8 | collective) << 32 | (uint32_t)root;
 }
 
-/* What makes two calls alike, in words that are compared whole. */
+/* What two calls must have in common to be alike, in a few words that are fast to compare. */
 struct call_shape {
     uint64_t what;  /* type and operator */
     uint64_t where; /* collective, flags and root */
     size_t n;
     uint32_t fingerprint;
-    bool known, fits; /* fits: it goes the short way */
+    bool known, fits; /* fits: it can take the short path */
 };
 static inline bool call_is(const struct call_shape *f, const struct engine_call *call)
 {
@@ -61,7 +61,7 @@ static inline struct call_shape call_shape_of(const struct engine_call *call, ui
                                .known = true};
 }
 
-/* A request that says why there is none. */
+/* Stores a refusal in the request, and returns the result. */
 static inline enum comm_result call_refused(struct comm_request *req, enum comm_result result)
 {
     if (req && result != COMM_OK)
@@ -69,17 +69,18 @@ static inline enum comm_result call_refused(struct comm_request *req, enum comm_
     return result;
 }
 #define CALL_FOREIGN "memory of the host: that is a device's, which the CPU cannot touch"
-/* A collective refused at the call: it uses up its number, and the members are told. The text is the detail. */
+/* Refuses a collective at the call. This uses up its sequence number, and the other members are told. The text is the detail of the
+ * error. */
 enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective, enum comm_result reason, struct comm_request *req,
                                const char *format, ...) __attribute__((format(printf, 5, 6)));
-/* A refusal that takes no number (local calls, FULL, STATE): only the detail is kept. */
-/* COMM_OK where at is memory that this communicator can move; for calls that are no collectives. Asked only where engine_has_devices. */
+/* COMM_OK if this communicator can access the memory at `at`; for calls that are not collectives. Called only if engine_has_devices. */
 enum comm_result engine_need_host(struct comm_communicator *c, const char *call, const char *argument, const void *at,
                                   struct comm_request *req);
 static inline bool engine_has_devices(const struct comm_communicator *c)
 {
     return c->env->devices && atomic_load_explicit(c->env->devices, memory_order_relaxed);
 }
+/* A refusal that uses up no number (local calls, FULL, STATE): only the detail is kept. */
 enum comm_result engine_decline(struct comm_communicator *c, enum comm_result reason, struct comm_request *req, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 enum comm_result engine_queue_wait(struct comm_communicator *c, const struct timeline_point *point, struct comm_request *req);

@@ -1,7 +1,7 @@
 /* Option check=buffers: the input of an operation must not change while it is in flight. */
 #include "comm/state.h"
 
-/* What an operation only reads; blocks with holes between them are not looked at, since the holes are the caller's. */
+/* Is the operation's input only read? Blocks with gaps are not checked, because the gaps belong to the caller. */
 static bool frozen(const struct comm_state *b, const struct entry *e)
 {
     const struct timeline_range *read = &e->head.read;

@@ -1,4 +1,4 @@
-/* Which program a call becomes: chosen by rules or by prices, built once, and kept. */
+/* Which program serves a call. It is chosen by rules or by prices, built once, and cached. */
 #include "comm/state.h"
 
 struct algo_prices state_prices(const struct comm_state *b)
@@ -19,8 +19,8 @@ bool state_element(const struct comm_state *b, enum comm_type type, comm_op op, 
     return element->reduce != NULL;
 }
 
-/* Everything that selection looks at besides the call's own bytes is constant for a communicator, so the row and the root name a program.
- */
+/* Builds a program. Selection depends only on constants of the communicator and on the length of the call, so the row and the root identify
+ * the program. */
 static enum comm_result build_program(struct comm_state *b, const struct algo_row *row, uint32_t collective, int32_t root,
                                       struct comm_program **program)
 {
@@ -30,7 +30,7 @@ static enum comm_result build_program(struct comm_state *b, const struct algo_ro
     return *program ? COMM_OK : COMM_ERR_MEMORY;
 }
 
-/* The last length that falls to the same row as this one: a quarter of an octave is the most that two of them are apart. */
+/* The longest length in the bucket of this one. The lengths in a bucket are at most a quarter of an octave apart. */
 static size_t bucket_top(size_t bytes, uint32_t *bucket)
 {
     if (bytes <= BUCKETS_EACH) {
@@ -58,7 +58,7 @@ static const struct algo_row *priced_row(struct comm_state *b, struct algo_query
     const struct algo_row *row = algo_select(query, NULL, 0);
     query->prices = NULL;
     if (row && row - algo_table < UINT8_MAX)
-        *cell = (uint8_t)(row - algo_table + 1); /* a row beyond 254 is priced each time */
+        *cell = (uint8_t)(row - algo_table + 1); /* a row beyond 254 does not fit and is priced each time */
     *why = row ? COMM_OK : no_memory ? COMM_ERR_MEMORY : COMM_ERR_UNSUPPORTED;
     return row;
 }
@@ -88,7 +88,7 @@ const struct algo_row *state_choose(struct comm_state *b, uint32_t collective, s
     }
     last->bytes = bytes;
     if (*why == COMM_ERR_UNSUPPORTED)
-        (void)algo_select(&query, b->failure.last_refused.text, sizeof b->failure.last_refused.text); /* again, for the text */
+        (void)algo_select(&query, b->failure.last_refused.text, sizeof b->failure.last_refused.text); /* again, to get the text */
     return last->row;
 }
 

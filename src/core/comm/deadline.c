@@ -1,4 +1,4 @@
-/* What takes too long: calls that peers have not made, operations past their deadline, and calls that differ from a peer's. */
+/* Delays: calls that peers have not made, operations past their deadline. Also calls that differ from a peer's. */
 #include "comm/parts.h"
 
 #include "base/format.h"
@@ -13,7 +13,7 @@ static const struct wire_call *peer_call(const struct comm_state *b, int32_t ran
     return call ? &call[seq & b->calls.mask] : NULL;
 }
 
-/* Another call under our number, a refused one, or a member that closed before it. */
+/* Checks this call with every member: true unless one made a different call under the same number, refused it, or closed before it. */
 bool state_check_peers(struct comm_state *b, const struct entry *e)
 {
     for (int32_t r = 0; r < b->team.size; r++) {
@@ -56,7 +56,7 @@ static void warn_late(struct comm_state *b, uint64_t ticket, const struct entry 
     }
     if (b->late.step >= LATE_STEPS || waited < late_ns[b->late.step])
         return;
-    while (b->late.step < LATE_STEPS && waited >= late_ns[b->late.step]) /* a thread that comes late warns once */
+    while (b->late.step < LATE_STEPS && waited >= late_ns[b->late.step]) /* if the check comes late, it logs only one warning */
         b->late.step++;
     list_absent(b, e, absent, sizeof absent);
     base_log(&b->unit.engine->log, LOG_WARNING, "comm=%s call=%u op=%s is late: waiting for %lld s; not called yet by ranks:%s", b->name,

@@ -1,6 +1,6 @@
 /*
- * Calls of other members: what they published and what they refused, and where that differs from this rank's calls. A difference is
- * proposed as the cause that the communicator fails with (fail.c).
+ * Calls of other members: what they published and refused, and where that differs from this rank's calls. A difference becomes the proposed
+ * cause of failure (fail.c).
  */
 #include "base/hash.h"
 #include "comm/state.h"
@@ -20,12 +20,12 @@ bool state_read_call(const struct comm_state *b, int32_t rank, uint32_t seq, str
     call->collective = atomic_load_explicit(&from->collective, memory_order_relaxed);
     call->type = atomic_load_explicit(&from->type, memory_order_relaxed);
     call->flags = atomic_load_explicit(&from->flags, memory_order_relaxed);
-    /* A peer wrote that: a cause that is made of it must make sense to all others. */
+    /* A peer wrote these values, and a cause made of them must be valid for all others. */
     if (call->collective >= COLLECTIVE_END)
         call->collective = 0; /* "none" */
     if (call->refused && !heard_is_error(call->refused))
         call->refused = COMM_ERR_CORRUPT;
-    /* Its rank may have gone on by two windows meanwhile: a call read half would be told as a mismatch. */
+    /* The owner may have overwritten this slot meanwhile. A half-read call would be reported as a mismatch, so check again. */
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&from->seq, memory_order_relaxed) == seq;
 }
@@ -37,7 +37,8 @@ static bool has_refused(const struct refusals *refusals, uint64_t number)
     return refusals->last >= number && (since == 0 ? number != 0 : since <= 32 && (refusals->before >> (since - 1) & 1));
 }
 
-/* A note ran ahead of the calls that stand before it: when they are published too, they say whether the numbers mean the same on both. */
+/* A note may overtake the calls before it. When those calls are published too, they show whether both ranks mean the same call by a
+ * number. */
 static bool not_published_yet(const struct comm_state *b, int32_t rank, uint64_t number)
 {
     const struct wire_call *ring = b->channel->peer_calls[rank];
@@ -51,7 +52,7 @@ bool state_knows_refused(const struct comm_state *b, int32_t rank, uint64_t numb
     return has_refused(&b->failure.heard[rank], number) && !not_published_yet(b, rank, number);
 }
 
-/* Whether this rank made that call, which a peer refused, and did not refuse it too. What has retired needed nobody. */
+/* Has this rank an unfinished call of this number that it did not refuse? A call that has retired did not need the peer. */
 static bool made_well(struct comm_state *b, uint64_t number, uint32_t *collective)
 {
     for (uint64_t t = b->line.done + 1; t < b->line.next; t++) {
@@ -63,7 +64,7 @@ static bool made_well(struct comm_state *b, uint64_t number, uint32_t *collectiv
     return false;
 }
 
-/* The oldest call that the peer refused and this rank has under way. */
+/* Finds the oldest call that the peer refused and that this rank has in progress. */
 static bool find_refused(struct comm_state *b, int32_t peer, struct cause *cause)
 {
     const struct refusals *theirs = &b->failure.heard[peer];
@@ -80,7 +81,8 @@ static bool find_refused(struct comm_state *b, int32_t peer, struct cause *cause
     return false;
 }
 
-/* Every published call that this rank made and the peer refused; then older ones that are still under way. */
+/* Records the refusal. Then checks every published call that this rank made and the peer refused, then older calls that are still in
+ * progress. */
 void state_hear_refusal(struct comm_state *b, int32_t peer, const struct cause *note)
 {
     uint64_t last = state_published(b);
@@ -93,7 +95,7 @@ void state_hear_refusal(struct comm_state *b, int32_t peer, const struct cause *
         struct made_call mine, theirs;
         if (state_read_call(b, b->team.rank, (uint32_t)seq, &mine) && state_read_call(b, peer, (uint32_t)seq, &theirs) && theirs.refused &&
             !mine.refused) {
-            state_mismatch(b, (uint32_t)seq, peer); /* an older difference may have moved the numbers apart: that one is the cause */
+            state_mismatch(b, (uint32_t)seq, peer); /* an older difference may have shifted the numbers, so look for that cause first */
             return;
         }
     }
@@ -101,7 +103,8 @@ void state_hear_refusal(struct comm_state *b, int32_t peer, const struct cause *
         state_mismatch(b, (uint32_t)cause.number, peer);
 }
 
-/* The lowest pair of ranks whose calls differ under this number, the same whoever looks. A refused call is told as that. */
+/* Finds the lowest pair of ranks whose calls differ under this number; every rank finds the same pair. A refused call is reported as a
+ * refusal. */
 static bool find_difference(const struct comm_state *b, uint32_t seq, struct cause *cause)
 {
     struct made_call first, call;
@@ -127,8 +130,8 @@ static bool find_difference(const struct comm_state *b, uint32_t seq, struct cau
     return false;
 }
 
-/* What lines carry is a chain over all calls, so the call that differs may be an earlier one: the oldest difference still published is
- * named. */
+/* Lines carry a chain over all calls, so an earlier call may be the one that differs. This proposes the oldest difference that is still
+ * published. */
 void state_mismatch(struct comm_state *b, uint32_t seq, int32_t peer)
 {
     uint32_t from = seq > b->calls.mask ? seq - b->calls.mask : 1;
@@ -150,7 +153,7 @@ static uint64_t edge(int32_t from, int32_t to, size_t n)
     return base_hash(base_hash((uint64_t)from << 32 | (uint32_t)to, n), 0);
 }
 
-/* To or from all others by the counts of a root, or of a rank in alltoall. */
+/* Sums the hashes of the edges to (given) or from all others, by the counts of a root, or of a rank in alltoall. */
 static uint64_t edges(const struct comm_state *b, const size_t *counts, bool given)
 {
     uint64_t sum = 0;
@@ -172,7 +175,7 @@ uint32_t state_balance(const struct comm_state *b, const struct engine_call *cal
     return (uint32_t)(edges(b, call->in_counts ? call->in_counts : call->counts, true) - edges(b, call->counts, false));
 }
 
-/* False: all have published it, and the lengths of an edge differ; that is proposed. */
+/* False: all ranks have published the call, and the two lengths of some edge differ; then that is proposed. */
 bool state_lengths_agree(struct comm_state *b, uint32_t seq)
 {
     struct made_call call = {.collective = 0};
@@ -191,7 +194,8 @@ bool state_lengths_agree(struct comm_state *b, uint32_t seq)
     return false;
 }
 
-/* One-way collectives that differ (another root) may complete on every rank: they are found here. */
+/* Compares published calls. One-way collectives that differ, for example in the root, may complete on every rank, so nothing else would
+ * find them. */
 void state_compare(struct comm_state *b)
 {
     uint64_t last = state_published(b);

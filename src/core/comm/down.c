@@ -8,7 +8,7 @@ bool state_has_left(const struct comm_state *b, int32_t rank)
     return b->failure.closed_at[rank] && (!lead || b->unit.engine->env->now(b->unit.engine->env) - b->failure.closed_ns >= lead);
 }
 
-/* The newest call that this rank sees of a member: where its goodbye was not heard, its last one. */
+/* The newest call of a member that is visible here. If its close note was lost, that was its last call. */
 static uint64_t last_call(const struct comm_state *b, int32_t rank)
 {
     const struct wire_call *ring = b->channel->peer_calls[rank];
@@ -22,7 +22,7 @@ static uint64_t last_call(const struct comm_state *b, int32_t rank)
     return last;
 }
 
-/* Who closed in good order fails nobody: only an operation that needs it does, when it is found (state_check_peers). */
+/* A member that closed normally causes no failure by itself. Only an operation that needs it fails (state_check_peers). */
 void state_down(struct comm_state *b, int32_t rank, const struct wire_event *event)
 {
     const struct entry *oldest = b->line.done < b->line.started ? state_entry(b, b->line.done + 1) : NULL;
@@ -43,8 +43,8 @@ void state_down(struct comm_state *b, int32_t rank, const struct wire_event *eve
     b->failure.closed_ns = b->unit.engine->env->now(b->unit.engine->env);
 }
 
-/* Who closed had made its calls, and what it gave for them was lost between here and there, or never taken from it. Who died is told of by
- * the death itself. */
+/* The wire lost data of a member that has closed. It had made its calls, but their data were lost in transit or never accepted. If a member
+ * died, its death is reported instead. */
 void state_lost(struct comm_state *b, const struct wire_event *event)
 {
     int32_t rank = event->peer;

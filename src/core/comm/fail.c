@@ -1,10 +1,10 @@
 /*
- * Failure in three steps. Proposed: this rank's note holds the cause, and all members see it. Adopted: one compare-and-swap on the board
- * chooses one member's cause. Ended: nothing retires any more.
+ * Failure has three steps. Proposed: this rank's note holds the cause, and all members see it. Adopted: one compare-and-swap on the board
+ * chooses the cause of one member. Ended: nothing retires any more.
  *
- * Across hosts there is no board: there the lowest member that lives chooses the first proposal that it made or heard, and whoever hears
- * the choice repeats it once, so that all survivors have it though the chooser dies. A member that hears no choice for CHOICE_NS times the
- * number of members below it chooses by itself. A rank that aborts, revokes or closes waits for nobody's choice.
+ * Across hosts there is no board. There the lowest live member chooses the first proposal that it made or received. Each member that
+ * receives the choice repeats it once, so that all survivors get it even if the chooser dies. If a member receives no choice for CHOICE_NS
+ * times the number of members below it, it chooses itself. A rank that aborts, revokes or closes waits for no choice.
  */
 #include "comm/parts.h"
 
@@ -13,8 +13,8 @@
 
 #include <string.h>
 
-/* ------------------------------------------------------------------------------------------------------------ ended */
-/* Who has not made the call that this rank's operation is part of, or else who died. */
+/* ------------------------------------------------------------------------------------------------------------ step 3: ended */
+/* A rank that has not made the call of this operation, otherwise the rank that died. */
 uint16_t state_waits_for(const struct comm_state *b, const struct entry *e)
 {
     for (int32_t r = 0; e->seq && b->channel && r < b->team.size; r++) {
@@ -26,7 +26,7 @@ uint16_t state_waits_for(const struct comm_state *b, const struct entry *e)
     return b->failure.cause.result == COMM_ERR_PEER ? (uint16_t)(b->failure.cause.rank + 1) : 0;
 }
 
-/* A copy that is under way ends by itself, and until then the device touches the caller's buffers. */
+/* Drops all entries. A device copy that is in progress ends by itself, and until then the device accesses the caller's buffers. */
 static void drop_entries(struct comm_state *b)
 {
     int64_t now = b->unit.engine->env->now(b->unit.engine->env);
@@ -45,8 +45,8 @@ static void drop_entries(struct comm_state *b)
     }
 }
 
-/* The other communicators of the world, also those that the one who called has no part in, are the monitor's to fail: no lock is free here.
- */
+/* The monitor must fail the other communicators of the world, including those that the caller of comm_abort is not a member of: this thread
+ * holds a lock and may take no other. */
 void state_mark_abort(struct comm_state *b, const struct cause *cause)
 {
     struct world *w = b->world;
@@ -59,7 +59,7 @@ void state_mark_abort(struct comm_state *b, const struct cause *cause)
     b->unit.engine->env->bell_ring(b->unit.engine->env, &b->unit.engine->monitor.bell);
 }
 
-/* What members of a failed communicator still agree on ends too, whatever it had failed with. */
+/* Also ends agree and shrink on a failed communicator, whatever its cause of failure was. */
 void state_end_recovery(struct comm_state *b)
 {
     PARTS_EACH (part, b->unit.engine)
@@ -95,7 +95,7 @@ void engine_spread_abort(struct engine *e)
             continue;
         if (state_is_aborted(b)) {
             b->guest = true;
-            state_step(b); /* its own last words first */
+            state_step(b); /* first process its last notes */
             state_hear_abort(b);
             state_settle(b);
             b->guest = false;
@@ -106,7 +106,8 @@ void engine_spread_abort(struct engine *e)
 
 static void end_all(struct comm_state *b, const struct cause *cause)
 {
-    atomic_thread_fence(memory_order_seq_cst); /* the cause is on the board before anybody writes what peers may still read: may_be_torn */
+    /* the cause is on the board before any rank writes memory that peers may still read: see may_be_torn */
+    atomic_thread_fence(memory_order_seq_cst);
     b->failure.cause = *cause;
     b->failed = true;
     if (cause->result == COMM_ERR_ABORTED) {
@@ -145,9 +146,9 @@ static void end_all(struct comm_state *b, const struct cause *cause)
              error.text);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ adopted */
+/* ------------------------------------------------------------------------------------------------------------ step 2: adopted */
 enum { CHOICE_NS = 200000000 };
-enum { ROUND_PROPOSED = 0, ROUND_CHOSEN = 1 }; /* of a note's key */
+enum { ROUND_PROPOSED = 0, ROUND_CHOSEN = 1 }; /* in the round of a note's key */
 
 static void send_cause(struct comm_state *b, const struct cause *cause, uint32_t round)
 {
@@ -159,7 +160,7 @@ static void send_cause(struct comm_state *b, const struct cause *cause, uint32_t
         b->wire->expose(b->channel, &note);
 }
 
-/* How many live members are below this rank: each would choose before it. */
+/* How many live members are below this rank. Each of them chooses before it. */
 static int64_t members_below(const struct comm_state *b)
 {
     const struct cause *p = &b->failure.proposal;
@@ -189,7 +190,7 @@ static void choose(struct comm_state *b, const struct cause *chosen)
     end_all(b, &cause);
 }
 
-/* Without a board. */
+/* Only without a board. */
 static void hear_cause(struct comm_state *b, const struct cause *cause, uint32_t round)
 {
     if (round == ROUND_CHOSEN) {
@@ -220,7 +221,7 @@ void state_attend(struct comm_state *b)
                                                 memory_order_acquire);
     if (!b->failure.proposal.result)
         return;
-    /* Another's choice comes as that rank's note, which was written before its compare-and-swap. */
+    /* If another rank chose, its note has the cause. It wrote the note before its compare-and-swap. */
     if (chosen == 0 || chosen == (uint64_t)b->team.rank + 1) {
         struct cause cause = b->failure.proposal;
         end_all(b, &cause);
@@ -243,7 +244,7 @@ void state_propose(struct comm_state *b, const struct cause *cause)
     b->failure.proposal = *cause;
     b->failure.proposed_ns = b->unit.engine->env->now(b->unit.engine->env);
     send_cause(b, cause, ROUND_PROPOSED);
-    if (b->team.size > 1) /* before the choice: who chose and died then must not be waited for */
+    if (b->team.size > 1) /* before the choice, so that the others need not wait for a rank that chose and then died */
         b->wire->flush(b->channel);
     state_attend(b);
     if (b->team.size > 1)
@@ -258,7 +259,7 @@ void state_lacks_memory(struct comm_state *b, const struct entry *e)
     state_propose(b, &cause);
 }
 
-/* Call `number` is this rank's newest. */
+/* `number` is this rank's newest call. */
 void state_tell_refusal(struct comm_state *b, uint64_t number, enum comm_result reason)
 {
     struct refusals *mine = &b->failure.refusals;
@@ -279,8 +280,8 @@ void state_tell_close(struct comm_state *b)
     state_send_note(b, NOTE_CLOSED, &note, sizeof note);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ heard */
-/* On a board the one that chose says nothing but its note: where that makes no sense, nobody would ever hear a cause. */
+/* ------------------------------------------------------------------------------------------------------------ notes from peers */
+/* With a board, the rank that chose sends nothing but its note. If that note is invalid, no cause would ever come. */
 static void end_without_choice(struct comm_state *b, int32_t peer)
 {
     struct wire_board *board = b->channel->board;
@@ -314,7 +315,7 @@ void state_note(struct comm_state *b, const struct wire_event *event)
             hear_cause(b, &note, wire_key_round(event->key));
             return;
         }
-        /* Its proposer may have died before it chose. */
+        /* The proposer may have died before it chose, so choose for it. */
         atomic_compare_exchange_strong_explicit(&board->cause, &chosen, (uint64_t)event->peer + 1, memory_order_acq_rel,
                                                 memory_order_acquire);
         if (chosen == 0 || chosen == (uint64_t)event->peer + 1)

@@ -1,7 +1,7 @@
 /*
- * Checks everything that a peer sends, once, when it comes, whatever wire it came by. After this, ranks are members, results are known,
- * numbers are near, and lengths fit their sort. A sound library sends nothing else, so a peer that does is broken or hostile: the
- * communicator fails with CORRUPT, which names the peer. A wrong note has no other effect.
+ * Validates everything that a peer sends, once, on arrival, whatever the wire. Afterwards, ranks are members, results are known values,
+ * numbers are in range, and lengths fit the kind of note. A correct library sends nothing else, so a peer that does is broken or hostile:
+ * the communicator fails with CORRUPT, which names the peer. An invalid note has no other effect.
  */
 #include "comm/state.h"
 #include "comm/recovery_note.h"
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* Numbers of calls are compared as 32 bits that wrap, so no sound one is further away than this. */
+/* Call numbers are compared as 32 bits that wrap, so no valid number is further away than this. */
 #define NUMBERS_AHEAD UINT64_C(0x7fffffff)
 enum { ROUNDS_OF_A_CAUSE = 2 }; /* proposed, chosen */
 
@@ -35,8 +35,7 @@ static bool is_near(const struct comm_state *b, uint64_t number)
     return number <= b->sequence + NUMBERS_AHEAD;
 }
 
-/* What `code` says depends on the result: milliseconds, of which a negative count is told too, a call's number, a result, or the caller's
- * own of comm_abort. */
+/* The meaning of `code` depends on the result: milliseconds (which may be negative), a call number, a result, or the code of comm_abort. */
 static bool is_code(const struct cause *c)
 {
     return c->result == COMM_ERR_REFUSED ? heard_is_error(c->code) : c->result == COMM_ERR_ABORTED || c->code != INT32_MIN;
@@ -86,7 +85,7 @@ static const char *fault_of_recovery(const struct comm_state *b, const struct re
     return NULL;
 }
 
-/* Its own wait, or, in a communicator of the whole world, one that it has in another communicator of that world. */
+/* A wait of the sender, or, in a communicator of the whole world, a wait in another communicator of that world. */
 static const char *fault_of_fence(const struct comm_state *b, const struct fence_note *n, int32_t peer)
 {
     if (n->of == b->team.id ? n->rank != peer : !is_rank(n->rank, b->world->ranks))
@@ -119,7 +118,7 @@ const char *heard_note_fault(const struct comm_state *b, const struct wire_event
     if (event->bytes > wire_note_bytes(sort))
         return "a note that is too long";
     if (sort == NOTE_RECOVERY && !b->recovery.state)
-        return NULL; /* of so many ranks that there is no recovery */
+        return NULL; /* so many ranks that this communicator has no recovery */
     memcpy(bytes, event->note, event->bytes);
     if (sort == NOTE_RECOVERY)
         return fault_of_recovery(b, (const struct recovery_note *)(void *)bytes, event->bytes);

@@ -1,4 +1,4 @@
-/* Which members of a communicator share a host, for selection and for programs: worked out once, from what all ranks know alike. */
+/* Finds which members share a host, for selection and for programs. It is computed once, from data that are the same on all ranks. */
 #include "comm/state.h"
 
 #include "algo/algorithms.h"

@@ -1,4 +1,4 @@
-/* From a call to a place in the queue. */
+/* From a call to an entry of the queue. */
 #include "comm/pack.h"
 #include "comm/parts.h"
 
@@ -25,7 +25,8 @@ uint32_t state_fingerprint(const struct comm_state *b, const struct engine_call 
 }
 
 /* ------------------------------------------------------------------------------------------------------------ copies of vectors */
-/* Blocks of BODY_VECTORS vectors of one element per rank, linked through a word in front; taken again and again without allocating. */
+/* Blocks of BODY_VECTORS vectors with one element per rank. Free blocks are linked through their first word and reused without
+ * allocation. */
 static size_t *take_vectors(struct comm_state *b)
 {
     size_t *v = b->vector_pool;
@@ -92,7 +93,8 @@ void state_forget_entry(struct comm_state *b, struct entry *e)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */
-/* The next number, and its link in the chain. A refused call's link is the same whatever it was: ranks that all refuse stay alike. */
+/* Gives the call the next number and its link in the chain. The link of a refused call does not depend on the call, so ranks that all
+ * refuse stay equal. */
 static void number_call(struct comm_state *b, struct entry *e, bool refused)
 {
     if ((uint32_t)++b->sequence == 0) /* no key is 0 */
@@ -118,7 +120,7 @@ static bool peer_refused(const struct comm_state *b, uint64_t number, int32_t *p
     return false;
 }
 
-/* What state_forget_entry cleared is clear: point, vectors, program, who does it. */
+/* Fills an entry. state_forget_entry has already cleared point, vectors, program and `by`. */
 void state_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct comm_state *b)
 {
     bool barrier = call->collective == COLLECTIVE_BARRIER || (call->collective == COLLECTIVE_WINDOW && call->n == 0);
@@ -140,8 +142,8 @@ void state_fill_entry(struct entry *e, const struct engine_call *call, uint32_t 
     e->record.sequence = 0;
 }
 
-/* A call that stands further back than a window is published when it has come near: else it would write over one that is not finished, and
- * who waits for that one could not be told that ours is another. */
+/* Publishes a call, unless it is more than a window behind. Such a call would overwrite an unfinished one, and a peer waiting for that one
+ * could not learn that this rank called something else. It is published when it comes near (state_publish_more). */
 static void publish(struct comm_state *b, uint64_t ticket, const struct entry *e, const struct engine_call *call, enum comm_result refused)
 {
     if (BASE_LIKELY(!b->calls.unpublished && ticket - b->line.done <= b->line.window))
@@ -197,7 +199,7 @@ enum comm_result state_refuse(struct comm_state *b, const struct engine_call *ca
     return reason;
 }
 
-/* The text stands there already, but for what needs none. */
+/* Stores the detail of a refusal. Its text is already there, except for results that need none. */
 static void tell_refused(struct comm_state *b, uint32_t collective, enum comm_result reason)
 {
     struct comm_error *d = &b->failure.last_refused;
@@ -235,7 +237,8 @@ static enum comm_result hold_operator(struct comm_state *b, comm_op op, struct e
     return e->user ? COMM_OK : COMM_ERR_ARGUMENT;
 }
 
-/* Who does it, the native or a program. A stream orders by itself: nothing of ours is tracked there, and a barrier holds back nothing. */
+/* Chooses what executes the call, the native or a program. A stream keeps order by itself, so its buffers are not tracked here, and a
+ * barrier holds back nothing. */
 static enum comm_result choose_doer(struct comm_state *b, const struct engine_call *call, struct entry *e)
 {
     enum comm_result r = b->library ? b->library->takes(b, call) : COMM_ERR_UNSUPPORTED;
@@ -255,21 +258,21 @@ static enum comm_result choose_doer(struct comm_state *b, const struct engine_ca
     return state_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->record.algorithm);
 }
 
-/* What goes into a stream starts inside its call. Programs before it that stand in the queue hold it back: then there is no room. */
+/* A call for a stream starts inside the call. If programs before it in the queue hold it back, there is no room. */
 static bool held_back(struct comm_state *b, const struct engine_call *call)
 {
     if (BASE_LIKELY(!(b->library_work.flags & NATIVE_STREAM)) || b->line.started + 1 == b->line.next)
         return false;
     if (call && b->library->takes(b, call) == COMM_ERR_UNSUPPORTED)
         return false;
-    state_run_queue(b); /* what was just put on the stream counts as started before its end can be heard of */
+    state_run_queue(b); /* calls just put on the stream must count as started before their end can be reported */
     if (b->line.started + 1 == b->line.next)
         return false;
     state_step(b);
     return b->line.started + 1 != b->line.next;
 }
 
-/* The number of a call that could not be prepared (no memory, no algorithm) is used up too: all ranks stay in step. */
+/* Issues a collective. If it cannot be prepared (no memory, no algorithm), its number is used up too, so that all ranks stay in step. */
 enum comm_result state_issue(struct comm_state *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                              struct comm_request *req)
 {
@@ -306,7 +309,7 @@ enum comm_result state_issue(struct comm_state *b, const struct engine_call *cal
     return COMM_OK;
 }
 
-/* A call on a failed communicator ends with its cause at once. */
+/* Returns the cause if the communicator has failed, so that the call ends at once. */
 enum comm_result state_ready_for_calls(struct comm_state *b)
 {
     if (b->channel->board && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed) && !b->failed)
@@ -329,7 +332,7 @@ enum comm_result engine_need_host(struct comm_communicator *c, const char *call,
                    : COMM_OK;
 }
 
-/* What is no collective says its name at the beginning of the text: "window_flush: peer=7; expected ...". */
+/* The text of a call that is not a collective begins with its name: "window_flush: peer=7; expected ...". */
 static void take_name(char *name, size_t room, const char *text)
 {
     size_t length = 0;
@@ -363,7 +366,7 @@ enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective,
 
     if (!b)
         return call_refused(req, r);
-    r = b->recording.plan ? reason : state_ready_for_calls(b); /* what is only recorded takes no number */
+    r = b->recording.plan ? reason : state_ready_for_calls(b); /* a recorded call uses up no number */
     if (r == COMM_OK)
         r = state_refuse(b, &call, reason);
     if (r == reason) {

@@ -1,4 +1,4 @@
-/* Operators of the program, by a communicator: each call finds its world under the communicator's lock. */
+/* User-defined operators, by communicator: each call finds its world under the communicator's lock. */
 #include "comm/operator.h"
 #include "comm/state.h"
 

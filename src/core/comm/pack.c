@@ -1,4 +1,4 @@
-/* Packs: the inputs of several small allreduces as one block, and the kernel that reduces such a block part by part. */
+/* Packs: the inputs of several small allreduces in one block, and the kernel that reduces such a block part by part. */
 #include "comm/pack.h"
 
 bool pack_fits(const struct comm_state *b, const struct engine_call *call, size_t *bytes)
@@ -12,7 +12,7 @@ bool pack_fits(const struct comm_state *b, const struct engine_call *call, size_
     return true;
 }
 
-/* The result of part `part` goes to its own place in the last step, and back into the block before. */
+/* Reduces one part. In the last step its result goes to its own buffer; before that, back into the block. */
 static void reduce_part(const struct data_reduce *whole, const struct pack_part *part)
 {
     const void *from[DATA_WAYS_MAX];
@@ -91,7 +91,7 @@ void pack_stand(struct entry *entry, struct pack *pack)
     entry->head.parts = (uint16_t)pack->parts;
 }
 
-/* The operator that ranks compare is what they packed. */
+/* Ranks compare the operator of a call, so here it is the fingerprint of the packed calls. */
 struct engine_call pack_call(const struct pack *pack, uint32_t flags)
 {
     return (struct engine_call){.collective = COLLECTIVE_GROUP,

@@ -1,7 +1,7 @@
 /*
- * pack: several small allreduces of a group as one exchange. Their inputs are laid side by side, each in its accumulator, and travel as one
- * block; where the block is reduced, each part is by its own kernel, and the last step writes each result to its own place. A pack never
- * changes once it is made, so a plan can start it again while it runs. Private to this room.
+ * pack: several small allreduces of a group as one exchange. Their inputs are stored one after another, in their accumulator types, and
+ * travel as one block. Each part is reduced by its own kernel, and the last step writes each result to its own buffer. A pack never changes
+ * after it is made, so a plan can start it again while it runs.
  */
 #ifndef COMM_PACK_H
 #define COMM_PACK_H
@@ -25,16 +25,16 @@ struct pack {
     struct pack_part part[];
 };
 
-/* Whether a call may be part of one, from facts that are equal on every rank; *bytes is what it takes of the block. */
+/* May a call be part of a pack? The answer uses only facts that are equal on every rank. *bytes: its size in the block. */
 bool pack_fits(const struct comm_state *b, const struct engine_call *call, size_t *bytes);
 struct pack *pack_make(struct comm_state *b, const struct engine_call *const *calls, uint32_t count); /* one reference; NULL: no memory */
 struct pack *pack_hold(struct pack *pack);
-/* This entry stands for the pack: it holds a reference, and conflicts as the parts do. */
+/* Makes the entry represent the pack: it holds a reference, and conflicts by the ranges of the parts. */
 void pack_stand(struct entry *entry, struct pack *pack);
 void pack_drop(struct pack *pack);
-/* The call that it is issued as. */
+/* The call as which a pack is issued. */
 struct engine_call pack_call(const struct pack *pack, uint32_t flags);
-/* Lays the inputs side by side; `to` has room for pack->bytes. */
+/* Copies the inputs into the block; `to` has room for pack->bytes. */
 void pack_gather(const struct pack *pack, char *to);
 struct run_element pack_element(const struct pack *pack);
 

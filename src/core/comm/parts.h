@@ -1,4 +1,4 @@
-/* Calling the parts of a communicator (progress/part.h): each loop asks one slot of every part. */
+/* Calls the parts of a communicator (progress/part.h). Each loop calls one slot of every part. */
 #ifndef COMM_PARTS_H
 #define COMM_PARTS_H
 

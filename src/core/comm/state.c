@@ -1,4 +1,4 @@
-/* The state of a communicator: its memory, its channel, its programs. */
+/* The life of a communicator's state: its memory, its channel, its programs. */
 #include "comm/parts.h"
 
 #include "base/format.h"
@@ -119,7 +119,7 @@ enum comm_result state_create(struct engine *e, const struct state_config *confi
     return COMM_OK;
 }
 
-/* All that this rank needs was taken before its offer went out, so members that meet here do not lack each other. */
+/* This rank allocated all that it needs before it sent its offer, so members that connect here cannot fail one another. */
 enum comm_result state_connect(struct comm_state *b, const struct team_offer *offers)
 {
     unsigned char *packed = b->offers;
@@ -128,7 +128,7 @@ enum comm_result state_connect(struct comm_state *b, const struct team_offer *of
         memcpy(packed + (size_t)r * WIRE_OFFER_BYTES, offers[r].wire, WIRE_OFFER_BYTES);
     enum comm_result r = join(b, NULL, packed, NULL);
     if (r != COMM_OK) {
-        b->channel = NULL; /* an error of join ends the channel */
+        b->channel = NULL; /* after an error of join the channel no longer exists */
         return r;
     }
     PARTS_EACH (part, b->unit.engine)
@@ -138,10 +138,11 @@ enum comm_result state_connect(struct comm_state *b, const struct team_offer *of
     b->offers = NULL;
     if (r != COMM_OK)
         return r;
-    base_home_visit(&b->unit.handle->lock, b->unit.handle->env); /* passes already come by this handle: what they find is whole */
+    /* passes already see this handle, so set it to the complete state under the lock */
+    base_home_visit(&b->unit.handle->lock, b->unit.handle->env);
     atomic_store_explicit(&b->unit.handle->state, b, memory_order_release);
     state_hear_down(b);
-    state_hear_abort(b); /* whoever spreads it may have been past this one */
+    state_hear_abort(b); /* the thread that spreads an abort may have passed this handle before */
     base_home_unlock(&b->unit.handle->lock, b->unit.handle->env);
     engine_note_timeout(b->unit.engine, b->timeout_ns);
     return COMM_OK;
@@ -226,7 +227,7 @@ void state_destroy(struct comm_state *b)
     const struct comm_env *env = e->env;
     struct world *world = b->world;
 
-    if (b->unit.handle) { /* nobody finds it any more: the monitor may look at one whose opening failed */
+    if (b->unit.handle) { /* from now on no thread finds it; the monitor may be looking at one whose opening failed */
         base_home_visit(&b->unit.handle->lock, env);
         atomic_store_explicit(&b->unit.handle->state, NULL, memory_order_release);
         base_home_unlock(&b->unit.handle->lock, env);

@@ -1,7 +1,7 @@
 /*
- * The state of a communicator. Whoever reads or writes it holds the lock of its handle. It is made of parts, each a struct that names the
- * file or room that uses it. Beside it: the engine (progress/engine.h), its world (common/world.h), the entries of its queue (entry.h),
- * the causes of failure (cause.h), and the library that may stand beside its wire (library.h).
+ * The state of a communicator. The lock of its handle protects it. It consists of structs, and each names the file or room that uses it.
+ * Related headers: the engine (progress/engine.h), the world (common/world.h), entries of the queue (entry.h), causes of failure (cause.h),
+ * and the library next to the wire (library.h).
  */
 #ifndef COMM_STATE_H
 #define COMM_STATE_H
@@ -24,12 +24,12 @@
 #include "wire/table.h"
 
 enum {
-    ENGINE_EVENTS = 64,          /* taken from a channel at once: a pass is bounded */
+    ENGINE_EVENTS = 64,          /* events taken from a channel at once, so that a pass is bounded */
     ENGINE_CACHED_PROGRAMS = 32, /* per communicator, a power of two */
-    ENGINE_RECORDS = 2048,       /* operations that describe_request knows: at least 2,000 */
+    ENGINE_RECORDS = 2048,       /* operations that describe_request remembers: at least 2,000 */
     ENGINE_READY_WORDS = 1024 / 64,
-    ENGINE_SCRATCH_KEPT = 4 << 20, /* of scratch memory that is kept for a later operation */
-    BODY_VECTORS = 4,              /* of a v form: counts and displs, of both buffers */
+    ENGINE_SCRATCH_KEPT = 4 << 20, /* scratch memory up to this size is kept for a later operation */
+    BODY_VECTORS = 4,              /* counts and displs of both buffers */
 };
 #define P2P_NONE UINT32_MAX
 
@@ -46,13 +46,13 @@ struct recovery;
 struct trace;
 struct window_link;
 
-/* The row chosen last for a collective, and the length it was chosen for. */
+/* The row that was last chosen for a collective, and the length of that call. */
 struct chosen {
     const struct algo_row *row;
     size_t bytes;
 };
 
-/* Rows that prices chose, by lengths up to a quarter of an octave apart: pricing takes longer than a small operation. */
+/* A cache of rows chosen by price, by length in buckets of a quarter of an octave, because pricing takes longer than a small operation. */
 enum { BUCKETS_EACH = 4, BUCKETS = 64 * BUCKETS_EACH };
 
 struct cached_program {
@@ -61,86 +61,90 @@ struct cached_program {
     const char *algorithm;
 };
 
-/* Which algorithms and programs serve this communicator's calls (choose.c). */
+/* The algorithms and programs for this communicator's calls (choose.c). */
 struct program_choice {
     struct cached_program cache[ENGINE_CACHED_PROGRAMS];
     struct chosen chosen[COLLECTIVE_END];
-    uint8_t *bucket; /* [COLLECTIVE_END][BUCKETS] of 1 + a row; NULL where thresholds choose */
+    uint8_t *bucket; /* [COLLECTIVE_END][BUCKETS] of 1 + a row; NULL if thresholds choose */
 };
 
-/* Operations that run as programs, and the memory that they need (step.c). */
+/* Operations that run as programs, and their memory (step.c). */
 struct run_places {
-    struct place *places; /* a window of them */
+    struct place *places; /* as many as the window */
     struct store_policy store_policy;
-    struct spare *spare;                /* the one given back last comes first */
-    uint64_t ready[ENGINE_READY_WORDS]; /* runs that may move: a bit for each place */
+    struct spare *spare;                /* the most recently returned one is first */
+    uint64_t ready[ENGINE_READY_WORDS]; /* a bit for each place whose run may move */
     bool any_ready;
-    bool gave_way; /* a run of this pass could go on at once */
+    bool gave_way; /* a run of this pass yielded and can continue at once */
 };
 
-/* An operation that the library said has failed, while it is not known yet whether calls differ. */
+/* An operation that the library reported as failed, while it is not known yet whether the ranks' calls differ. */
 struct library_suspect {
-    uint64_t ticket; /* 0: there is none */
+    uint64_t ticket; /* 0: none */
     int64_t until_ns;
     enum comm_result result;
     int32_t code;
 };
 
-/* Operations that the native library does (native/). */
+/* Operations of the native library (native/). */
 struct library_work {
     struct library_suspect suspect;
-    uint64_t alone; /* the operation that went the short way; 0: none */
+    uint64_t alone; /* the operation issued by the short path; 0: none */
     struct call_shape form;
+    /* flags: NATIVE_*. pending: operations that have started and not ended. parked: waits of a stream whose point is not reached yet. */
     uint32_t flags, pending, parked;
-    uint32_t held;    /* failed: operations whose buffers the library may still touch */
-    uint32_t joining; /* creating calls whose child's native is not connected yet */
+    uint32_t held;    /* after a failure: operations whose buffers the library may still access */
+    uint32_t joining; /* creating calls that wait for their child's native to connect */
     bool counted;     /* in the engine's `natives` */
 };
 
-/* Operations on buffers of a device (staged/). */
+/* Operations on device buffers (staged/). */
 struct staged_work {
     const struct staged_calls *calls;
-    struct staging *pool; /* NULL: there was none yet */
-    uint32_t copying;     /* operations and messages whose copy is under way */
-    uint32_t running;     /* operations that have a stage, .. */
-    size_t bytes;         /* .. and how much memory that is */
+    struct staging *pool; /* NULL: not created yet */
+    uint32_t copying;     /* operations and messages with a copy in progress */
+    uint32_t running;     /* operations that have a stage */
+    size_t bytes;         /* total size of those stages */
 };
 
-/* Messages and markers, which stand beside the queue (p2p/). */
+/* Messages and markers, which are in a line of their own next to the queue (p2p/). */
 struct p2p_queue {
     struct p2p_op *ops;
-    uint32_t room, free, first, last; /* list of unfinished messages in order */
+    uint32_t room, free, first, last; /* first, last: the list of unfinished messages, in order */
+    /* How many: unfinished messages and other requests; markers; held messages. */
     uint32_t pending, markers, held;
-    uint32_t ones; /* of `pending`: under way on windows */
+    uint32_t ones; /* part of `pending`: calls on windows that are in progress */
+    /* A request has ended since sleepers were last woken. */
     bool finished;
+    /* These cover the memory of all unfinished messages, and maybe more. */
     struct timeline_range read, write;
 };
 
 /* Windows (rma/). */
 struct window_list {
-    struct comm_window *windows; /* made, and in the making */
-    struct window_link *links;   /* by rank: windows' parts that are no memory here; NULL: there never was one */
-    uint32_t apart;              /* of the windows: peers may ask of them at any time */
-    bool busy;                   /* something may move though nothing came */
+    struct comm_window *windows; /* complete ones, and those being created */
+    struct window_link *links;   /* by rank: for window parts that this rank cannot address; NULL: never needed */
+    uint32_t apart;              /* windows whose parts peers may request at any time */
+    bool busy;                   /* something may move although nothing has arrived */
 };
 
-/* Communicators of a part of the members that are being created (world/subset.c). */
+/* Communicators of a subset of the members that are being created (world/subset.c). */
 struct subset_list {
     struct subset *subsets;         /* in the order of their calls */
-    struct setup_message *messages; /* of theirs: on their way, or not read yet */
+    struct setup_message *messages; /* setup messages for them that are in flight or not read yet */
     uint64_t begun;
-    uint32_t slots, sending; /* sending: not gone yet; other ranks need them, also when this rank has its subset */
+    uint32_t slots, sending; /* sending: messages not sent yet; other ranks need them, even if this rank has its subset */
 };
 
 /* The open queue wait (step.c, failure/deadlock.c). */
 struct queue_wait {
     uint64_t ticket;  /* 0: none */
     int64_t since_ns; /* since when all earlier work has started */
-    bool naps;        /* it waits for a device's word, for which nobody wakes */
+    bool naps;        /* it waits for a device's word, which wakes no thread */
     struct fence_watch watch;
 };
 
-/* Operations that have finished, for descriptions and traces. */
+/* Finished operations, for descriptions and traces. */
 struct record_log {
     struct record *at;
     uint32_t room;
@@ -148,38 +152,38 @@ struct record_log {
     bool dumped; /* written once for option trace_dir */
 };
 
-/* How this communicator fails, and what peers said of their calls (fail.c, differ.c). */
+/* How this communicator fails, and what peers reported of their calls (fail.c, differ.c). */
 struct failure_state {
     uint64_t refused_until;           /* a member announced a refusal up to this number */
-    struct refusals refusals, *heard; /* this rank's; per member */
-    struct cause cause, proposal;     /* adopted; ours, not adopted yet (result 0: none) */
-    int64_t proposed_ns;              /* since when there is one; counts without a board alone */
-    uint64_t *closed_at;              /* per member: 0, or 1 + the last number it made before it closed */
-    int64_t closed_ns;                /* when one of them was heard last */
+    struct refusals refusals, *heard; /* this rank's own; one per member */
+    struct cause cause, proposal;     /* the adopted cause; this rank's proposal (result 0: none) */
+    int64_t proposed_ns;              /* when the proposal was made or received; used only without a board */
+    uint64_t *closed_at;              /* per member: 0, or 1 + the number of its last call before it closed */
+    int64_t closed_ns;                /* when the last close was noticed */
     struct comm_error last_refused;
 };
 
-/* What its creator asked for. */
+/* Terms that the creating call or its options set. */
 struct state_terms {
     int32_t priority;
     bool free_order, fixed_order;
-    bool programs_only;         /* no native: a shrunk communicator, and its children */
-    bool unpacked;              /* a group's calls go into a stream one by one: the CPU cannot read a device's memory */
-    struct CUstream_st *stream; /* the caller's own; children inherit it */
-    char forced[256];           /* option algorithm of this communicator; empty: the world's */
+    bool programs_only;         /* no native: for a shrunk communicator and its children */
+    bool unpacked;              /* a group's calls go into a stream one by one, because the CPU cannot read device memory */
+    struct CUstream_st *stream; /* the program's own stream; children inherit it */
+    char forced[256];           /* option algorithm of this communicator; empty: use the world's */
 };
 
 /* Which members share a host. */
 struct state_hosts {
     struct program_hosts all;
-    const struct program_hosts *several; /* the same; NULL where there is but one host */
+    const struct program_hosts *several; /* equal to `all`; NULL if there is only one host */
 };
 
-/* This rank's calls as its peers read them. */
+/* This rank's calls, as its peers can read them. */
 struct published_calls {
     uint32_t mask;        /* of the channel's rings of calls */
-    uint64_t unpublished; /* the first ticket that is not in there yet; 0: none */
-    uint64_t compared;    /* up to here this rank's calls were compared with every member's */
+    uint64_t unpublished; /* the first ticket that is not published yet; 0: none */
+    uint64_t compared;    /* this rank's calls up to this number were compared with every member's */
 };
 
 /* agree and shrink (failure/recover.c). */
@@ -188,7 +192,7 @@ struct recovery_slot {
     struct recovery *state; /* NULL: too many ranks */
 };
 
-/* What sleepers were told. */
+/* What sleepers already know. */
 struct told {
     uint64_t done;
     bool failed;
@@ -197,17 +201,17 @@ struct told {
 /* Warnings about the oldest operation (deadline.c). */
 struct late_warning {
     uint64_t ticket;
-    uint32_t step; /* how many there were */
+    uint32_t step; /* how many warnings were logged */
 };
 
-/* A recorder: its calls become steps of a plan. plan NULL: it is none. */
+/* A recorder: its calls become steps of a plan. plan NULL: this is not a recorder. */
 struct recording {
     struct comm_plan *plan;
     const struct call_recorder *calls;
 };
 
 struct comm_state {
-    struct progress_unit unit; /* first */
+    struct progress_unit unit; /* must be first */
     struct timeline line;
     struct world *world;
     struct team team;
@@ -215,26 +219,26 @@ struct comm_state {
     const struct wire_class *wire;
     struct wire_channel *channel;
     struct native_channel *native;            /* NULL: none */
-    const struct collective_library *library; /* of a native: how it is called; NULL: none */
+    const struct collective_library *library; /* the interface to the native; NULL: none */
     struct library_work library_work;
     struct state_terms terms;
-    bool guest; /* the program does not own the thread that holds the lock */
+    bool guest; /* the thread that holds the lock does not belong to the program */
     struct recovery_slot recovery;
-    void *offers; /* memory for connecting, given back then */
+    void *offers; /* memory for connecting, freed afterwards */
     struct message_room *messages;
     struct run_places runs;
     struct program_choice choice;
     struct fastpath *fastpath; /* fastpath/ */
-    uint16_t *others;          /* the other members, from rank + 1 on */
+    uint16_t *others;          /* the other members, starting at rank + 1 */
     bool failed, is_active;
     struct queue_wait fence;
     struct told told;
     uint64_t sequence; /* collectives issued */
-    uint32_t chain;    /* of the last call */
+    uint32_t chain;    /* up to the last call */
     struct published_calls calls;
     struct failure_state failure;
     int64_t timeout_ns;
-    int64_t now;    /* of the call being made, so that it is read once; 0: nobody is in one */
+    int64_t now;    /* time of the current call, so that the clock is read once; 0: no call is in progress */
     uint32_t index; /* in the engine's table */
     struct late_warning late;
     struct staged_work staged;
@@ -242,14 +246,15 @@ struct comm_state {
     struct window_list rma;
     struct subset_list setup;
     struct record_log records;
-    struct comm_stats stats; /* bytes: of messages alone; work counts its own */
+    struct comm_stats stats; /* byte counts of messages only; collectives are counted elsewhere */
     size_t *vector_pool;
     char name[32];
-    const _Atomic uint32_t *devices; /* env's */
+    const _Atomic uint32_t *devices; /* from env */
     struct recording recording;
 };
 
-/* Whether this communicator moves the host's memory alone, and at is none of it. One load and one branch where no driver is there. */
+/* True if `at` is device memory and this communicator can access only host memory. If no driver is loaded, this costs one load and one
+ * branch. */
 static inline bool state_is_foreign(const struct comm_state *b, const void *at)
 {
     if (BASE_LIKELY(!b->devices || !atomic_load_explicit(b->devices, memory_order_relaxed)))
@@ -269,13 +274,13 @@ static inline uint8_t state_on_device(const struct comm_state *b, const struct e
     return (uint8_t)((in ? CALL_IN_ON_DEVICE : 0) | (out ? CALL_OUT_ON_DEVICE : 0));
 }
 
-/* Memory of the device that the library of this communicator works on. */
+/* Is this memory of the device that the library of this communicator uses? */
 static inline bool state_is_device_memory(struct comm_state *b, const void *memory)
 {
     return b->library && b->library->is_device_memory(b, memory);
 }
 
-/* PENDING: its library has not met its other members yet; asked again. */
+/* PENDING: the library has not connected to its other members yet; call again. */
 static inline enum comm_result state_library_joined(struct comm_state *b)
 {
     return b->library ? b->library->joined(b) : COMM_OK;
@@ -287,26 +292,26 @@ struct state_config {
     struct team team; /* taken over */
     int64_t timeout_ns;
     const char *name;
-    const char *forced; /* NULL: none but the world's */
+    const char *forced; /* NULL: only the world's */
     int32_t priority;
     bool free_order, fixed_order, programs_only;
-    struct CUstream_st *stream; /* the caller's, for device work; NULL: one of its own */
+    struct CUstream_st *stream; /* the caller's stream for device work; NULL: one of the library's own */
 };
 enum comm_result state_create(struct engine *e, const struct state_config *config, struct team_offer *offer, struct comm_state **body);
-/* offers: of all members, by rank. With a library: its `joined` is asked until it does not say PENDING. */
+/* offers: of all members, by rank. With a library, the caller must call `joined` until it does not return PENDING. */
 enum comm_result state_connect(struct comm_state *b, const struct team_offer *offers);
 void state_destroy(struct comm_state *b);
-struct comm_state *state_recorder(struct comm_state *of); /* no channel, no queue: only records; NULL: no memory */
+struct comm_state *state_recorder(struct comm_state *of); /* has no channel and no queue, only records; NULL: no memory */
 enum comm_result state_program(struct comm_state *b, const struct run_call *call, uint32_t collective, int32_t root, size_t longest,
                                struct comm_program **program, const char **algorithm);
-/* The row for this length, the same on every rank, or NULL and why: UNSUPPORTED, or MEMORY. */
+/* The algorithm for this length, the same on every rank. NULL: *why is UNSUPPORTED or MEMORY. */
 const struct algo_row *state_choose(struct comm_state *b, uint32_t collective, size_t bytes, enum comm_result *why);
-/* What prices need, valid while b is. */
+/* What pricing needs; valid as long as b exists. */
 struct algo_prices state_prices(const struct comm_state *b);
 void state_release_program(struct comm_state *b, struct comm_program *program);
-/* What one element of a pair is; false: the pair has no kernel. */
+/* Describes one element of this type and operator; false: there is no kernel for the pair. */
 bool state_element(const struct comm_state *b, enum comm_type type, comm_op op, struct run_element *element);
-/* NULL: not locked, why */
+/* Locks the communicator. NULL: it is not locked, and *why says why. */
 static inline struct comm_state *state_lock(struct comm_communicator *c, enum comm_result *why)
 {
     return (struct comm_state *)(void *)unit_lock(c, why);
@@ -316,12 +321,12 @@ static inline void state_unlock(struct comm_state *b)
     unit_unlock(&b->unit);
 }
 
-/* The end of a call that may have started or found something: what peers ask for meanwhile is done too. */
+/* Ends a call that may have started or found something, and serves what peers have requested meanwhile. */
 static inline void state_leave(struct comm_state *b)
 {
     unit_leave(&b->unit);
 }
-/* The state of a communicator whose handle's lock is held; NULL: closed. */
+/* The state of a communicator; the caller holds the lock of its handle. NULL: closed. */
 static inline struct comm_state *state_of(const struct comm_communicator *handle)
 {
     return atomic_load_explicit(&handle->state, memory_order_relaxed);
@@ -330,18 +335,18 @@ static inline struct comm_state *state_of(const struct comm_communicator *handle
 /* issue.c, step.c */
 enum comm_result state_issue(struct comm_state *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                              struct comm_request *req);
-enum comm_result state_ready_for_calls(struct comm_state *b); /* COMM_OK, or what the communicator failed with */
+enum comm_result state_ready_for_calls(struct comm_state *b); /* COMM_OK, or the cause of the failure */
 enum comm_result state_refuse(struct comm_state *b, const struct engine_call *call, enum comm_result reason);
-enum comm_result state_refuse_device(struct comm_state *b, const struct engine_call *call); /* only the host's memory will do */
-/* Of device memory, into the stream of its library. */
+enum comm_result state_refuse_device(struct comm_state *b, const struct engine_call *call); /* for calls that need host memory */
+/* Puts messages of device memory into the stream of the library. */
 enum comm_result state_stream_messages(struct comm_state *b, const struct native_message *messages, uint32_t count,
                                        struct comm_request *req);
 enum comm_result state_queue_wait(struct comm_state *b, const struct timeline_point *point, struct comm_request *req);
 static inline void state_end_nap(struct comm_state *b);
-void state_begin_work(struct comm_state *b, uint64_t ticket, struct entry *e); /* its buffers can be read */
-void state_end_work(struct comm_state *b, uint64_t ticket, struct entry *e);   /* its output is where the caller wants it */
+void state_begin_work(struct comm_state *b, uint64_t ticket, struct entry *e); /* its buffers can be read now */
+void state_end_work(struct comm_state *b, uint64_t ticket, struct entry *e);   /* its output must be where the caller wants it */
 bool state_step(struct comm_state *b);                                         /* one bounded pass; true: something moved */
-/* Rotate, mix in, multiply: a few cycles, since it stands between an operation and its first store. */
+/* Rotate, xor, multiply: a few cycles only, because it comes between an operation and its first store. */
 static inline uint32_t state_chain(uint32_t chain, uint32_t fingerprint)
 {
     return ((chain << 7 | chain >> 25) ^ fingerprint) * UINT32_C(0x9e3779b1) + 1;
@@ -365,8 +370,8 @@ static inline void state_publish(struct comm_state *b, uint32_t seq, uint32_t fi
     atomic_store_explicit(&mine->n, call->n, memory_order_relaxed);
     atomic_store_explicit(&mine->seq, seq, memory_order_release);
 }
-/* What this rank gives others less what it takes from them in a ragged call of the library's, as hashes: over all ranks the sum is 0 where
-   both ends of each edge have the same length. */
+/* For a ragged library call: hashes of what this rank sends to others, minus hashes of what it receives. The sum over all ranks is 0 if
+ * both ends of each edge have the same length. */
 uint32_t state_balance(const struct comm_state *b, const struct engine_call *call);
 static inline void state_publish_call(struct comm_state *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
 {
@@ -374,15 +379,15 @@ static inline void state_publish_call(struct comm_state *b, const struct entry *
 
     state_publish(b, e->seq, e->fingerprint, e->chain, call, op, refused);
 }
-struct comm_state *state_at(struct engine *e, uint32_t index); /* locked; NULL: none, closed, another engine's, or a recorder */
+struct comm_state *state_at(struct engine *e, uint32_t index); /* locked; NULL: none, closed, of another engine, or a recorder */
 void engine_spread_abort(struct engine *e);                    /* fails every communicator of a world in which comm_abort was called */
-bool state_is_aborted(const struct comm_state *b);             /* its world is */
-void state_hear_abort(struct comm_state *b);                   /* fails it, if so */
-void state_publish_more(struct comm_state *b);                 /* calls that have come near enough */
-uint64_t state_published(const struct comm_state *b);          /* the number of the newest call that is published */
+bool state_is_aborted(const struct comm_state *b);             /* true: its world was aborted */
+void state_hear_abort(struct comm_state *b);                   /* fails b if its world was aborted */
+void state_publish_more(struct comm_state *b);                 /* publishes calls that are now within a window */
+uint64_t state_published(const struct comm_state *b);          /* number of the newest published call */
 void state_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct comm_state *b);
 void state_run_queue(struct comm_state *b); /* starts and retires what can be */
-void state_settle(struct comm_state *b);    /* after a change made by a call: flush, tell, active or not */
+void state_settle(struct comm_state *b);    /* after a change by a call: runs the queue, flushes, wakes sleepers, updates is_active */
 void state_activate(struct comm_state *b);
 enum comm_result state_copy_vectors(struct comm_state *b, const struct engine_call *call, struct entry *e);
 void state_forget_entry(struct comm_state *b, struct entry *e);
@@ -409,10 +414,10 @@ static inline struct entry *state_entry(const struct comm_state *b, uint64_t tic
 }
 
 /* check.c */
-void check_freeze(struct comm_state *b, struct entry *e);                 /* it starts */
-enum comm_result check_thaw(struct comm_state *b, const struct entry *e); /* it ended: OK, or CORRUPT */
+void check_freeze(struct comm_state *b, struct entry *e);                 /* the entry starts */
+enum comm_result check_thaw(struct comm_state *b, const struct entry *e); /* the entry ended: OK, or CORRUPT */
 
-/* Algorithms by name, or NULL. */
+/* The forced algorithms by name, or NULL. */
 static inline const char *state_forced(const struct comm_state *b)
 {
     if (b->terms.forced[0])
@@ -423,13 +428,13 @@ static inline const char *state_forced(const struct comm_state *b)
 /* hosts.c */
 bool state_find_hosts(struct comm_state *b); /* false: no memory */
 void state_free_hosts(struct comm_state *b);
-int32_t state_host_ranks(const struct comm_state *b); /* of a host, about; 0: all are on one */
+int32_t state_host_ranks(const struct comm_state *b); /* ranks per host, on average; 0: all are on one host */
 static inline int32_t state_host(const struct comm_state *b, int32_t rank)
 {
     return b->world->hosts.of[b->team.world[rank]];
 }
 
-/* Nobody wakes for what joins on a thread of its native's own: sleepers look from time to time. */
+/* A native that joins on a thread of its own wakes no thread, so sleepers must poll. */
 static inline void state_count_joining(struct comm_state *b, int32_t more)
 {
     b->library_work.joining += (uint32_t)more;

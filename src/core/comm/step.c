@@ -1,4 +1,4 @@
-/* One communicator's turn: what its wire brought, the runs that may move, what retires, what may start. */
+/* One step of a communicator: events from its wire, runs that may move, entries that retire, entries that may start. */
 #include "comm/pack.h"
 #include "comm/parts.h"
 
@@ -34,7 +34,7 @@ static bool room_for_views(struct comm_state *b, struct place *p, uint32_t views
     return p->views != NULL;
 }
 
-/* What the last operation gave back comes first: it is still in the cache, and mapped. */
+/* Takes the scratch memory that was returned last first: it is still in the cache, and mapped. */
 static bool room_for_scratch(struct comm_state *b, struct place *p, size_t bytes)
 {
     const struct comm_env *env = b->unit.engine->env;
@@ -57,8 +57,9 @@ static bool room_for_scratch(struct comm_state *b, struct place *p, size_t bytes
 }
 
 /* ------------------------------------------------------------------------------------------------------------ running */
-/* Whoever was shown bytes in a peer's own memory may have read what that peer wrote there after its failure: the cause stood on the board
- * before. Pairs with the compare-and-swap in state_attend, before the owner's requests end. */
+/* True if the data may be torn. An operation that read bytes in a peer's own memory may have read what that peer wrote there after its
+ * failure. The peer's cause was on the board before that. The fence pairs with the compare-and-swap in state_attend, which comes before the
+ * owner's requests end. */
 static bool may_be_torn(const struct comm_state *b)
 {
     if (BASE_LIKELY(!b->channel->borrows))
@@ -72,13 +73,13 @@ void state_end_work(struct comm_state *b, uint64_t ticket, struct entry *e)
     enum comm_result r = COMM_OK;
 
     if (BASE_UNLIKELY(may_be_torn(b)))
-        return; /* it ends with the communicator, whose failure is on its way here */
+        return; /* it ends with the communicator, whose failure will be noticed next */
     if (BASE_UNLIKELY(e->stage != NULL) && !b->staged.calls->stored(b, ticket, e))
         return;
     if (BASE_UNLIKELY(b->world->check))
         r = check_thaw(b, e);
     if (e->ended)
-        r = e->ended(b, ENTRY_ENDED, e->ended_arg); /* it may have issued, and so moved the entries: e is not read again */
+        r = e->ended(b, ENTRY_ENDED, e->ended_arg); /* it may have issued a call and so moved the entries: e is not used again */
     if (r == COMM_PENDING) {
         e = state_entry(b, ticket);
         if (!e->joining)
@@ -90,7 +91,7 @@ void state_end_work(struct comm_state *b, uint64_t ticket, struct entry *e)
         timeline_end(&b->line, ticket, r);
 }
 
-/* What is packed is taken apart when the operation has ended. */
+/* Returns the scratch memory, except of packed operations and those with a next stage, which still use it. */
 static void leave_scratch(struct comm_state *b, struct place *p, const struct entry *e)
 {
     if (BASE_LIKELY(!p->scratch_room) || (p->scratch_room <= ENGINE_SCRATCH_KEPT && (e->pack || e->ended)))
@@ -106,7 +107,7 @@ static void leave_scratch(struct comm_state *b, struct place *p, const struct en
     p->scratch_room = 0;
 }
 
-/* Creating calls whose child's native was not connected yet. */
+/* Continues creating calls whose child's native was not connected yet. */
 static void step_joining(struct comm_state *b)
 {
     for (uint64_t t = b->line.done + 1; t <= b->line.started && b->library_work.joining && !b->failed; t++) {
@@ -141,7 +142,7 @@ static void step_run(struct comm_state *b, uint64_t ticket)
     b->runs.gave_way |= r == RUN_GAVE_WAY;
 }
 
-/* Its inputs are laid side by side now that all before it that writes them has ended: behind the scratch memory. */
+/* Copies the inputs into one block behind the scratch memory. All earlier operations that write them have ended by now. */
 static void start_pack(struct place *p, const struct entry *e, size_t scratch)
 {
     struct run_element element = pack_element(e->pack);
@@ -151,7 +152,7 @@ static void start_pack(struct place *p, const struct entry *e, size_t scratch)
     run_start_as(&p->run, e->program, &element);
 }
 
-/* An alltoall in place, by a program that writes out while in is still read: from a copy of it. */
+/* True for an alltoall in place by a program that writes `out` while it still reads `in`. It then reads from a copy. */
 static bool reads_a_copy(const struct entry *e)
 {
     bool pairs = e->record.collective == COLLECTIVE_ALLTOALL || e->record.collective == COLLECTIVE_ALLTOALL_V;
@@ -159,7 +160,7 @@ static bool reads_a_copy(const struct entry *e)
     return pairs && e->program->ragged && e->call.in == e->call.out;
 }
 
-/* Behind the scratch memory: what the operation reads or writes instead of the caller's buffers. */
+/* Bytes behind the scratch memory that the operation uses instead of the caller's buffers. */
 static size_t beside_bytes(const struct entry *e)
 {
     if (BASE_UNLIKELY(e->pack != NULL))
@@ -303,7 +304,8 @@ static bool retire_ended(struct comm_state *b)
     int64_t now = state_now(b);
     for (; ticket; ticket = timeline_retirable(&b->line)) {
         struct entry *e = state_entry(b, ticket);
-        if (BASE_UNLIKELY(b->calls.unpublished == ticket)) /* a native's, of which more than a window end at once: a stream orders them */
+        /* of a native: more than a window can end at once, because a stream orders them */
+        if (BASE_UNLIKELY(b->calls.unpublished == ticket))
             state_publish_more(b);
         if (e->seq)
             seq = e->seq;
@@ -321,7 +323,7 @@ static bool retire_ended(struct comm_state *b)
 void state_run_queue(struct comm_state *b)
 {
     for (;;) {
-        if (BASE_UNLIKELY(b->calls.unpublished)) /* here, since nothing starts elsewhere that stood behind others */
+        if (BASE_UNLIKELY(b->calls.unpublished)) /* here, because entries behind others start nowhere else */
             state_publish_more(b);
         uint64_t ticket = b->failed ? 0 : timeline_startable(&b->line);
         if (ticket && b->library && b->library->may_not_start(b, ticket))
@@ -370,13 +372,13 @@ static void step_ready(struct comm_state *b)
     }
 }
 
-/* Whether anything waits beside the queue: so that a pass over collectives alone asks no part for it. */
+/* True if anything waits next to the queue. So a pass with only collectives calls no part for it. */
 static inline bool has_beside(const struct comm_state *b)
 {
     return b->p2p.first != P2P_NONE || b->setup.sending || b->rma.apart || message_wants_step(b->messages);
 }
 
-/* What a call or a pass left: work that may start, what peers wait for, who waits here. */
+/* After a call or a pass: starts work that may start, flushes what peers wait for, and wakes sleepers. */
 static void settle(struct comm_state *b)
 {
     uint64_t done = b->line.done;
@@ -428,8 +430,8 @@ static bool step(struct comm_state *b)
     return count || beside || parts || b->runs.gave_way || b->line.done != done || b->line.started != started || b->failed != failed;
 }
 
-/* Cancellation off around what may make system calls, which many passes of an operation within a host do not: switching costs as much as a
- * short pass. */
+/* Disables thread cancellation around code that may make system calls. Many passes of an operation within a host make none, and switching
+ * costs as much as a short pass. */
 static inline bool calls_system(const struct comm_state *b)
 {
     return b->wire->system_calls || b->library || b->recovery.running;

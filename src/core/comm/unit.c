@@ -1,4 +1,4 @@
-/* A communicator as the progress engine sees it: one unit of work among others. */
+/* A communicator in the form that the progress engine uses: one unit of work among others. */
 #include "comm/parts.h"
 
 static bool unit_step(struct progress_unit *unit)
@@ -11,7 +11,7 @@ static void unit_check(struct progress_unit *unit, int64_t now)
     state_check((struct comm_state *)(void *)unit, now);
 }
 
-/* Only where peers may ask at any time, though nobody here waits. */
+/* Only if peers may request something at any time, although no thread here waits. */
 static bool unit_serve(struct progress_unit *unit, bool monitor)
 {
     struct comm_state *b = (struct comm_state *)(void *)unit;

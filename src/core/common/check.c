@@ -1,4 +1,5 @@
-/* Option `check`: what it can name, and how calls and buffers are told apart. Ranks agree on it when they open a world. */
+/* Option `check`: parses its value and computes what identifies call sites and buffer contents. Ranks agree on the
+ * option when they open a world. */
 #include "common/check.h"
 
 #include "common/world.h"
@@ -31,13 +32,13 @@ bool check_parse(const char *text, uint32_t *bits)
     return true;
 }
 
-/* Where a program was loaded differs from rank to rank, but always by whole pages. */
+/* Load addresses of a program differ between ranks, but by whole pages, so the offset in the page is equal. */
 uint32_t check_site(const void *address)
 {
     return (uint32_t)((uintptr_t)address & PAGE_OFFSET);
 }
 
-/* Every byte counts, and where it stands. */
+/* Depends on every byte and its position. */
 uint64_t check_sum(const void *at, size_t bytes)
 {
     const char *from = at;

@@ -1,8 +1,9 @@
 /*
- * Operators of the caller's own: a table of each world. A number names a row and how often it was used before, so that one that was freed
- * is told from its successor. An operation holds its operator until it is retired.
+ * User-defined operators: each world has a table of them. An operator's number names a row and how often the row has
+ * been used, so that a freed operator is distinguished from its successor. An operation holds its operator until it is
+ * retired.
  *
- * Numbers are this rank's own; what ranks compare is the operator's name, element size and order.
+ * Numbers are local to this rank. Ranks compare an operator's name, element size and order.
  */
 #include "common/operator.h"
 
@@ -15,7 +16,7 @@ enum { ROWS_FIRST = 16, ROW_BITS = 20, USE_BITS = 11 };
 _Static_assert(ROW_BITS + USE_BITS == 31, "what is left of a comm_op beside its top bit");
 
 struct user_op {
-    struct data_user user; /* first: a kernel's context */
+    struct data_user user; /* first: the kernel gets it as its context */
     const struct comm_env *env;
     _Atomic uint32_t references;
     uint32_t identity;
@@ -41,7 +42,7 @@ static void drop(struct user_op *own)
         own->env->give(own->env, own, sizeof *own);
 }
 
-/* Under the world's operator lock. NULL: none of that number. */
+/* Under the world's operator lock. NULL: no operator has this number. */
 static struct user_op_row *find(const struct world *w, comm_op op)
 {
     uint32_t row = op & ((1u << ROW_BITS) - 1), use = op >> ROW_BITS & ((1u << USE_BITS) - 1);
@@ -83,7 +84,7 @@ uint32_t operator_identity(struct world *w, comm_op op)
     return identity;
 }
 
-/* A free row; NULL: no memory, or as many as a number can name. */
+/* Returns a free row, or NULL: no memory, or the numbers are used up. */
 static struct user_op_row *free_row(struct world *w, const struct comm_env *env)
 {
     for (uint32_t i = 0; i < w->operator_room; i++)

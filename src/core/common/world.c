@@ -1,4 +1,4 @@
-/* A world ends with its last communicator. */
+/* Closes a world when its last communicator is gone. */
 #include "common/world.h"
 #include "common/operator.h"
 

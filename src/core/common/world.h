@@ -17,10 +17,10 @@ struct world_memory;
 
 enum { CHECK_CALLS = 1, CHECK_BUFFERS = 2, CHECK_RENDEZVOUS = 4 }; /* option `check` */
 
-/* Which ranks share a host: equal on all ranks, found when the world opens. */
+/* Which ranks share a host. Equal on all ranks; found when the world opens. */
 struct world_hosts {
-    int32_t *of;      /* by world rank: its host's number, from 0 in the order of their lowest ranks */
-    char (*name)[64]; /* by number */
+    int32_t *of;      /* by world rank: the number of its host, from 0 in the order of the hosts' lowest ranks */
+    char (*name)[64]; /* by host number */
     int32_t count, ranks;
 };
 
@@ -28,31 +28,31 @@ struct world {
     struct progress_wire port; /* first */
     struct engine *engine;
     const struct wire_backend *backend;
-    _Atomic uint32_t no_asks; /* where its wire has none */
+    _Atomic uint32_t no_asks; /* `asks` of a wire that has none */
     struct native *native;    /* NULL: none */
     uint64_t id;
     struct wire_limits limits;   /* agreed: rank 0's */
-    char forced[256];            /* option algorithm, rank 0's */
-    struct cost_machine machine; /* rank 0's: of its file when measured, else built in */
+    char forced[256];            /* option algorithm; rank 0's */
+    struct cost_machine machine; /* rank 0's: from its file if measured, otherwise built in */
     bool measured;
-    bool free_order, fixed_order; /* as asked for; neither: fixed, but free for a native */
+    bool free_order, fixed_order; /* as requested; neither: fixed, except for a native */
     int64_t timeout_ns, peer_timeout_ns, link_timeout_ns;
-    _Atomic uint32_t references; /* its communicators */
-    _Atomic uint64_t aborted;    /* 0, or 1 + the rank that called comm_abort, and its code in the upper half */
-    int32_t rank, ranks;         /* rank -1: all are here */
+    _Atomic uint32_t references; /* from its communicators */
+    _Atomic uint64_t aborted;    /* 0, or 1 + the rank that called comm_abort, with its code in the upper half */
+    int32_t rank, ranks;         /* rank -1: all ranks are in this process */
     struct world_hosts hosts;
-    struct base_lock operator_lock; /* a leaf: of the next two */
+    struct base_lock operator_lock; /* a leaf lock; protects the next two */
     struct user_op_row *operators;
     uint32_t operator_room;
-    struct base_lock memory_lock; /* a leaf: of the next one */
+    struct base_lock memory_lock; /* a leaf lock; protects the next one */
     struct world_memory *memories;
     uint32_t check;      /* CHECK_*, rank 0's */
-    int32_t order_block; /* rank 0's; 0 where it is T's order anyway */
-    bool oversubscribed; /* all ranks are on one host, and more than its CPUs; equal on all of them */
+    int32_t order_block; /* rank 0's; 0 if the blocks give T's order anyway */
+    bool oversubscribed; /* all ranks are on one host that has fewer CPUs; equal on all ranks */
     char launcher[16], slurm_job[32];
-    _Atomic uint8_t *down; /* [ranks], for ever: its wire said that it is gone */
+    _Atomic uint8_t *down; /* [ranks]: the wire has reported the rank as down; never cleared */
 };
-void world_drop(struct world *w); /* the last reference closes it */
+void world_drop(struct world *w); /* drops a reference; the last one closes the world */
 static inline bool world_down(const struct world *w, int32_t rank)
 {
     return atomic_load_explicit(&w->down[rank], memory_order_acquire) != 0;

@@ -1,9 +1,9 @@
-/* Copying, through the cache or past it. */
+/* Copies memory, through the cache or past it. */
 #include "data/kernel.h"
 
 #include <string.h>
 
-enum { LINE_BYTES = 64, TAKE_BYTES = 1024 /* copied together: few enough to be in the first-level cache when they are dirtied */ };
+enum { LINE_BYTES = 64, TAKE_BYTES = 1024 /* bytes copied at a time: few enough to be in the first-level cache when they are dirtied */ };
 
 static inline void dirty_line(char *line)
 {
@@ -13,7 +13,7 @@ static inline void dirty_line(char *line)
 #if DATA_X86
 #    include <emmintrin.h>
 
-/* Whole lines to an aligned place; the bytes of a line leave together. */
+/* Copies whole lines to an aligned place; the bytes of a line leave the CPU together. */
 static void copy_lines(char *to, const char *from, size_t lines)
 {
     for (; lines; lines--, to += LINE_BYTES, from += LINE_BYTES) {

@@ -1,4 +1,5 @@
-/* Names and sizes of element types and operators, and which pairs have a meaning. A new type is one row here and its kernels. */
+/* Names and sizes of element types and operators, and which pairs of them are valid. A new type needs one row here and
+ * its kernels. */
 #include "data/data.h"
 
 #include <string.h>
@@ -34,7 +35,7 @@ static const struct type_row type_rows[] = {
 };
 enum { TYPE_ROWS = sizeof(type_rows) / sizeof(type_rows[0]), TYPE_END = COMM_I64_INDEX + 1 };
 
-/* 1 + its row; 0: no such type. Sizes are asked for on every call. */
+/* 1 + the type's row; 0: no such type. A table, because every call looks up sizes. */
 static const uint8_t row_of[TYPE_END] = {
     [COMM_BYTE] = 1,       [COMM_BOOL] = 2,       [COMM_I8] = 3,         [COMM_I16] = 4,        [COMM_I32] = 5,     [COMM_I64] = 6,
     [COMM_U8] = 7,         [COMM_U16] = 8,        [COMM_U32] = 9,        [COMM_U64] = 10,       [COMM_F8E4M3] = 11, [COMM_F8E5M2] = 12,
@@ -95,7 +96,7 @@ comm_op data_op_parse(const char *name)
     return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ which pairs */
+/* ------------------------------------------------------------------------------------------------------------ valid pairs */
 static bool is_floating(enum comm_type type)
 {
     return type >= COMM_F8E4M3 && type <= COMM_F64;

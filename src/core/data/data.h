@@ -1,10 +1,12 @@
 /*
- * data: element types, operators, and the kernels that reduce and copy. Knows nothing of ranks, transports or who owns a buffer.
+ * data: element types, operators, and the kernels that reduce and copy. Knows nothing of ranks, transports or the
+ * owners of buffers.
  *
- * A reduction evaluates the canonical tree T(ways) per element: inputs paired along bit 0 of their index, then bit 1, ...; lower on the
- * left; one without a partner moves up unchanged (a binary counter). Each type has an accumulator: f32 for f16, bf16 and the 8-bit floats,
- * itself otherwise. T is evaluated in the accumulator; an input is raw (in the type) or partial (in the accumulator); the output is
- * partial, or final: rounded once to the type, and divided by `divisor` for AVG. The bits do not depend on the instruction set, the
+ * A reduction evaluates the canonical tree T(ways) for each element: inputs are paired along bit 0 of their index, then
+ * bit 1, ..., the lower one on the left. An input without a partner moves up unchanged (a binary counter). Each type
+ * has an accumulator type: f32 for f16, bf16 and the 8-bit floats, otherwise the type itself. T is evaluated in the
+ * accumulator. An input is raw (in the type) or partial (in the accumulator). The output is partial, or final: divided
+ * by `divisor` for AVG and rounded once to the type. The result's bits do not depend on the instruction set, the
  * alignment, or how a vector was cut.
  */
 #ifndef DATA_DATA_H
@@ -18,41 +20,42 @@
 enum { DATA_WAYS_MAX = 64 };
 
 enum data_isa { DATA_SCALAR = 0, DATA_AVX2 = 1, DATA_AVX512 = 2 };
-enum data_isa data_isa_best(void); /* what this CPU and operating system allow */
+enum data_isa data_isa_best(void); /* the best that this CPU and operating system support */
 const char *data_isa_name(enum data_isa isa);
 
 size_t data_type_bytes(enum comm_type type);      /* 0: no such type */
 size_t data_partial_bytes(enum comm_type type);   /* of its accumulator */
-const char *data_type_name(enum comm_type type);  /* "f32"; "?" for none */
+const char *data_type_name(enum comm_type type);  /* "f32"; "?" if unknown */
 const char *data_op_name(comm_op op);             /* "sum" */
 enum comm_type data_type_parse(const char *name); /* 0: no such name */
 comm_op data_op_parse(const char *name);          /* 0: no such name */
 
-/* COMM_OK; ARGUMENT: no such type or operator; UNSUPPORTED: both exist, the pair has no meaning or is not built. *why: a text in prose. */
+/* COMM_OK; ARGUMENT: no such type or operator; UNSUPPORTED: both exist, but the pair has no meaning or is not
+ * implemented. *why: a text in prose. */
 enum comm_result data_check(enum comm_type type, comm_op op, const char **why);
 
-/* Element bytes of a pair that data_check accepts, 0 for any other: the whole check of a good call. */
+/* Element bytes of a pair that data_check accepts, 0 for any other pair: the only check that a valid call needs. */
 size_t data_pair_bytes(enum comm_type type, comm_op op);
 
 struct data_reduce {
     const void *const *from; /* `ways` inputs, in rank order */
-    uint64_t partial;        /* bit i: from[i] is in the accumulator */
+    uint64_t partial;        /* bit i: from[i] is in the accumulator type */
     uint32_t ways;           /* 1 .. DATA_WAYS_MAX; 1 converts or copies */
-    uint32_t divisor;        /* of AVG in a final step: the team's size */
-    const void *context;     /* of a kernel that is not in this room's table: its own; NULL for those that are */
-    void *to;                /* may be exactly one of the inputs where element sizes are equal; no other overlap */
-    void *also;              /* NULL, or a second place for the same result */
+    uint32_t divisor;        /* for AVG in a final step: the team's size */
+    const void *context;     /* for a kernel that is not in this room's table: its own data; otherwise NULL */
+    void *to;                /* may be exactly one of the inputs if element sizes are equal; no other overlap */
+    void *also;              /* NULL, or a second destination for the same result */
     size_t elements;
-    bool final;       /* to and also are in the type; otherwise in the accumulator */
-    bool nontemporal; /* write `to` (not also) past the cache where alignment allows; ends with a store fence */
-    bool is_plain;    /* the caller knows that data_float_is_plain; otherwise the kernel looks itself */
+    bool final;       /* to and also are in the type; otherwise in the accumulator type */
+    bool nontemporal; /* write `to` (not also) with non-temporal stores where alignment allows; ends with a store fence */
+    bool is_plain;    /* the caller has checked data_float_is_plain; otherwise the kernel checks */
 };
 typedef void data_reduce_fn(const struct data_reduce *reduce);
 
-/* The kernel of a pair that data_check accepts; isa at most data_isa_best(). Never NULL for an accepted pair. */
+/* Returns the kernel of a pair that data_check accepts, never NULL; isa at most data_isa_best(). */
 data_reduce_fn *data_reducer(enum comm_type type, comm_op op, enum data_isa isa);
 
-/* An operator of the caller's own, over elements of so many bytes that are never split. `elements` and all lengths count bytes. */
+/* A user-defined operator, on elements of this many bytes that are never split. `elements` and all lengths count bytes. */
 enum { DATA_USER_BYTES_MAX = 4096 };
 struct data_user {
     comm_op_fn *fn;
@@ -61,35 +64,38 @@ struct data_user {
 };
 data_reduce_fn data_reduce_user; /* context: a struct data_user */
 
-/* Updates of n elements at `at` by op, from[i] on the right, where others do the same at the same time: atomic for each element. What was
- * there comes into old[] (NULL: not wanted). COMM_REPLACE and COMM_NOOP are operators here too; NOOP reads no `from`. */
+/* Updates n elements at `at` by op, with from[i] on the right, while others may update them too: atomic for each
+ * element. The previous values go to old[] (NULL: not wanted). COMM_REPLACE and COMM_NOOP are operators here too; NOOP
+ * reads no `from`. */
 struct data_update {
     void *at;
     const void *from;
     void *old;
-    size_t n, element; /* element: bytes of one, 16 at most */
+    size_t n, element; /* element: bytes of one element, at most 16 */
     comm_op op;
-    bool locked;            /* the caller holds a lock that all of them take: needed where the next function says false */
-    data_reduce_fn *reduce; /* of the pair; not looked at for REPLACE and NOOP */
+    bool locked;            /* the caller holds a lock that all updaters take; needed where data_update_is_atomic is false */
+    data_reduce_fn *reduce; /* for the pair; not used for REPLACE and NOOP */
 };
 bool data_update_is_atomic(const void *at, size_t element);
 void data_update(const struct data_update *update);
-/* *old becomes what was there; *desired is put there if that equals *expected. */
+/* *old becomes the previous value; *desired is stored if that equals *expected. */
 void data_compare_swap(void *at, const void *expected, const void *desired, void *old, size_t element, bool locked);
 
 void data_copy(void *to, const void *from, size_t bytes, bool nontemporal);
 
-/* A cache line that several caches have read costs its next writer an upgrade, several times as dear as taking it from the one cache that
- * modified it. So whoever read bytes in shared memory that nobody else reads, and that their owner writes next, writes one byte of each
- * line before it gives them back. The bytes are lost. */
+/* A cache line that several caches have read costs its next writer an upgrade, which is several times as slow as taking
+ * it from the one cache that modified it. So a reader of shared memory that nobody else reads, and that its owner
+ * writes next, writes one byte of each line before it releases them. The bytes are lost. */
 void data_dirty(void *at, size_t bytes);
-/* data_copy and data_dirty of `from`, line by line. `from` begins a line. */
+/* data_copy, and data_dirty of `from`, line by line. `from` is the beginning of a line. */
 void data_take(void *to, void *from, size_t bytes, bool nontemporal);
 
-/* The floating-point control word kernels depend on: rounding mode, FTZ, DAZ. Ranks compare it when they meet; pin sets round-to-nearest
- * without flushing and returns the caller's, which unpin puts back. A few nanoseconds; reducers of floating types do it themselves. */
+/* The part of the floating-point control word that kernels depend on: rounding mode, FTZ, DAZ. Ranks compare it when
+ * they meet. Reducers of floating types set round-to-nearest without flushing themselves, and restore the caller's mode
+ * afterwards. */
 uint32_t data_float_mode(void);
-/* This thread's arithmetic is as kernels need it. Reading the control word takes as long as a small reduction. */
+/* Whether this thread's floating-point mode is as kernels need it. Reading the control word takes as long as a small
+ * reduction. */
 bool data_float_is_plain(void);
 
 #endif

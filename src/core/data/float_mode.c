@@ -1,5 +1,5 @@
-/* The floating-point control word: what kernels need it to be, and how to lend it to them. A CPU whose word is not known here is taken to
- * be at its default. */
+/* The floating-point control word: checks it, and sets it for a kernel. On a CPU whose control word is not known here,
+ * the default is assumed. */
 #include "data/kernel.h"
 
 #if DATA_X86
@@ -16,7 +16,7 @@ bool data_float_is_plain(void)
     return data_float_is_default();
 }
 
-/* A call through a pointer between the two writes, so that the compiler moves no arithmetic across them. */
+/* The kernel is called through a pointer between the two writes, so that the compiler moves no arithmetic across them. */
 void data_reduce_pinned(const struct data_reduce *reduce, data_reduce_fn *kernel)
 {
     const uint32_t callers = _mm_getcsr();

@@ -1,8 +1,10 @@
 /*
- * half: f16 and bf16 to and from the f32 lanes of one vector, exactly, and rounded to nearest even. A half vector is the low half of its
- * bytes. Infinities and signed zeros stay; a NaN stays a NaN (made quiet, as the hardware does). Included behind vector.h.
+ * half: converts f16 and bf16 to and from the f32 lanes of one vector: exactly, or rounded to nearest even. A half
+ * vector is the lower half of a vector's bytes. Infinities and signed zeros are kept; a NaN stays a NaN (made quiet, as
+ * by the hardware). Included after vector.h.
  *
- * Where no instruction converts f16, bits are moved; the two float operations among them are exact, or round as the conversion must.
+ * If no instruction converts f16, bits are moved. The two float operations used there are exact, or round as the
+ * conversion must.
  */
 #ifndef DATA_HALF_H
 #define DATA_HALF_H
@@ -23,7 +25,7 @@ DATA_INLINE void half_store(void *to, half_vector value)
     memcpy(to, &value, sizeof(value));
 }
 
-/* Past the cache; `to` is aligned to the half vector. */
+/* Non-temporal store; `to` is aligned to the half vector. */
 DATA_INLINE void half_stream(void *to, half_vector value)
 {
 #if DATA_VECTOR_BYTES == 64
@@ -39,7 +41,7 @@ DATA_INLINE void half_stream(void *to, half_vector value)
 #endif
 }
 
-/* 16-bit lanes to 32-bit lanes, the new upper bits zero. */
+/* Widens 16-bit lanes to 32-bit lanes with zero upper bits. */
 DATA_INLINE vector_u32 half_widen(half_vector value)
 {
 #if DATA_VECTOR_BYTES == 64
@@ -57,7 +59,7 @@ DATA_INLINE vector_u32 half_widen(half_vector value)
 #endif
 }
 
-/* The lower 16 bits of each lane; the upper ones are zero. */
+/* Takes the lower 16 bits of each lane; the upper ones are zero. */
 DATA_INLINE half_vector half_narrow(vector_u32 value)
 {
 #if DATA_VECTOR_BYTES == 64
@@ -66,7 +68,7 @@ DATA_INLINE half_vector half_narrow(vector_u32 value)
     const __m256i packed = _mm256_packus_epi32((__m256i)value, (__m256i)value);
     return (half_vector)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
 #elif DATA_X86
-    const __m128i extended = _mm_srai_epi32(_mm_slli_epi32((__m128i)value, 16), 16); /* SSE2 packs signed lanes alone */
+    const __m128i extended = _mm_srai_epi32(_mm_slli_epi32((__m128i)value, 16), 16); /* SSE2 can only pack signed lanes */
     const long long bits = _mm_cvtsi128_si64(_mm_packs_epi32(extended, extended));
     half_vector narrow;
     memcpy(&narrow, &bits, sizeof(narrow));
@@ -109,7 +111,7 @@ DATA_INLINE vector_f32 half_decode_f16(half_vector value)
     const vector_u32 normal = (body << 13) + (112u << 23);
     const vector_u32 special = (body << 13) | 0x7f800000;
     const vector_u32 quiet = special | ((vector_u32)((vector_i32)body > 0x7c00) & 0x400000);
-    const vector_u32 offset = (vector_u32){0} + (113u << 23); /* 2^-14: a denormal stands behind its implied one */
+    const vector_u32 offset = (vector_u32){0} + (113u << 23); /* 2^-14: makes the leading one of a denormal explicit */
     const vector_u32 tiny = (vector_u32)((vector_f32)((body << 13) | (113u << 23)) - (vector_f32)offset);
     const vector_u32 finite = half_pick((vector_i32)body < 0x400, tiny, normal);
     return (vector_f32)(half_pick((vector_i32)body >= 0x7c00, quiet, finite) | sign);
@@ -134,7 +136,7 @@ DATA_INLINE vector_f32 half_decode_bf16(half_vector value)
     return (vector_f32)(half_widen(value) << 16);
 }
 
-/* The CPU's own bf16 conversion flushes denormals; these bits do not. */
+/* The CPU's own bf16 conversion flushes denormals; this code does not. */
 DATA_INLINE half_vector half_encode_bf16(vector_f32 value)
 {
     const vector_u32 bits = (vector_u32)value, odd = (bits >> 16) & 1;

@@ -1,8 +1,8 @@
 /*
- * kernel: what the files of this room share and nobody else sees. One list names every kernel; each instruction set compiles the list once,
- * from the same text, so that adding a pair is one row here and the bits cannot differ.
+ * kernel: what the files of this room share. One list names every kernel. Each instruction set compiles the list once,
+ * from the same source, so a new pair is one row here, and the results' bits cannot differ.
  *
- * Sums, products and bit operators of signed integers are those of the unsigned ones; only min and max need their own.
+ * Sums, products and bit operators of signed integers use the unsigned kernels; only min and max need signed ones.
  */
 #ifndef DATA_KERNEL_H
 #define DATA_KERNEL_H
@@ -17,7 +17,7 @@
 
 #define DATA_INLINE static inline __attribute__((always_inline))
 
-/* X(name, type, op, hot): a hot kernel has loops of its own for 2, 3, 4 and 8 inputs. */
+/* X(name, type, op, hot): a hot kernel has separate loops for 2, 3, 4 and 8 inputs. */
 #define DATA_KERNELS_FLOAT(X, t, type)                                                                                                     \
     X(t##_sum, type, COMM_SUM, 1)                                                                                                          \
     X(t##_avg, type, COMM_AVG, 1)                                                                                                          \
@@ -61,20 +61,20 @@ extern data_reduce_fn *const data_reducers_scalar[DATA_KERNEL_COUNT];
 extern data_reduce_fn *const data_reducers_avx2[DATA_KERNEL_COUNT];
 extern data_reduce_fn *const data_reducers_avx512[DATA_KERNEL_COUNT];
 
-/* Elements first .. first + count - 1, few of them, in the vectors that every CPU has: what is too short for a wide loop. Written with
- * plain stores; the float mode is the caller's care. */
+/* Reduces elements first .. first + count - 1 in the vectors that every CPU has: the few that are too short for a wide
+ * loop. Uses plain stores; the caller has set the float mode. */
 #define DATA_TAIL_DECLARE(name, type, op, hot) void data_tail_##name(const struct data_reduce *reduce, size_t first, size_t count);
 DATA_KERNELS(DATA_TAIL_DECLARE)
 #undef DATA_TAIL_DECLARE
 
-/* What is made of those: NULL for pairs that are not these files'. */
+/* Reducers made of these kernels. NULL for pairs that these files do not handle. */
 data_reduce_fn *data_reducer_f8(enum comm_type type, comm_op op, enum data_isa isa);
 data_reduce_fn *data_reducer_pairs(enum comm_type type, comm_op op, enum data_isa isa);
 
-/* Runs the kernel with the control word at its default and puts the caller's back. */
+/* Runs the kernel with the default control word, then restores the caller's. */
 void data_reduce_pinned(const struct data_reduce *reduce, data_reduce_fn *kernel);
 
-/* MXCSR: the low six bits only say what happened; all else at its default is round to nearest, nothing flushed, no traps. */
+/* MXCSR: the low six bits are only status flags; the default of the rest is round to nearest, no flushing, no traps. */
 #if DATA_X86
 #    include <xmmintrin.h>
 enum { DATA_MXCSR_DEFAULT = 0x1f80, DATA_MXCSR_STICKY = 0x3f };

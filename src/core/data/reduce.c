@@ -1,4 +1,5 @@
-/* Which kernel serves a pair, and which instruction sets this machine has. Looked up per operation, so both answers are a table. */
+/* Finds the kernel of a pair, and the instruction sets of this machine. The lookup happens for each operation, so it is
+ * a table. */
 #include "data/kernel.h"
 
 #include "base/check.h"
@@ -6,7 +7,8 @@
 #if DATA_WIDE
 #    include <cpuid.h>
 
-/* The compiler's run-time asks the operating system's part too (saved registers); it has no word for F16C in every compiler. */
+/* __builtin_cpu_supports also checks the operating system's part (saved registers), but not every compiler's version
+ * knows F16C. */
 static bool cpu_has_f16c(void)
 {
     unsigned a, b, c = 0, d;
@@ -38,8 +40,8 @@ const char *data_isa_name(enum data_isa isa)
 
 enum { TYPE_COUNT = COMM_F64 + 1, OP_COUNT = COMM_LXOR + 1 };
 
-/* 1 + the kernel; 0: none. A byte has the bit operators of u8, a bool its logical ones; what does not depend on the sign is the unsigned
- * kernel. */
+/* 1 + the kernel; 0: none. A byte uses the bit operators of u8, a bool its logical ones. What does not depend on the
+ * sign uses the unsigned kernel. */
 static const uint8_t kernel_of[TYPE_COUNT][OP_COUNT] = {
 #define KERNEL_OF(name, type, op, hot) [type][op] = 1 + DATA_KERNEL_##name,
     DATA_KERNELS(KERNEL_OF)

@@ -1,4 +1,4 @@
-/* The kernels in 64-byte vectors. Compiled for AVX-512 F, BW, DQ and VL; reached only where data_isa_best found them. */
+/* The kernels in 64-byte vectors. Compiled for AVX-512 F, BW, DQ and VL; used only if data_isa_best finds them. */
 #define DATA_VECTOR_BYTES 64
 #define DATA_ISA avx512
 #include "data/reduce_body.h"

@@ -1,6 +1,7 @@
 /*
- * reduce_body: the wide loops of all kernels, compiled once per instruction set. The file that includes it defines DATA_VECTOR_BYTES and
- * DATA_ISA, the suffix of its names. What is left at the ends of a loop goes to the tails, which are the same for all.
+ * reduce_body: the wide loops of all kernels, compiled once per instruction set. The including file defines
+ * DATA_VECTOR_BYTES and DATA_ISA, the suffix of its names. The ends of a loop are handled by the tails, which are the
+ * same for all instruction sets.
  *
  * Invariant: an element's bits depend on its inputs alone, never on the loop, lane or tail that computed it.
  */
@@ -12,7 +13,7 @@
 #include "data/kernel.h"
 #include "data/vector.h"
 
-enum data_inputs { DATA_RAW, DATA_PARTIAL, DATA_MIXED }; /* MIXED: ask the mask at each leaf */
+enum data_inputs { DATA_RAW, DATA_PARTIAL, DATA_MIXED }; /* MIXED: test the mask at each leaf */
 enum { DATA_LINE_BYTES = 64, DATA_GROUP = 8, DATA_AT_ONCE = 4 };
 
 #define DATA_JOIN_(a, b) a##_##b
@@ -50,7 +51,7 @@ DATA_INLINE size_t result_bytes(enum comm_type type, bool final)
 struct leaves {
     const void *const *from;
     uint64_t partial;
-    size_t at; /* element */
+    size_t at; /* index of the element */
 };
 
 DATA_INLINE vector leaf(const struct leaves *leaves, uint32_t i, enum comm_type type, enum data_inputs inputs)
@@ -61,10 +62,10 @@ DATA_INLINE vector leaf(const struct leaves *leaves, uint32_t i, enum comm_type 
     return vector_load(from + leaves->at * accumulator_bytes(type));
 }
 
-/* One node of the tree of one kernel. A constant at every call, so it is inlined, and what it is not is never expanded. */
+/* One node of one kernel's tree. Constant at every call, so it is inlined and unused branches disappear. */
 typedef vector combine_fn(vector left, vector right);
 
-/* T of inputs first .. first + ways - 1, ways at most a group; first is a multiple of a group. */
+/* T of inputs first .. first + ways - 1. ways is at most a group; first is a multiple of a group. */
 DATA_INLINE vector tree_of_group(const struct leaves *leaves, uint32_t first, uint32_t ways, enum comm_type type, combine_fn *combine,
                                  enum data_inputs inputs)
 {
@@ -94,7 +95,8 @@ DATA_INLINE vector tree_of_group(const struct leaves *leaves, uint32_t first, ui
 #undef DATA_LEAF
 }
 
-/* T of any number: a whole group is a whole subtree, so the binary counter counts groups; the last, short or not, takes all who wait. */
+/* T of any number of inputs. A full group is a complete subtree, so the binary counter counts groups. The last group,
+ * full or not, is combined with all that wait. */
 DATA_INLINE vector tree_of_many(const struct leaves *leaves, uint32_t ways, enum comm_type type, combine_fn *combine,
                                 enum data_inputs inputs)
 {
@@ -137,8 +139,8 @@ DATA_INLINE vector pair_at(struct leaves leaves, size_t at, uint32_t divisor, en
     return op == COMM_AVG ? vector_divide(value, divisor, type) : value;
 }
 
-/* Two inputs, four vectors at once: flags and counters, which were two thirds of the instructions, are looked at once for all of them. Two
- * ranks that are threads of one core share its decoders. */
+/* Two inputs, four vectors at a time: flags and counters, which were two thirds of the instructions, are checked once
+ * for all four. This matters if two ranks are threads of one core and share its decoders. */
 DATA_INLINE size_t sweep_pairs(const struct data_reduce *reduce, struct leaves leaves, bool stream, enum comm_type type, comm_op op,
                                combine_fn *combine, enum data_inputs inputs)
 {
@@ -167,7 +169,7 @@ DATA_INLINE size_t sweep_pairs(const struct data_reduce *reduce, struct leaves l
     return at;
 }
 
-/* Whole vectors from `at`; the element where it stopped. ways 0: as many as reduce says. */
+/* Reduces whole vectors from `at`; returns the element where it stopped. ways 0: as many as reduce->ways. */
 DATA_INLINE size_t sweep(const struct data_reduce *reduce, size_t at, uint32_t ways, bool stream, enum comm_type type, comm_op op,
                          combine_fn *combine, enum data_inputs inputs)
 {
@@ -177,7 +179,7 @@ DATA_INLINE size_t sweep(const struct data_reduce *reduce, size_t at, uint32_t w
     const size_t lanes = lanes_of(type), elements = reduce->elements;
     const uint32_t many = reduce->ways, divisor = reduce->divisor;
     const bool final = reduce->final;
-    if (ways) { /* copied, or each store would make the compiler load the pointers again */
+    if (ways) { /* copied, or each store would make the compiler reload the pointers */
         for (uint32_t i = 0; i < ways; i++)
             near[i] = reduce->from[i];
         leaves.from = near;
@@ -229,7 +231,8 @@ DATA_INLINE size_t sweep_by_inputs(const struct data_reduce *reduce, size_t at, 
 
 typedef void data_tail_fn(const struct data_reduce *reduce, size_t first, size_t count);
 
-/* At least a vector. Streaming: plain stores up to the first line of `to`, then only whole vectors of aligned memory. */
+/* For at least one vector of elements. With streaming: plain stores up to the first line boundary of `to`, then only
+ * whole vectors of aligned memory. */
 DATA_INLINE void reduce_pair(const struct data_reduce *reduce, enum comm_type type, comm_op op, combine_fn *combine, bool hot,
                              data_tail_fn *tail)
 {
@@ -252,8 +255,8 @@ DATA_INLINE void reduce_pair(const struct data_reduce *reduce, enum comm_type ty
 #define DATA_KERNEL_DECLARE(name, type, op, hot) static void DATA_KERNEL_NAME(name)(const struct data_reduce *reduce);
 DATA_KERNELS(DATA_KERNEL_DECLARE)
 
-/* A step that is not final does not divide, and in the accumulator alone a half is an f32. Few elements go to the tail at once: the
- * registers that the wide loops save cost as much as they do. */
+/* A step that is not final does not divide: AVG is then SUM. Few elements go to the tail at once, because the wide
+ * loops would save registers, which costs as much as the work. */
 #define DATA_KERNEL_DEFINE(name, type, op, hot)                                                                                            \
     DATA_INLINE vector combine_of_##name(vector left, vector right)                                                                        \
     {                                                                                                                                      \

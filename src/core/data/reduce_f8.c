@@ -1,7 +1,8 @@
 /*
- * 8-bit floats. Their accumulator is f32, so a block of each input is decoded, reduced by the f32 kernel of the instruction set, and the
- * result rounded once. E4M3 is the form without infinities (448 is its largest number; what is beyond becomes not a number), E5M2 the upper
- * byte of an f16. Conversions move bits alone, or are exact: they do not depend on the control word.
+ * 8-bit floats. Their accumulator is f32. A block of each input is decoded, the f32 kernel of the instruction set
+ * reduces it, and the result is rounded once. E4M3 is the form without infinities: 448 is its largest number, and
+ * anything larger becomes NaN. E5M2 is the upper byte of an f16. Conversions only move bits or are exact, so they do
+ * not depend on the control word.
  */
 #include "data/kernel.h"
 
@@ -11,8 +12,8 @@ enum { F8_BLOCK = 64 };
 
 /* ------------------------------------------------------------------------------------------------------------ conversions */
 struct f8_shape {
-    uint32_t mantissa, bias;   /* bits; of the exponent */
-    uint32_t beyond, overflow; /* the least f32 (its bits) that is past the largest number, and what it becomes */
+    uint32_t mantissa, bias;   /* bits of the mantissa; bias of the exponent */
+    uint32_t beyond, overflow; /* the bits of the smallest f32 beyond the largest number, and what it becomes */
     uint32_t nan;
 };
 static const struct f8_shape e4m3 = {3, 7, 0x43f00000, 0x7f, 0x7f}, e5m2 = {2, 15, 0x47800000, 0x7c, 0x7e};
@@ -25,7 +26,7 @@ static float decode_one(uint8_t bits, const struct f8_shape *shape)
 
     if ((bits & 0x7fu) == 0x7f || (shape == &e5m2 && exponent == 31))
         word = shape == &e5m2 && !mantissa ? 0x7f800000 : 0x7fc00000;
-    if (exponent == 0) { /* a whole number of the smallest ones, which are normal in f32 */
+    if (exponent == 0) { /* a multiple of the smallest number, normal in f32 */
         value = (float)mantissa / (float)(1u << (shape->bias - 1 + shape->mantissa));
         memcpy(&word, &value, sizeof word);
     }
@@ -34,7 +35,7 @@ static float decode_one(uint8_t bits, const struct f8_shape *shape)
     return value;
 }
 
-/* To nearest, ties to even; a carry moves up into the exponent by itself. */
+/* Rounds to nearest, ties to even; a carry moves into the exponent by itself. */
 static uint8_t encode_one(float value, const struct f8_shape *shape)
 {
     uint32_t word, sign, size, shift = 23 - shape->mantissa, exponent, whole, rest, half;
@@ -102,7 +103,7 @@ static void reduce_blocks(const struct data_reduce *reduce, const struct f8_shap
     }
 }
 
-/* X(name, operator) for each of the operators, and all of it for each instruction set. */
+/* X(name, operator) for each operator, and all of them for each instruction set. */
 #define F8_OPS(X, isa) X(isa, sum, COMM_SUM) X(isa, prod, COMM_PROD) X(isa, min, COMM_MIN) X(isa, max, COMM_MAX) X(isa, avg, COMM_AVG)
 #define F8_DEFINE(isa, op, number)                                                                                                         \
     static void reduce_e4m3_##op##_##isa(const struct data_reduce *reduce)                                                                 \

@@ -1,8 +1,8 @@
 /*
- * Elements of two numbers: complex ones, and values with an index. Sums and averages of complex numbers are those of twice as many reals;
- * the product, and the least and the greatest with their index, are worked out here element by element along T.
+ * Elements of two numbers: complex numbers, and values with an index. Sums and averages of complex numbers are those of
+ * twice as many reals. The product, and minloc and maxloc, are computed here element by element along T.
  *
- * Of values NaN wins, -0 is less than +0, and of equal ones the lower index is taken, also among NaNs.
+ * For values: NaN wins, -0 is less than +0, and among equal values, NaNs included, the lower index is taken.
  */
 #include "data/kernel.h"
 
@@ -51,7 +51,7 @@ static data_reduce_fn *complex_sum(bool wide, bool average, enum data_isa isa)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one element at a time */
-enum { PAIR_LEVELS = 7 }; /* of 64 inputs */
+enum { PAIR_LEVELS = 7 }; /* enough for 64 inputs */
 
 struct c64 {
     float re, im;
@@ -77,7 +77,7 @@ typedef struct comm_f64_index f64_index;
 PAIR_PRODUCT(c64_prod, struct c64);
 PAIR_PRODUCT(c128_prod, struct c128);
 
-/* `before`: the value of a comes before that of b, the sign of zeros counted. */
+/* `before`: the value of a comes before that of b, with the sign of zeros taken into account. */
 #define PAIR_FLOAT(name, type, before)                                                                                                     \
     DATA_INLINE type name(type a, type b)                                                                                                  \
     {                                                                                                                                      \

@@ -1,12 +1,13 @@
 /*
- * The kernels in 16-byte vectors, which every CPU has or the compiler takes apart, and the tails of all kernels: a few elements, in vectors
- * that are filled as far as there is something to fill them with. Lanes without an element hold zero and are never stored.
+ * The kernels in 16-byte vectors, which every CPU has or the compiler splits. Also the tails of all kernels: they
+ * process a few elements in vectors that are only partly filled. Lanes without an element hold zero and are never
+ * stored.
  */
 #define DATA_VECTOR_BYTES 16
 #define DATA_ISA scalar
 #include "data/reduce_body.h"
 
-enum { TREE_LEVELS = 7 }; /* of 64 inputs */
+enum { TREE_LEVELS = 7 }; /* enough for 64 inputs */
 
 /* bytes: 16, 8, 4, 2 or 1. */
 DATA_INLINE vector load_part(const char *from, size_t bytes)
@@ -110,7 +111,8 @@ DATA_INLINE void part_of_pair(const struct data_reduce *reduce, size_t at, size_
         put_part(reduce->also, at, value, count, type, reduce->final);
 }
 
-/* Whole vectors, then halves of one, each length a constant where it is expanded: small operations spend their time here. */
+/* Whole vectors, then halves of one. Each length is a constant where it is expanded, because small operations spend
+ * their time here. */
 DATA_INLINE void tail_of_pair(const struct data_reduce *reduce, size_t first, size_t count, enum comm_type type, comm_op op,
                               combine_fn *combine)
 {

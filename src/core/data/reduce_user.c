@@ -1,6 +1,6 @@
 /*
- * Operators of the caller's own: along T by pairs, a block of elements at a time. What stands on the right of a pair is copied before the
- * caller's function writes its result over it; what stands on the left is only read.
+ * User-defined operators: evaluated along T in pairs, a block of elements at a time. The right-hand operand of a pair
+ * is copied before the user's function overwrites it with the result. The left-hand operand is only read.
  */
 #include "data/data.h"
 
@@ -8,15 +8,15 @@
 
 #include <string.h>
 
-enum { USER_BLOCK_BYTES = 1024, USER_LEVELS = 8 /* of 64 inputs, and the one that is worked on */ };
+enum { USER_BLOCK_BYTES = 1024, USER_LEVELS = 8 /* enough for 64 inputs and the value being computed */ };
 
-/* Every value that waits is an input, or a result that has a place. */
+/* A value that waits to be combined: an input, or a result in a place. */
 struct value {
     const char *at;
     int place; /* -1: an input */
 };
 
-/* The places, and which of them nobody has. */
+/* Places for results; `free` has a bit for each unused one. */
 struct places {
     _Alignas(64) char room[USER_LEVELS][DATA_USER_BYTES_MAX];
     uint32_t free;

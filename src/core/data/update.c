@@ -1,6 +1,6 @@
 /*
- * Updates of memory that others update at the same time: per element one atomic exchange where the machine has one of its width there, and
- * nothing but plain loads and stores under the caller's lock otherwise.
+ * Updates of memory that others update at the same time. If the width and address of an element allow it, each update
+ * is one atomic exchange. Otherwise it is plain loads and stores under the caller's lock.
  */
 #include "data/data.h"
 
@@ -17,7 +17,7 @@ bool data_update_is_atomic(const void *at, size_t element)
     return width && ((uintptr_t)at & (element - 1)) == 0;
 }
 
-/* One word of so many bytes; *old in, what was there out. True: exchanged. */
+/* A compare-and-exchange of one word of this width. *old: the expected value, then the previous one. True: exchanged. */
 #define EXCHANGE(bits)                                                                                                                     \
     static bool exchange##bits(void *at, void *old, const void *wanted)                                                                    \
     {                                                                                                                                      \

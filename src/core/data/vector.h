@@ -1,8 +1,9 @@
 /*
- * vector: one register of DATA_VECTOR_BYTES bytes, what can be done to it, and how it meets memory. Written with the compilers' generic
- * vectors: lane by lane the same arithmetic at every width. Included once by each reduce_*.c, which defines the width first.
+ * vector: one register of DATA_VECTOR_BYTES bytes, the operations on it, and its loads and stores. Written with the
+ * compilers' generic vectors, so each lane is computed alike at every width. Each reduce_*.c includes it once and
+ * defines the width first.
  *
- * Type and operator are constants wherever these are called, so every switch here disappears.
+ * Type and operator are constants at every call, so every switch here disappears.
  */
 #ifndef DATA_VECTOR_H
 #define DATA_VECTOR_H
@@ -27,7 +28,7 @@ DATA_VECTOR(int64_t, vector_i64);
 DATA_VECTOR(float, vector_f32);
 DATA_VECTOR(double, vector_f64);
 #undef DATA_VECTOR
-typedef vector_u64 vector; /* no lanes meant: bits */
+typedef vector_u64 vector; /* bits, without a meaning of lanes */
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
 DATA_INLINE vector vector_load(const void *from)
@@ -42,7 +43,7 @@ DATA_INLINE void vector_store(void *to, vector value)
     memcpy(to, &value, sizeof(value));
 }
 
-/* Past the cache; `to` is aligned to the vector. */
+/* Non-temporal store; `to` is aligned to the vector. */
 DATA_INLINE void vector_stream(void *to, vector value)
 {
 #if DATA_VECTOR_BYTES == 64
@@ -69,8 +70,8 @@ DATA_INLINE vector vector_pick(vector mask, vector a, vector b)
     return (a & mask) | (b & ~mask);
 }
 
-/* Where neither is less: equal numbers have equal bits but for the zeros, where OR makes -0 and AND makes +0; and a NaN OR anything is a
- * NaN. */
+/* If neither is less: equal numbers have equal bits, except zeros, where OR gives -0 and AND gives +0. A NaN ORed with
+ * anything is a NaN. */
 DATA_INLINE vector vector_float_min(vector less, vector more, vector a, vector b)
 {
     return (a & less) | (b & more) | ((a | b) & ~(less | more));
@@ -126,7 +127,7 @@ DATA_INLINE vector vector_float_max(vector less, vector more, vector equal, vect
         }                                                                                                                                  \
     }
 
-/* Signed lanes: min and max alone; what could overflow is the unsigned kernels'. */
+/* Signed lanes: only min and max; the unsigned kernels do what could overflow. */
 #define DATA_COMBINE_SIGNED(lanes)                                                                                                         \
     DATA_INLINE vector combine_##lanes(vector x, vector y, comm_op op)                                                                     \
     {                                                                                                                                      \
@@ -167,7 +168,7 @@ DATA_INLINE vector vector_combine(vector left, vector right, enum comm_type type
         return combine_i32(left, right, op);
     case COMM_I64:
         return combine_i64(left, right, op);
-    default: /* F32 and the accumulator of the halves */
+    default: /* F32, and the accumulator of the half types */
         return combine_f32(left, right, op);
     }
 }

@@ -1,4 +1,4 @@
-/* Events: cells that hold one point. */
+/* Events: each holds one point that can be waited for. */
 #include "event/event.h"
 
 #include "comm/state.h"
@@ -45,7 +45,8 @@ enum comm_result engine_event_create(struct comm_communicator *c, struct comm_ev
     return made ? COMM_OK : COMM_ERR_MEMORY;
 }
 
-/* Puts in a new point. A hand-set one that others wait for can no longer be set: they end with ABANDONED. */
+/* Stores a new point. If the old one is a manual event that was never set, nobody can set it any more: those who wait
+ * for it end with ABANDONED. */
 void event_replace(struct comm_event *event, struct timeline_point point)
 {
     const struct comm_env *env = event->engine->env;
@@ -124,7 +125,7 @@ enum comm_result engine_event_set(struct comm_event *event)
     base_unlock(&event->lock, event->engine->env);
     if (!set)
         return COMM_ERR_STATE;
-    engine_pass(event->engine, false); /* what it releases starts here */
+    engine_pass(event->engine, false); /* starts the operations that the event releases */
     engine_told_unlocked(event->engine);
     return COMM_OK;
 }
@@ -170,7 +171,7 @@ enum comm_result engine_event_sync(struct comm_event *event, int64_t timeout_ns)
     return r;
 }
 
-/* PENDING: c is no recorder. event NULL: the point. */
+/* PENDING: c is not recording a plan. event NULL: use the point. */
 static enum comm_result record_wait(struct comm_communicator *c, struct comm_event *event, const struct timeline_point *point)
 {
     enum comm_result r;

@@ -21,16 +21,17 @@ enum comm_result engine_stream_wait_request(struct CUstream_st *stream, struct c
 enum comm_result engine_stream_of(struct comm_communicator *c, struct CUstream_st **stream);
 enum comm_result engine_stream_sync(struct comm_communicator *c, int64_t timeout_ns);
 
-/* Which piece of hardware this rank's device is, as device.h's where; otherwise what is missing, in text. */
+/* The number of this rank's device, as device.h's where; otherwise text says what is missing. */
 enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware, char *text, size_t bytes);
-/* Between event.c and stream.c. */
-struct engine *event_engine_of(struct comm_communicator *c, enum comm_result *r); /* NULL: closed, *r says why */
+/* Shared by event.c and stream.c. */
+struct engine *event_engine_of(struct comm_communicator *c, enum comm_result *r); /* NULL: closed; *r says why */
 struct engine *event_engine(const struct comm_event *event);
 void event_replace(struct comm_event *event, struct timeline_point point);
-struct timeline_point event_point(struct comm_event *event); /* a copy of the one it holds now */
-/* What a recorded event of a communicator with a stream holds beside its marker. */
+struct timeline_point event_point(struct comm_event *event); /* a copy of its current point */
+/* Adds to a recorded point of a communicator with a stream a place on that stream. */
 void stream_place(struct comm_communicator *c, struct timeline_point *point);
-/* For a queue wait of `c`: puts it on c's stream here and now where the point is an operation of another stream; *point says so then. */
+/* For a queue wait of `c`. If the point is an operation of another stream, makes that stream wait on the device at
+ * once, and marks *point as done. */
 enum comm_result stream_join(struct comm_communicator *c, struct timeline_point *point);
 
 extern const struct comm_part stream_part;

@@ -1,8 +1,9 @@
 /*
- * Streams of a device and the engine's timelines wait for each other. A queue that waits for a stream waits for a word, which the stream
- * writes. A stream that waits for a queue of the host's stands on a stream of the library's own until the point is reached: one store, by
- * whichever thread made it so, and so a progress thread is started first. An operation of a communicator with a stream of its own is waited
- * for on the device alone.
+ * Streams of a device and the engine's timelines wait for each other. A queue that waits for a stream waits for a word,
+ * which the stream writes. A stream that waits for a host queue is blocked on a stream of the library's own until the
+ * point is reached. The thread that notices this releases it with one store; so that there is always such a thread, a
+ * progress thread is started first. Waiting for an operation of a communicator with a stream of its own happens on the
+ * device alone.
  */
 #include "event/event.h"
 
@@ -11,7 +12,7 @@
 #include "fastpath/wait.h"
 #include "staging/staging.h"
 
-static _Atomic uint64_t passed; /* what a point that the stream has already got behind it points at: 0 >= 0 */
+static _Atomic uint64_t passed; /* the word of a point that the stream has already passed: 0 >= 0 */
 
 /* ------------------------------------------------------------------------------------------------------------ the engine's device */
 static struct device *engine_device(struct engine *e, enum comm_result *why)
@@ -35,7 +36,7 @@ enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware
     if (!b)
         return r;
     struct engine *e = b->unit.engine;
-    if (b->native && b->library_work.flags & NATIVE_STREAM) /* ranks of one process have each their own */
+    if (b->native && b->library_work.flags & NATIVE_STREAM) /* ranks in one process have a device each */
         d = b->native->native->class->stream(b->native, NULL, &stream);
     engine_hold(e);
     state_unlock(b);
@@ -99,7 +100,7 @@ enum comm_result engine_queue_wait_stream(struct comm_communicator *c, struct CU
 }
 
 /* ------------------------------------------------------------------------------------------------------------ communicators' streams */
-/* The channel of c's native, with c locked; NULL: it has no stream. */
+/* Locks c and returns its state; NULL: it has no stream. */
 static struct comm_state *lock_stream(struct comm_communicator *c, enum comm_result *r)
 {
     struct comm_state *b = state_lock(c, r);
@@ -145,14 +146,14 @@ void stream_place(struct comm_communicator *c, struct timeline_point *point)
     if (!b)
         return;
     struct device *d = b->native->native->class->stream(b->native, NULL, &stream);
-    if (d->class->record(d, stream, &place) == COMM_OK) { /* else whoever waits on the device waits by the host */
+    if (d->class->record(d, stream, &place) == COMM_OK) { /* otherwise a waiter on the device waits through the host */
         point->word = place.word;
         point->value = place.value;
     }
     state_unlock(b);
 }
 
-/* What is put on `stream` from now on runs after that operation. UNSUPPORTED: it is none of a stream's. */
+/* Makes what is put on `stream` from now on run after that operation. UNSUPPORTED: it is not an operation of a stream. */
 static enum comm_result await_operation(struct CUstream_st *stream, struct comm_request request)
 {
     enum comm_result r;
@@ -200,7 +201,7 @@ static void release_parks(struct engine *e)
         struct engine_park *p = &e->streams.park[i];
         if (!p->taken || timeline_point_test(&p->point) == COMM_PENDING)
             continue;
-        /* A point that failed frees the stream too: it may not stand for ever, and what it reads then is not a result. */
+        /* A failed point releases the stream too: it must not block for ever, and what it reads then is not a result. */
         atomic_store_explicit(p->place.word, p->place.value, memory_order_release);
         timeline_point_drop(&p->point);
         p->taken = false;
@@ -225,8 +226,9 @@ static enum comm_result keep_park(struct engine *e, const struct timeline_point 
     return r;
 }
 
-/* The point may have been reached before the park stood there: whoever reached it did so under its communicator's lock, or tells with a
- * fence, so after that lock was ours once, either that thread sees the park or this one sees the point. */
+/* The point may have been reached before the park was registered. The thread that reached it did so under its
+ * communicator's lock, or notifies with a fence. So once this thread has held that lock, either that thread sees the
+ * park or this one sees the point. */
 static void look_again(struct engine *e, const struct timeline_point *point)
 {
     enum comm_result r;
@@ -248,14 +250,14 @@ static enum comm_result park(struct engine *e, struct device *d, struct CUstream
     if (r != COMM_OK)
         return r;
     r = keep_park(e, point, place);
-    if (r != COMM_OK) /* the stream goes on as if it had never stood */
+    if (r != COMM_OK) /* release the stream again */
         atomic_store_explicit(place.word, place.value, memory_order_release);
     else
         look_again(e, point);
     return r;
 }
 
-/* Takes the point over. */
+/* Consumes the point. */
 static enum comm_result stream_wait(struct engine *e, struct CUstream_st *stream, struct timeline_point *point)
 {
     struct device_place place = {(_Atomic uint64_t *)(uintptr_t)point->word, point->value};

@@ -28,12 +28,12 @@ enum comm_result engine_revoke(struct comm_communicator *c)
     return r;
 }
 
-/* The world is given up also where nothing of it is left that could fail. */
+/* Aborts the world even if nothing of it is left that could fail. */
 static void abort_by_call(struct comm_state *b, int32_t code)
 {
     struct cause cause = {.rank = b->team.rank, .result = COMM_ERR_ABORTED, .code = code};
 
-    fail_by_call(b, &cause); /* first: ranks of this process that hear of it would choose their own */
+    fail_by_call(b, &cause); /* first: ranks of this process that see the abort mark would choose causes of their own */
     state_mark_abort(b, &cause);
     state_end_recovery(b);
 }
@@ -66,7 +66,7 @@ enum comm_result engine_abort(struct comm_communicator *c, int32_t code)
         struct comm_state *b = state_at(e, i);
         if (!b)
             continue;
-        if (b->world == w && b->team.world[b->team.rank] == rank) /* ranks of one process each fail their own */
+        if (b->world == w && b->team.world[b->team.rank] == rank) /* each rank of a process fails only its own communicators */
             abort_by_call(b, code);
         state_unlock(b);
     }

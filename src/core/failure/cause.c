@@ -12,7 +12,7 @@ static void describe_call(const struct comm_state *b, int32_t rank, uint64_t seq
     struct made_call call;
 
     if (rank < 0 || rank >= b->team.size || !state_read_call(b, rank, (uint32_t)seq, &call)) {
-        /* Over a network the call may have been made, and its word may not have come yet. */
+        /* Over a network, the rank may have made the call although its announcement has not arrived yet. */
         base_append(text, bytes, at, b->channel->board ? "rank %d has not made call %llu" : "rank %d's call %llu is not known here", rank,
                     (unsigned long long)seq);
         return;
@@ -20,13 +20,13 @@ static void describe_call(const struct comm_state *b, int32_t rank, uint64_t seq
     base_append(text, bytes, at, "rank %d called %s%s%s n=%llu", rank, call.flags & ENGINE_CALL_PLAN ? "a planned " : "",
                 call.flags & ENGINE_CALL_GROUP && call.collective != COLLECTIVE_GROUP ? "in a group " : "",
                 collective_name(call.collective), (unsigned long long)call.n);
-    if (call.collective == COLLECTIVE_GROUP) { /* its op says what was packed */
+    if (call.collective == COLLECTIVE_GROUP) { /* its op tells what was packed */
         base_append(text, bytes, at, " bytes of small allreduces");
         return;
     }
     if (call.type)
         base_append(text, bytes, at, " type=%s", data_type_name((enum comm_type)call.type));
-    if (call.op && !collective_is_ragged(call.collective)) /* there it is a balance */
+    if (call.op && !collective_is_ragged(call.collective)) /* for ragged collectives, op holds a balance */
         base_append(text, bytes, at, " op=%s", call.op & OPERATOR_USER ? "of its own" : data_op_name(call.op));
     base_append(text, bytes, at, " root=%d", call.root);
 }
@@ -39,7 +39,7 @@ static bool same_call(const struct comm_state *b, int32_t first, int32_t second,
            one.fingerprint == other.fingerprint;
 }
 
-/* A text that grows, up to the room that it has. */
+/* A text that is appended to until its buffer is full. */
 struct text {
     char *text;
     size_t bytes, at;
@@ -119,7 +119,7 @@ static void describe_corruption(const struct comm_state *b, const struct cause *
     SAY(to, "rank %d sent rank %d something that no call of the library sends", c->rank, c->peer);
 }
 
-/* code: the collective at the head there; 0: a queue wait; less: a message with rank -1 - code. */
+/* code > 0: the collective at the head of the other queue; 0: a queue wait; < 0: a message with rank -1 - code. */
 static void describe_deadlock(const struct comm_state *b, const struct cause *c, struct text *to)
 {
     (void)b;
@@ -141,7 +141,7 @@ static void describe_abort(const struct comm_state *b, const struct cause *c, st
         SAY(to, "rank %d called comm_abort with code %d", c->rank, c->code);
 }
 
-/* Every rank has the library, so every rank can put its number into words. */
+/* All ranks have the same library, so any rank can translate its error number into text. */
 static void describe_backend_error(const struct comm_state *b, const struct cause *c, struct text *to)
 {
     struct native *native = b->world->native;
@@ -177,7 +177,7 @@ static const struct describer {
     {COMM_ERR_MISMATCH, describe_mismatch},     {COMM_ERR_REFUSED, describe_refusal}, {COMM_ERR_PEER, describe_silence},
     {COMM_ERR_CLOSED, describe_closed},         {COMM_ERR_TIMEOUT, describe_timeout}, {COMM_ERR_CORRUPT, describe_corruption},
     {COMM_ERR_DEADLOCK, describe_deadlock},     {COMM_ERR_ABORTED, describe_abort},   {COMM_ERR_BACKEND, describe_backend_error},
-    {COMM_ERR_STATE, describe_backend_error}, /* the library cannot be called: its program ended it, or this is the wrong thread */
+    {COMM_ERR_STATE, describe_backend_error}, /* the library cannot be called: the program ended it, or this is the wrong thread */
     {COMM_ERR_DEPENDENCY, describe_dependency},
 };
 

@@ -1,21 +1,24 @@
 /*
- * Deadlocks: queue waits, operations and messages that wait for one another in a circle, over several communicators and ranks.
+ * Deadlocks: queue waits, operations and messages that wait for one another in a cycle, across several communicators and ranks.
  *
- * A queue wait that is open holds back everything behind it, and it waits for a request here, mostly of another communicator, which ends
- * only after the oldest unfinished entry of that one. That is either a queue wait again, of this rank, or a collective that needs members
- * who have not started it, because they stand at queue waits of their own. So all that must be known is, of every open queue wait: whose it
- * is, what it waits for, what stands at the head there, and how far its own communicator had started. Each rank tells that in a note, once
- * a look, while it stays as it is.
+ * An open queue wait blocks everything behind it. It waits for a local request, usually of another communicator. That request completes
+ * only after the oldest unfinished entry of its communicator. The oldest entry is either again a queue wait of this rank, or a collective.
+ * A collective may need members that have not started it, because queue waits of their own block them. So four facts about each open queue
+ * wait are enough: its communicator and rank, the communicator that it waits for, the entry at the head there, and the number of the last
+ * call that its own communicator had started. Each rank sends these facts in a note, once per look of the monitor, as long as they do not
+ * change.
  *
- * Or it waits for a message whose other half is another rank's to give, who stands at a queue wait of that communicator and has nothing
- * else on its way there: whatever it sends or receives from now on comes behind that wait. A receive from anybody is left to its deadline.
+ * A queue wait may also wait for a message whose other half must come from another rank. Suppose that a queue wait of the same communicator
+ * blocks that rank, and that it has nothing else in flight there. Then everything that it still sends or receives comes behind that wait. A
+ * receive from any peer is left to its deadline.
  *
- * The waits that hold one another are the greatest set in which each waits for one of the set. It is believed when every member of it has
- * said so again, unchanged, after it was first seen: then all stood so at the same moment, and nothing but a failure can move them.
+ * The deadlocked waits are the largest set in which each wait waits for another one of the set. The set is proven when each of its members
+ * has reported the same facts again after the set was first seen. Then all of them were blocked at the same moment, and only a failure can
+ * end them.
  *
- * The members of its communicator hear of a wait at every look. So do all ranks of the world, of one of the teller's waits a look in turn:
- * perhaps nobody is a member of all the communicators of a circle. What is heard that way counts for a while only, since its end is not
- * told; it counts for less than what a member hears.
+ * The members of a communicator get a note about its wait at every look. The other ranks of the world get a note about one of this rank's
+ * waits per look, in turn. They need it because possibly no rank is a member of all communicators of a cycle. Such notes expire, since the
+ * end of a wait is not reported to non-members. If a member has its own information about a wait, that takes precedence.
  */
 #include "failure/failure.h"
 
@@ -26,7 +29,7 @@
 
 enum {
     FAR_NS = 1500000000,
-    SEND_NS = 500000000, /* a send that was announced before its rank told of its wait has come so long after it */
+    SEND_NS = 500000000, /* a send that was announced before its rank reported its wait has arrived after this time */
 };
 
 static bool is_message(const struct fence_note *note)
@@ -35,7 +38,7 @@ static bool is_message(const struct fence_note *note)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ this rank's waits */
-/* What the head of the other communicator is; false: it moves, or nothing certain can be said. */
+/* Describes the head of the other communicator's queue. false: it can move, or nothing certain is known. */
 static bool describe_head(const struct comm_state *y, struct fence_note *note)
 {
     const struct entry *head = state_entry(y, y->line.done + 1);
@@ -68,8 +71,8 @@ static bool add_half(struct fence_note *note, int32_t peer)
     return true;
 }
 
-/* Whether that message waits for its other half, or for a queue wait of its own communicator. A receive is told of when its peer has told
- * of its wait a second time: what it sent before was seen here then. */
+/* Does that message wait for its other half, or for a queue wait of its own communicator? A receive is reported only after its peer has
+ * reported its own wait twice. By then, everything that the peer sent before has arrived. */
 static bool describe_message(const struct comm_state *y, const struct p2p_op *t, struct fence_note *note)
 {
     const struct fence_watch *w = &y->fence.watch;
@@ -91,7 +94,7 @@ static bool describe_message(const struct comm_state *y, const struct p2p_op *t,
     return true;
 }
 
-/* The same of a request of the message line: a group's waits for its members, of which one that never ends is enough. */
+/* The same for a request of the message line. A group waits for all its members, so one member that never ends is enough. */
 static bool describe_p2p(const struct comm_state *y, uint64_t ticket, struct fence_note *note)
 {
     uint32_t group = timeline_slot_index(ticket);
@@ -103,7 +106,7 @@ static bool describe_p2p(const struct comm_state *y, uint64_t ticket, struct fen
     return waits;
 }
 
-/* Whatever b's peers get of it from now on comes behind its open queue wait. */
+/* True if everything that b's peers will still get from it comes behind its open queue wait. */
 static bool is_quiet(const struct comm_state *b)
 {
     bool quiet = message_is_quiet(b->messages);
@@ -113,7 +116,7 @@ static bool is_quiet(const struct comm_state *b)
     return quiet;
 }
 
-/* done: how far the other one is. */
+/* FENCE_UNSEEN: the other communicator was locked. *done: the last retired ticket of the other communicator. */
 enum fence { FENCE_NONE, FENCE_OPEN, FENCE_UNSEEN };
 static enum fence describe_fence(const struct comm_state *b, struct fence_note *note, uint64_t *done)
 {
@@ -124,7 +127,7 @@ static enum fence describe_fence(const struct comm_state *b, struct fence_note *
     bool message = (point->request.ticket & TIMELINE_MESSAGE) != 0, other = handle != b->unit.handle;
     if (!handle || (!other && !message) || timeline_point_test(point) != COMM_PENDING)
         return FENCE_NONE;
-    if (other && !base_home_trylock(&handle->lock, handle->env)) /* by try: of two communicators' locks neither comes first */
+    if (other && !base_home_trylock(&handle->lock, handle->env)) /* no order is defined between locks of two communicators, so only try */
         return FENCE_UNSEEN;
     const struct comm_state *y = other ? atomic_load_explicit(&handle->state, memory_order_relaxed) : b;
     bool certain = y && y->unit.engine == b->unit.engine && !y->recording.plan &&
@@ -145,7 +148,7 @@ static void tell(struct comm_state *b, const struct fence_note *note)
         b->wire->flush(b->channel);
 }
 
-/* Under b's lock, once a look. True: a queue wait is open that may be part of a circle. */
+/* Called under b's lock, once per look. True: a queue wait is open that may be part of a cycle. */
 bool deadlock_tell(struct comm_state *b)
 {
     struct fence_note note = {0};
@@ -174,7 +177,7 @@ bool deadlock_tell(struct comm_state *b)
     return open;
 }
 
-/* Of a communicator that this one's world has beside it. Too many: the oldest is forgotten. */
+/* Stores a note about another communicator of the same world. If there are too many, the oldest is replaced. */
 static void heard_far(struct comm_state *b, int32_t peer, const struct fence_note *note)
 {
     const struct comm_env *env = b->unit.engine->env;
@@ -192,7 +195,7 @@ static void heard_far(struct comm_state *b, int32_t peer, const struct fence_not
     w->far[at] = (struct far_wait){.note = *note, .heard_ns = env->now(env), .peer = peer};
 }
 
-/* Without memory a circle may be found by another rank, or by the deadline. */
+/* Without memory the note is lost. Then another rank may find the cycle, or the deadline ends it. */
 static void heard(struct comm_state *b, int32_t peer, const void *bytes)
 {
     const struct comm_env *env = b->unit.engine->env;
@@ -221,13 +224,13 @@ static void forget(struct comm_state *b)
         env->give(env, w->far, DEADLOCK_WAITS * sizeof *w->far);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ all that is known */
+/* ------------------------------------------------------------------------------------------------------------ everything that is known */
 struct known {
     struct fence_note note;
     const struct world *at;
-    int32_t world;  /* whose it is: a rank of that world */
-    int64_t lead;   /* by which notes come too early there */
-    uint32_t index; /* of the communicator here that knows it */
+    int32_t world;  /* the rank, in that world, that waits */
+    int64_t lead;   /* how much earlier than data notes may arrive there */
+    uint32_t index; /* the communicator in this process that has the note */
     bool held, own;
 };
 struct wait_cycle {
@@ -251,7 +254,7 @@ static void add(struct wait_cycle *k, const struct comm_state *b, int32_t rank, 
     while (at < k->count && !(k->of[at].note.of == note->of && k->of[at].world == known.world))
         at++;
     if (at == DEADLOCK_WAITS || (at < k->count && (note->of != b->team.id || k->of[at].own)))
-        return; /* ranks of one process: each of their states tells it; and what a member hears is newer */
+        return; /* ranks of one process each report their own wait, and what a member of the communicator knows is newer */
     k->of[at] = known;
     k->count += at == k->count;
 }
@@ -282,8 +285,8 @@ static void gather(struct engine *e, struct wait_cycle *k)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the world */
-/* One of this rank's waits in that world, another one each time. */
+/* ------------------------------------------------------------------------------------------------------------ notes to the world */
+/* One of this rank's waits in that world, a different one each turn. */
 static const struct known *own_wait(const struct wait_cycle *k, const struct world *w, uint32_t turn)
 {
     uint32_t count = 0, seen = 0;
@@ -296,14 +299,16 @@ static const struct known *own_wait(const struct wait_cycle *k, const struct wor
     return NULL;
 }
 
-/* Of two ranks, or where all ranks are here, a member knows all. */
+/* Is this a communicator of all ranks of its world, and of more than two? With two ranks, or if all ranks are in this process, some member
+ * knows all waits anyway. */
 static bool is_whole(const struct comm_state *b)
 {
     return b->world->rank >= 0 && b->team.size > 2 && b->team.size == b->world->ranks && !b->failed && !b->unit.closing &&
            !b->recording.plan;
 }
 
-/* By the first communicator of each world that is of all its ranks; perhaps nobody else looks at it, so its notes are heard here too. */
+/* Sends a note through the first communicator of each world that has all its ranks. No other thread may be stepping that communicator, so
+ * this also receives its notes. */
 static void tell_worlds(struct engine *e, const struct wait_cycle *k)
 {
     uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
@@ -317,7 +322,7 @@ static void tell_worlds(struct engine *e, const struct wait_cycle *k)
         if (b && b->unit.engine == e && is_whole(b) && b->world != told) {
             const struct known *wait = own_wait(k, b->world, b->fence.watch.turn++);
             told = b->world;
-            b->guest = true; /* the monitor thread */
+            b->guest = true; /* called by the monitor thread */
             if (wait)
                 tell(b, &wait->note);
             state_step(b);
@@ -327,13 +332,13 @@ static void tell_worlds(struct engine *e, const struct wait_cycle *k)
     }
 }
 
-/* That member's half of a message comes behind its wait. */
+/* The half of the message that this member must provide comes behind its wait. */
 static bool lacks_half(const struct known *member, int32_t half)
 {
     return member->note.rank == half && member->note.quiet;
 }
 
-/* Whether a rank's part of a collective cannot end before that member has started it, or its messages without what comes from there. */
+/* True if n cannot end before that member acts: a collective before the member has started it, a message before the member's half comes. */
 static bool needs(const struct known *n, const struct known *member)
 {
     if (is_message(&n->note)) {
@@ -372,7 +377,7 @@ static bool is_held(const struct wait_cycle *k, const struct known *n)
     return false;
 }
 
-/* The greatest set whose members all wait for members. True: there is one. */
+/* Finds the largest set of waits in which each waits for another one of the set. True: it is not empty. */
 static bool find_wait_cycle(struct wait_cycle *k)
 {
     bool changed = true, any = false;
@@ -391,7 +396,7 @@ static bool find_wait_cycle(struct wait_cycle *k)
     return any;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ believed, and told */
+/* ------------------------------------------------------------------------------------------------------------ proof and report */
 static uint64_t signature_of(const struct wait_cycle *k)
 {
     uint64_t hash = 1;
@@ -410,7 +415,7 @@ static uint64_t signature_of(const struct wait_cycle *k)
     return hash;
 }
 
-/* What was on its way when this set was first seen has come since. */
+/* All messages that were in flight when this set was first seen have arrived since. */
 static bool has_settled(const struct engine *e, const struct wait_cycle *k)
 {
     int64_t wait = 0;
@@ -423,7 +428,7 @@ static bool has_settled(const struct engine *e, const struct wait_cycle *k)
     return e->env->now(e->env) - e->cycle.since_ns >= wait;
 }
 
-/* Everyone has said the same again since this set was first seen. */
+/* Each member has reported the same facts again since this set was first seen. */
 static bool is_proven(struct engine *e, const struct wait_cycle *k)
 {
     uint64_t signature = signature_of(k);
@@ -440,7 +445,7 @@ static bool is_proven(struct engine *e, const struct wait_cycle *k)
     return proven;
 }
 
-/* What a wait of the set waits for: a collective's number, -1 - the rank that has the other half of a message, 0: a queue wait. */
+/* What a wait of the set waits for. A collective: its number. A message: -1 - the rank that has its other half. A queue wait: 0. */
 static int32_t stuck_on(const struct wait_cycle *k, const struct known *n)
 {
     if (!is_message(&n->note))
@@ -462,7 +467,7 @@ static void fail_all(struct engine *e, const struct wait_cycle *k)
         if (!b)
             continue;
         if (b->unit.engine == e && b->team.id == n->note.of && n->note.rank < b->team.size && !b->recording.plan) {
-            b->guest = true; /* the monitor thread */
+            b->guest = true; /* called by the monitor thread */
             state_propose(b, &(struct cause){.number = n->note.started + 1,
                                              .rank = n->note.rank,
                                              .peer = b->team.rank,

@@ -1,9 +1,12 @@
 /*
- * Agreement among the members that live, on a word and on who is dead, whatever has become of the communicator. The lowest rank that lives
- * coordinates: it proposes when all who live have entered, and decides when all of them have accepted. When it dies the next one takes
- * over, and proposes what the highest coordinator before it had somebody accept, for that may have been decided. That a rank takes others
- * for dead is its promise to accept nothing from them any more; it is told in its note and believed by all who do not take the teller for
- * dead. Whoever finds itself among the dead, because it stood still or was cut off, leaves with PEER. docs/guide/recovery.md has the proof.
+ * Agreement among the live members of a communicator, on a word and on the set of dead members. It works whatever the state of the
+ * communicator. The lowest live rank is the coordinator. It proposes when all live members have entered, and decides when all of them have
+ * accepted. If it dies, the next rank takes over. That rank proposes the value that a member accepted from the highest earlier coordinator,
+ * because that value may have been decided.
+ *
+ * A rank that considers others dead promises to accept nothing from them any more. It sends that set in its note, and every rank believes
+ * it unless it considers the sender dead. A rank that finds itself in such a set, because it was stopped or cut off, leaves with PEER.
+ * docs/guide/recovery.md has the proof.
  */
 #include "failure/failure.h"
 #include "failure/recover.h"
@@ -88,7 +91,7 @@ void recovery_finish(struct comm_state *b, enum comm_result result)
     p2p_end_recovery(b, v->op, result);
 }
 
-/* For good: this rank's part in it cannot be trusted any more, or it has none. */
+/* Ends this rank's part for good, because others can no longer rely on it, or because it has left. */
 static __attribute__((format(printf, 3, 4))) void give_up(struct comm_state *b, enum comm_result result, const char *format, ...)
 {
     struct recovery *v = b->recovery.state;
@@ -129,7 +132,7 @@ void recovery_leave(struct comm_state *b)
     b->wire->flush(b->channel);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ who lives */
+/* ------------------------------------------------------------------------------------------------------------ which members are alive */
 static bool is_gone(struct comm_state *b, int32_t rank)
 {
     bool named = b->failed && b->failure.cause.result == COMM_ERR_PEER && b->failure.cause.rank == rank;
@@ -137,7 +140,8 @@ static bool is_gone(struct comm_state *b, int32_t rank)
     return named || b->failure.closed_at[rank] || recovery_note(b->recovery.state, rank)->left || world_down(b->world, b->team.world[rank]);
 }
 
-/* What those say whom this rank takes for dead counts no more: of two ranks that take each other for dead one is believed. */
+/* Merges the dead sets of the others. Sets of ranks that this rank considers dead no longer count, so if two ranks consider each other
+ * dead, one of them is believed. */
 static bool hear_deaths(struct comm_state *b)
 {
     struct recovery *v = b->recovery.state;
@@ -219,7 +223,7 @@ static void decide(struct comm_state *b)
     v->changed = true;
 }
 
-/* Anybody's word for it will do, also of one who has died since or is an agreement further. */
+/* A decision may be taken from any rank, also from one that has died since or is already in the next agreement. */
 static bool take_decision(struct comm_state *b)
 {
     struct recovery *v = b->recovery.state;
@@ -258,7 +262,7 @@ static bool differs(struct comm_state *b)
     return false;
 }
 
-/* False: somebody who lives has not entered, or not heard yet who is dead. */
+/* False: a live rank has not entered, or does not yet know which ranks are dead. */
 static bool propose(struct comm_state *b)
 {
     struct recovery *v = b->recovery.state;
@@ -323,7 +327,7 @@ static bool step_agreement(struct comm_state *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ stages */
-/* Others are told before the caller is. */
+/* The others get the note before the caller gets its result. */
 static void conclude(struct comm_state *b)
 {
     struct recovery *v = b->recovery.state;
@@ -369,8 +373,7 @@ static bool step(struct comm_state *b)
     return moved;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ when somebody does not come
- */
+/* ------------------------------------------------------------------------------------------------------------ late members */
 static void list_awaited(struct comm_state *b, char *text, size_t bytes)
 {
     struct recovery *v = b->recovery.state;

@@ -1,7 +1,7 @@
 /*
- * What members of a communicator still agree on when it has failed: comm_agree and comm_shrink (docs/guide/recovery.md). All of it goes by
- * one long note per member, which its rank alone writes, which replaces the one before, and which says everything that the others need: so
- * nothing is ever sent again, and a note that was overtaken is not missed. The communicator's lock is held in every call.
+ * What members of a failed communicator can still agree on: comm_agree and comm_shrink (docs/guide/recovery.md). Each member sends one long
+ * note to all others. Only its own rank writes it, each note replaces the one before, and it contains everything that the others need. So
+ * nothing is ever resent, and it does not matter if a newer note overtakes an older one. The communicator's lock is held in every call.
  */
 #ifndef FAILURE_RECOVER_H
 #define FAILURE_RECOVER_H
@@ -10,30 +10,32 @@
 #include "comm/recovery_note.h"
 #include "failure/failure.h"
 
-/* The child in the making. */
+/* The new communicator while shrink creates it. */
 struct shrinking {
     struct comm_communicator **out;
     struct comm_state *child;
     bool connected;
-    uint64_t base[RECOVERY_SET_WORDS]; /* who is left out */
+    uint64_t base[RECOVERY_SET_WORDS]; /* the members that are left out */
     int32_t count;
-    int32_t *members;          /* `count`, as ranks of the parent; in one piece with: */
-    struct team_offer *offers; /* theirs */
+    int32_t *members;          /* `count` ranks of the parent; in the same allocation as `offers` */
+    struct team_offer *offers; /* the offers of the members */
 };
 
+/* The state of agree and shrink on one communicator. */
 struct recovery {
-    enum recovery_stage stage; /* IDLE: no call is under way */
+    enum recovery_stage stage; /* IDLE: no call is in progress */
+    /* words: 64-bit words of a set. told: number in the key of the last note. */
     uint32_t words, told;
     size_t note_bytes;
-    bool changed;          /* this rank's note, since it was told */
-    enum comm_result over; /* with what this rank left; OK: it has not */
-    uint32_t op;           /* the call's request */
+    bool changed;          /* this rank's note has changed since it was sent */
+    enum comm_result over; /* the result with which this rank left the recovery; OK: it has not left */
+    uint32_t op;           /* the request of the call */
     int64_t since_ns;
     uint32_t late_step;
-    uint64_t *flags; /* agree: the caller's */
+    uint64_t *flags; /* agree: the caller's word */
     struct shrinking shrinking;
     struct comm_error error; /* of the last call */
-    unsigned char notes[];   /* by rank, note_bytes each; this rank's own too */
+    unsigned char notes[];   /* note_bytes for each rank, including this rank's own note */
 };
 
 /* recover.c */
@@ -42,10 +44,10 @@ void recovery_enter(struct comm_state *b, enum recovery_stage kind, uint64_t fla
 
 /* shrink.c */
 void shrink_begin_child(struct comm_state *b);
-bool shrink_take_offers(struct comm_state *b); /* true: it went on */
-void shrink_conclude(struct comm_state *b);    /* the agreement on whether everybody is ready has been decided */
+bool shrink_take_offers(struct comm_state *b); /* true: it made progress */
+void shrink_conclude(struct comm_state *b);    /* the agreement on whether every rank is ready has been decided */
 void shrink_drop(struct comm_state *b);
-void shrink_abandon(struct comm_state *b); /* others may have the child: they learn that this rank has not */
+void shrink_abandon(struct comm_state *b); /* other ranks may have the child: tells them that this rank does not */
 
 static inline struct recovery_note *recovery_note(struct recovery *v, int32_t rank)
 {
@@ -59,7 +61,7 @@ static inline bool recovery_has(const uint64_t *set, int32_t rank)
 {
     return set[rank / 64] >> rank % 64 & 1;
 }
-/* True: it was not there yet. */
+/* True: the rank was not in the set. */
 static inline bool recovery_add(uint64_t *set, int32_t rank)
 {
     bool is_new = !recovery_has(set, rank);

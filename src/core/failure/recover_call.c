@@ -1,5 +1,4 @@
-/* comm_agree and comm_shrink as the program calls them: what they refuse, how they begin, and how comm_close() takes back what they write.
- */
+/* comm_agree and comm_shrink as the program calls them: checks, the start, and how comm_close() withdraws their outputs. */
 #include "failure/recover.h"
 
 #include "base/format.h"
@@ -18,7 +17,8 @@ static enum comm_result refuse(struct comm_state *b, const char *call, enum comm
     return result;
 }
 
-/* The call takes a place on the message line. What the failure ended there is told by the place alone: now it is told by its number. */
+/* The call takes a slot of the message line. If a message in that slot was ended by the failure, only the slot holds its result. So record
+ * the result by its number first. */
 static void keep_last(struct comm_state *b)
 {
     enum comm_result result;
@@ -56,7 +56,7 @@ static void go(struct comm_state *b, enum recovery_stage kind, uint64_t flags)
     b->recovery.running = true;
     recovery_enter(b, kind, flags);
     state_activate(b);
-    (void)state_step(b); /* what others have said may be all that is needed */
+    (void)state_step(b); /* the notes of the others may already be enough */
 }
 
 static enum comm_result start(struct comm_communicator *c, enum recovery_stage kind, uint64_t *flags, struct comm_communicator **survivors,
@@ -88,7 +88,7 @@ enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communic
     return start(c, RECOVERY_SET, NULL, survivors, req);
 }
 
-/* Its part in what is under way goes on, for the others. A new communicator that nobody receives is closed. */
+/* This rank still takes part in a running agreement, for the others. A new communicator without a receiver is closed. */
 void recovery_withdraw(struct comm_state *b)
 {
     if (!b->recovery.state)

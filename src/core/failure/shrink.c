@@ -1,6 +1,7 @@
 /*
- * comm_shrink: an agreement on who is dead, a communicator of the others, and an agreement on whether all of them have it. If one died
- * meanwhile, all drop what they have made and begin again without it; if one could not make its part, all end with its error.
+ * comm_shrink: an agreement on which ranks are dead, a new communicator of the others, and an agreement on whether all of them have it. If
+ * a rank died meanwhile, all drop what they created and start again without it. If a rank could not create its part, the call fails on all
+ * ranks.
  */
 #include "failure/recover.h"
 
@@ -9,7 +10,7 @@
 
 #include <string.h>
 
-/* Bits that a rank clears of what it says is ready. */
+/* Bits that a rank clears in its word of readiness. */
 enum { LACKS_MEMORY = 1, HEARD_DEATH = 2, COULD_NOT = 4 };
 
 static struct recovery_note *my_note(struct comm_state *b)
@@ -46,8 +47,8 @@ void shrink_abandon(struct comm_state *b)
     if (child && s->connected) {
         struct cause cause = {.rank = child->team.rank, .peer = child->team.rank, .result = COMM_ERR_CLOSED};
         base_home_visit(&child->unit.handle->lock, child->unit.handle->env);
-        child->unit.closing = true; /* it waits for nobody's choice */
-        state_hear_abort(child);    /* then it is no matter of this rank's */
+        child->unit.closing = true; /* so that it does not wait for another rank to choose the cause */
+        state_hear_abort(child);    /* closing then does not count as a failure of this rank */
         state_propose(child, &cause);
         base_home_unlock(&child->unit.handle->lock, child->unit.handle->env);
     }
@@ -71,7 +72,8 @@ static bool list_members(struct comm_state *b, struct shrinking *s)
     return true;
 }
 
-/* No native: it may stand still with the dead, and has no way to leave them out. Programs go over the wire. */
+/* Creates the child without a native: a native may hang because of the dead ranks, and cannot leave them out. Its collectives run as
+ * programs over the wire. */
 static enum comm_result make_child(struct comm_state *b, struct shrinking *s, struct team_offer *offer)
 {
     uint64_t identity = base_hash(0, (uint64_t)s->count);
@@ -114,7 +116,7 @@ static uint64_t lacks(enum comm_result result)
     return result == COMM_OK ? 0 : result == COMM_ERR_MEMORY ? LACKS_MEMORY : COULD_NOT;
 }
 
-/* True: all have offered. */
+/* True: all members have sent their offers. */
 static bool all_offered(struct comm_state *b, uint64_t *lacking)
 {
     struct recovery *v = b->recovery.state;

@@ -1,18 +1,18 @@
 /*
- * The monitor sleeps on death notices and looks around once a tick: it proposes failures and warns of late ranks; it runs no program, but
- * for communicators whose peers ask something of windows while nobody here waits (serve.c). What it looks for is also looked for by a
- * waiter before it sleeps.
+ * The monitor sleeps on death notices and looks at all communicators once per tick. It proposes failures and warns of late ranks. It runs
+ * no programs, except for communicators with window requests from peers while no thread here waits (serve.c). A waiting thread makes the
+ * same checks before it sleeps.
  */
 #include "failure/failure.h"
 
 #include "comm/state.h"
 
 enum {
-    FENCE_TICK_NS = 200000000, /* while a queue wait is open or a choice is waited for, seldom for long */
+    FENCE_TICK_NS = 200000000, /* tick while a queue wait is open or another rank must choose a cause; this rarely lasts long */
     COME_BY_TURNS = 16,
 };
 
-/* The world may be gone by now, and another where it lay. */
+/* The world may have been freed meanwhile, and another one may have its address; so compare the id too. */
 static void member_down(struct engine *e, const struct world *w, uint64_t id, const struct wire_event *event)
 {
     uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
@@ -24,7 +24,7 @@ static void member_down(struct engine *e, const struct world *w, uint64_t id, co
         int32_t rank = b->world == w && b->world->id == id ? team_find(&b->team, event->peer) : -1;
         if (rank >= 0 && rank != b->team.rank) {
             b->guest = true;
-            state_step(b); /* its last words first: it may have closed, or failed for another cause */
+            state_step(b); /* first process its last notes: it may have closed, or failed for another cause */
             state_down(b, rank, event);
             state_settle(b);
             b->guest = false;
@@ -33,7 +33,7 @@ static void member_down(struct engine *e, const struct world *w, uint64_t id, co
     }
 }
 
-/* Before the first communicator hears it, and while the world is sure to be there. */
+/* Records deaths before any communicator hears of them, and while the world still exists. */
 static void note_down(struct world *w, const struct wire_event *events, uint32_t count)
 {
     for (uint32_t k = 0; k < count; k++)
@@ -65,8 +65,8 @@ void engine_poll(struct engine *e)
     e->env->cancel(e->env, before);
 }
 
-/* A caller that makes progress all the time holds the lock nearly all the time too: it is waited for a little. Not for long: whoever has it
- * looks around itself before it sleeps. */
+/* A caller that makes progress all the time also holds the lock nearly all the time. So try several times, but not for long: the holder
+ * makes the same checks before it sleeps. */
 static bool come_by(struct comm_communicator *handle)
 {
     for (int turn = 0; turn < COME_BY_TURNS; turn++) {
@@ -77,7 +77,7 @@ static bool come_by(struct comm_communicator *handle)
     return false;
 }
 
-/* Every communicator, idle ones too: an abort or a close that nobody here waits for must be heard. */
+/* Checks every communicator, including idle ones, because it must notice an abort or a close although no thread here waits for it. */
 static bool look_around(struct engine *e, int64_t now)
 {
     bool fences = false;
@@ -92,10 +92,10 @@ static bool look_around(struct engine *e, int64_t now)
             b->guest = true;
             const struct wire_board *board = b->channel ? b->channel->board : NULL;
             if (b->channel && !b->failed && (!board || atomic_load_explicit(&board->cause, memory_order_relaxed)))
-                state_step(b); /* without a board what others have to say is heard in their notes alone */
+                state_step(b); /* without a board, the causes of other ranks come only in their notes */
             state_check(b, now);
             fences |= !b->recording.plan && deadlock_tell(b);
-            fences |= b->failure.proposal.result && !b->failed; /* another's choice is waited for, and not for long */
+            fences |= b->failure.proposal.result && !b->failed; /* this rank waits for another rank's choice, which does not take long */
             b->guest = false;
         }
         base_home_unlock(&handle->lock, handle->env);
@@ -103,11 +103,11 @@ static bool look_around(struct engine *e, int64_t now)
     return fences;
 }
 
-/* Why it woke: peers ask of windows; a wire's descriptor tells something, which may be just that; all else. */
+/* Why the monitor woke up: peers request something of windows; a wire's descriptor is readable, which may mean just that; anything else. */
 enum woken { WOKEN_ASKED = 1, WOKEN_BY_WIRE = 2, WOKEN_DUE = 4 };
 
-/* Until it is rung, a wire's descriptor tells something, the tick is over, or asks are to be looked for again. `looked`: when it looked
- * around last. */
+/* Sleeps until the bell rings, a wire's descriptor is readable, the tick is over, or requests must be polled again. `looked`: when the
+ * monitor last looked at all communicators. */
 static uint32_t monitor_sleeps(struct engine *e, struct serve_round *round, bool fences, int64_t looked)
 {
     const struct comm_env *env = e->env;
@@ -127,7 +127,7 @@ static uint32_t monitor_sleeps(struct engine *e, struct serve_round *round, bool
     now = env->now(env);
     if (timer && now >= until && atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst) &&
         atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed))
-        env->bell_ring(env, &e->bell); /* a loop that sleeps on the descriptor polls natives at their deadlines */
+        env->bell_ring(env, &e->bell); /* a loop that sleeps on the descriptor must poll natives at their deadlines */
     bool early = now < alarm, due = rung || now >= until || (early && !came);
     return (came ? WOKEN_ASKED : 0) | (early ? WOKEN_BY_WIRE : 0) | (due ? WOKEN_DUE : 0);
 }

@@ -1,11 +1,11 @@
 /*
  * The fast path: a small collective on a communicator that does nothing else, without the interpreter. It does what a program of one
- * exchange does (select/exchange.c): the same bytes in the same lines, so a rank on the fast path meets a rank that runs the program. But
- * it sets up no run, which would take longer than the whole exchange.
+ * exchange does (select/exchange.c): it writes the same bytes to the same lines. So a rank on the fast path can meet a rank that runs the
+ * program. But it sets up no run, which would take longer than the whole exchange.
  *
- * First comes what stands between the call and the first store that peers wait for. What only this rank needs comes later, while the
- * peers' lines travel. The operation is an entry of the queue like any other: what fails, closes, lists or waits for it knows nothing of
- * this file.
+ * First comes only what is needed for the first store that peers wait for. Work that only this rank needs comes later, while the peers'
+ * lines are in flight. The operation is an entry of the queue like any other, so the code that fails, closes, lists or waits for operations
+ * does not depend on this file.
  */
 #include "fastpath/fastpath.h"
 
@@ -14,11 +14,13 @@
 #include <commstream/collective.h>
 #include <string.h>
 
-enum { FETCH_EARLY = 3, FETCH_SOON_BYTES = 256 /* what a peer that came at the same time has written by then; of more, later */ };
+/* FETCH_SOON_BYTES: a peer that called at the same time has written this much by then; longer data are fetched later */
+enum { FETCH_EARLY = 3, FETCH_SOON_BYTES = 256 };
 
-/* ------------------------------------------------------------------------------------------------------------ may it go this way? */
-/* Does it conflict with what is under way here? A barrier conflicts with everything. The address range over all may meet it where none of
- * them does, by where their buffers happen to lie: then each is asked, so that addresses alone never decide which way a call goes. */
+/* ------------------------------------------------------------------------------------------------------------ eligibility */
+/* Does the call conflict with operations in progress? A barrier conflicts with everything. The union of all address ranges may overlap the
+ * call although no single operation does, depending on where the buffers are. Then each operation is compared, so that addresses alone
+ * never decide which path a call takes. */
 static bool conflicts(struct comm_state *b, const struct engine_call *call)
 {
     struct timeline *line = &b->line;
@@ -32,7 +34,7 @@ static bool conflicts(struct comm_state *b, const struct engine_call *call)
     return found;
 }
 
-/* The queue has nothing but operations of this kind, and the call conflicts with none of them. */
+/* True if the queue contains only fast-path operations, and the call conflicts with none of them. */
 static inline bool queue_allows(struct comm_state *b, const struct engine_call *call)
 {
     uint64_t pending = b->line.next - 1 - b->line.done;
@@ -44,10 +46,10 @@ static inline bool queue_allows(struct comm_state *b, const struct engine_call *
     if (pending < b->line.window && !conflicts(b, call))
         return true;
     fastpath_poll(b);
-    return b->line.done + 1 == b->line.next && !b->failed; /* what it saw may have ended the communicator */
+    return b->line.done + 1 == b->line.next && !b->failed; /* the poll may have ended the communicator */
 }
 
-/* The communicator has not failed, no peer refused a call, and no message is under way. */
+/* True if the communicator has not failed, no peer refused a call, and no message is in progress. */
 static inline bool may_issue(struct comm_state *b)
 {
     const struct wire_board *board = b->channel->board;
@@ -62,7 +64,8 @@ static inline bool may_issue(struct comm_state *b)
 static inline enum wire_result show_one(struct comm_state *b, const struct fastpath_span *give, const uint16_t *peer, const void *in,
                                         uint32_t seq, uint32_t chain, uint64_t ticket)
 {
-    const struct wire_span span = {(const void *)((uintptr_t)in + give->at), give->bytes}; /* as a number: of no bytes it may be NULL */
+    /* as a number: with 0 bytes, the pointer may be NULL */
+    const struct wire_span span = {(const void *)((uintptr_t)in + give->at), give->bytes};
     const wire_key key = wire_key_of(seq, 0, give->edge);
 
     if (BASE_LIKELY(give->few))
@@ -77,7 +80,7 @@ static inline enum wire_result show_one(struct comm_state *b, const struct fastp
                                                              .cookie = (uint64_t)FASTPATH_COOKIE << 32 | (uint32_t)ticket});
 }
 
-/* To each its own, from where room ended; or FAILED, from where there was no memory for the places. */
+/* Shows each peer its own block. AGAIN: there was no room for the next one. FAILED: no memory for the place. */
 static __attribute__((noinline)) enum wire_result show_pairs(struct comm_state *b, const struct call_template *f, struct entry *e,
                                                              const void *in, uint32_t seq, uint32_t chain, uint64_t ticket)
 {
@@ -92,12 +95,12 @@ static __attribute__((noinline)) enum wire_result show_pairs(struct comm_state *
     return e->unread ? WIRE_PENDING : WIRE_DONE;
 }
 
-/* One span for all, however long. */
+/* Shows one span of any length to all peers. */
 static inline enum wire_result show_long(struct comm_state *b, const struct call_template *f, struct entry *entry, const void *in,
                                          uint32_t seq, uint32_t chain, uint64_t ticket)
 {
     struct wire_span span = {in, f->shown};
-    struct wire_expose e; /* field by field, here and below: compilers clear a whole structure first, and with slow instructions */
+    struct wire_expose e; /* set field by field, here and below: compilers clear a whole structure first, with slow instructions */
     e.key = wire_key_of(seq, 0, 0);
     e.fingerprint = chain;
     e.edge = WIRE_ONCE | WIRE_TO_ALL;
@@ -131,13 +134,13 @@ static inline enum wire_result show(struct comm_state *b, const struct call_temp
     return show_long(b, f, entry, in, seq, chain, ticket);
 }
 
-/* Peers have been shown something: the call is made, and what else becomes of it is this way's to say. */
+/* True if peers were shown something. Then the call has started, and the fast path must finish it. */
 static inline bool has_begun(const struct call_template *f, const struct entry *e)
 {
     return f->pairs && !f->only && e->unshown < f->shows;
 }
 
-/* The parts of an entry that this way uses, but for its head and what `show` says. */
+/* Fills the parts of an entry that the fast path uses, except its head and the results of `show`. */
 static inline __attribute__((always_inline)) void fill(struct comm_state *b, struct call_template *f, struct entry *e, const void *in,
                                                        void *out, uint32_t chain)
 {
@@ -158,7 +161,7 @@ static inline __attribute__((always_inline)) void fill(struct comm_state *b, str
     e->record.queued_ns = e->record.started_ns = b->unit.engine->env->now(b->unit.engine->env);
 }
 
-/* state_fill_entry and number_call in a few stores. */
+/* Does what state_fill_entry and number_call do, in fewer stores. */
 static inline __attribute__((always_inline)) struct entry *enter(struct comm_state *b, struct call_template *f,
                                                                  const struct engine_call *call, struct entry *e, uint32_t chain)
 {
@@ -182,7 +185,8 @@ void fastpath_fetch(struct comm_state *b, const struct call_template *f, uint32_
     }
 }
 
-/* One that ends in its call, alone in the queue: it was never an entry there, but a number, a record and a published call all the same. */
+/* Completes an operation within its call, if the queue is empty. It never becomes an entry of the queue, but it has a sequence number, a
+ * record and a published call like any other. */
 static inline __attribute__((always_inline)) void pass_through(struct comm_state *b, struct call_template *f,
                                                                const struct engine_call *call, uint32_t chain, struct comm_request *req)
 {
@@ -225,9 +229,9 @@ static inline void count(struct comm_state *b, struct call_template *f)
     x->bytes_in += f->bytes_in;
 }
 
-/* Whether the call looks for the bytes of its peers itself. A look that comes before a peer's store takes the line away from the peer, and
- * both then pay for it twice: so a call leaves that to whoever waits, some instructions later. A call that has nothing to look for is done;
- * one that only looks, and came later than its peers the last time, may do so again; so may any call where ranks share CPUs. */
+/* Should the call itself look for its peers' bytes? A look that comes before a peer's store takes the cache line away from the peer, and
+ * both pay twice. So the call leaves the look to the wait, some instructions later. Exceptions: a call that needs no bytes is done at once.
+ * A call that only looks may look again if it came later than its peers the last time. So may any call if ranks share CPUs. */
 static inline bool looks_in_call(const struct comm_state *b, const struct call_template *f)
 {
     const struct fastpath *x = b->fastpath;
@@ -235,7 +239,7 @@ static inline bool looks_in_call(const struct comm_state *b, const struct call_t
     return !f->looked || ((!f->npeers || b->unit.engine->oversubscribed) && x->missed != x->last);
 }
 
-/* Ends the operation in its call, where all that it needs is there and nothing is queued. */
+/* Completes the operation within its call, if all the bytes it needs are there and nothing is queued. */
 static inline __attribute__((always_inline)) bool end_in_call(struct comm_state *b, struct call_template *f, const struct engine_call *call,
                                                               struct entry *e, uint32_t chain, struct comm_request *req)
 {
@@ -252,8 +256,8 @@ static inline __attribute__((always_inline)) bool end_in_call(struct comm_state 
     return true;
 }
 
-/* The operation stands in the queue, and its wait ends it. The lines of the peers are asked for here, halfway: a peer that came at the same
- * time has just stored, and its line travels while the rest of the call is done. */
+/* Puts the operation into the queue; its wait completes it. The peers' lines are fetched here, halfway: a peer that called at the same time
+ * has just stored, and its line travels while the rest of the call runs. */
 static inline __attribute__((always_inline)) void enqueue(struct comm_state *b, struct call_template *f, const struct engine_call *call,
                                                           struct entry *e, uint32_t chain, bool unshown, struct comm_request *req)
 {
@@ -276,7 +280,8 @@ static inline __attribute__((always_inline)) void enqueue(struct comm_state *b, 
         state_activate(b);
 }
 
-/* The general way: any call whose template fits. False: nothing happened; the queue's own way says why, if it cannot go either. */
+/* The general path: any call with a matching template. False: nothing happened, and the normal queue takes the call or reports why it
+ * cannot. */
 static inline __attribute__((always_inline)) bool issue_general(struct comm_state *b, struct call_template *f,
                                                                 const struct engine_call *call, struct comm_request *req)
 {
@@ -306,7 +311,7 @@ static inline __attribute__((always_inline)) bool issue_general(struct comm_stat
     return true;
 }
 
-/* Buffers that are there, apart, and conflict with nothing that is under way. */
+/* True if the buffers are given, do not overlap, and conflict with nothing in progress. */
 static inline __attribute__((always_inline)) bool buffers_allow(struct comm_state *b, const struct timeline_range *read,
                                                                 const struct timeline_range *write, bool alone)
 {
@@ -319,9 +324,9 @@ static inline __attribute__((always_inline)) bool buffers_allow(struct comm_stat
 }
 
 /*
- * The straight way: issue_general without a branch that a straight template leaves out. Every rank both shows and looks, and nothing is
- * unfinished but operations of this kind that it does not conflict with: the call as most programs make it, a few bytes and then a wait, or
- * several and then a wait. False: nothing happened, and issue_general finds out why.
+ * The straight path: issue_general without the branches that a straight template does not need. Every rank both shows and looks, and the
+ * only unfinished operations are fast-path ones that do not conflict. This is the most common pattern of programs: calls of a few bytes,
+ * one or several, and then a wait. False: nothing happened, and issue_general determines why.
  */
 static inline __attribute__((always_inline)) bool issue_straight_as(struct comm_state *b, struct call_template *f, uintptr_t from,
                                                                     uintptr_t to, bool few, struct comm_request *req)
@@ -366,7 +371,7 @@ static inline __attribute__((always_inline)) bool issue_straight_as(struct comm_
     return true;
 }
 
-/* A function of its own, so that a call of few bytes saves no registers for it. */
+/* A separate function, so that a call of few bytes saves no registers for it. */
 static __attribute__((noinline)) bool issue_straight_long(struct comm_state *b, struct call_template *f, uintptr_t from, uintptr_t to,
                                                           struct comm_request *req)
 {
@@ -385,7 +390,7 @@ bool fastpath_issue(struct comm_state *b, const struct engine_call *call, struct
         return false;
     struct call_template *f = call_template_of(b, call);
     if (f && f->pairs && f->npeers && f->looked && call->in == call->out)
-        return false; /* in place: what lands takes the place of what is shown */
+        return false; /* in place: data that arrive would overwrite data that are shown */
     if (!f || !f->call.fits)
         return false;
     return (f->straight && issue_straight(b, f, (uintptr_t)call->in, (uintptr_t)call->out, req)) || issue_general(b, f, call, req);
@@ -399,7 +404,7 @@ bool fastpath_again(struct comm_state *b, const struct call_shape *as, const voi
     return same && !f->has_counts[0] && may_issue(b) && issue_straight(b, f, (uintptr_t)in, (uintptr_t)out, req);
 }
 
-/* The call of a template with other buffers: they must be there, as long as the template says, and apart. */
+/* Issues the call of a template with other buffers. They must be given, as long as the template says, and must not overlap. */
 static inline __attribute__((always_inline)) bool issue_repeated(struct comm_state *b, struct call_template *f, const void *in, void *out,
                                                                  struct comm_request *req)
 {
@@ -431,7 +436,7 @@ static inline __attribute__((always_inline)) bool repeat_last(struct comm_commun
     struct call_template *f = b->fastpath ? b->fastpath->template : NULL; /* a recorder has none */
     bool same = f && f->call.fits && (f->call.n == n || (v && n == ENGINE_AS_COUNTED)) && f->call.what == what && f->call.where == where;
     if (BASE_UNLIKELY(same && (state_is_foreign(b, in) || state_is_foreign(b, out))))
-        same = false; /* the general way stages it */
+        same = false; /* the general path stages it */
     if (BASE_LIKELY(same && !b->recording.plan && may_issue(b) && (!f->has_counts[0] || (v && fastpath_same_layout(b, f, v)))))
         went = (f->straight && issue_straight(b, f, (uintptr_t)in, (uintptr_t)out, req)) || issue_repeated(b, f, in, out, req);
     state_leave(b);
@@ -450,8 +455,8 @@ bool engine_repeat_v(struct comm_communicator *c, const void *in, void *out, siz
     return repeat_last(c, in, out, n, what, where, v, req);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ later */
-/* Those that found no room, in their order. */
+/* ------------------------------------------------------------------------------------------------------------ later steps */
+/* Shows the bytes of operations that found no room, in order. */
 void fastpath_show_waiting(struct comm_state *b)
 {
     struct fastpath *x = b->fastpath;

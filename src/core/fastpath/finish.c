@@ -1,6 +1,6 @@
 /*
- * How small exchanges end: whether all is there, the result, and the waits for them. A wait looks at the lines itself, and for longer only
- * where ranks have a CPU each.
+ * Completion of small exchanges: the arrival of bytes, the result, and the waits. A wait polls the lines itself, and longer only if each
+ * rank has a CPU.
  */
 #include "fastpath/fastpath.h"
 
@@ -12,7 +12,7 @@
 enum { FETCH_AHEAD = 8, SAME_TIME = 8, LINE_BYTES = 64, BESIDE_BYTES = 512 };
 enum { WAIT_TURNS = 400, WAIT_EAGER_TURNS = 64, WAIT_YIELDS = 32, WAIT_FETCH_BYTES = 16384 };
 
-/* ------------------------------------------------------------------------------------------------------------ what has come */
+/* ------------------------------------------------------------------------------------------------------------ arrival */
 static inline enum wire_result glance(struct comm_state *b, const struct call_template *f, uint32_t seq, uint32_t chain, uint32_t rank,
                                       struct wire_view *view)
 {
@@ -63,13 +63,13 @@ static __attribute__((noinline)) enum wire_result land_pair(struct comm_state *b
                              .flags = WIRE_WORK | WIRE_GLANCE,
                              .peer = rank,
                              .land =
-                                 take->bytes ? (char *)out + take->at : (void *)&b->fastpath->from[rank], /* nowhere would not be landing */
+                                 take->bytes ? (char *)out + take->at : (void *)&b->fastpath->from[rank], /* NULL would not be landing */
                              .bytes = take->bytes};
 
     return b->wire->view(b->channel, &look);
 }
 
-/* Is all there from these ranks that the oldest one needs? What came is kept. */
+/* Have the bytes of these ranks come for the oldest operation? What came is kept. */
 static inline enum wire_result all_here(struct comm_state *b, const struct call_template *f, uint32_t of, void *out, uint32_t seq,
                                         uint32_t chain)
 {
@@ -94,7 +94,8 @@ static inline enum wire_result all_here(struct comm_state *b, const struct call_
     return WIRE_DONE;
 }
 
-/* The same of one that shows what it makes of what comes first: others wait for that. FAILED: no memory for its place. */
+/* The same if this rank shows a value that it must compute from others first, and other ranks wait for it. FAILED: no memory for its
+ * place. */
 static __attribute__((noinline)) enum wire_result all_here_later(struct comm_state *b, const struct call_template *f, struct entry *e,
                                                                  const void *in, uint32_t seq, uint32_t chain)
 {
@@ -129,7 +130,7 @@ enum wire_result fastpath_come(struct comm_state *b, const struct call_template 
     return come(b, f, e, in, out, seq, chain);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ ending */
+/* ------------------------------------------------------------------------------------------------------------ completion */
 static inline void make_result(struct comm_state *b, struct call_template *f, const void *in, char *out)
 {
     struct fastpath *x = b->fastpath;
@@ -160,7 +161,8 @@ void fastpath_make_result(struct comm_state *b, struct call_template *f, const v
     make_result(b, f, in, out);
 }
 
-/* Its bytes are there, and of the oldest. Peers are told that its lines are free by `release`, for several at once. */
+/* Completes the oldest operation, after its bytes have come. `release` later tells the peers that the lines are free, for several
+ * operations at once. */
 static inline void finish(struct comm_state *b, uint64_t ticket, struct entry *e, int64_t now)
 {
     struct call_template *f = e->template;
@@ -179,7 +181,7 @@ static inline void release(struct comm_state *b, uint64_t ticket, uint32_t seq)
         b->wire->release(b->channel, seq, NULL);
 }
 
-/* The lines of some that come after the oldest: they travel while it ends. */
+/* Prefetches lines of later operations, which travel while the oldest one completes. */
 static inline void fetch_ahead(struct comm_state *b, uint64_t oldest)
 {
     struct fastpath *x = b->fastpath;
@@ -193,8 +195,9 @@ static inline void fetch_ahead(struct comm_state *b, uint64_t oldest)
     }
 }
 
-/* `come` of one that went straight: few bytes, in its peers' lines or beside them. What stands beside a line is asked for with each look:
- * a look that finds the line finds it there by then, and who looks and shows alike is seldom early. */
+/* `come` for an operation on the straight path: few bytes, in the peers' lines or next to them. The bytes next to a line are prefetched
+ * before each look. If the look then finds the line, those bytes are there too, and a rank that both shows and looks seldom looks too
+ * early. */
 static inline enum wire_result come_straight(struct comm_state *b, struct entry *e)
 {
     struct fastpath *x = b->fastpath;
@@ -212,7 +215,7 @@ static inline enum wire_result come_straight(struct comm_state *b, struct entry 
     return here;
 }
 
-/* Why the oldest cannot end yet. */
+/* Records why the oldest operation cannot end yet. */
 static __attribute__((noinline)) void note_lack(struct comm_state *b, struct entry *e, enum wire_result here)
 {
     struct fastpath *x = b->fastpath;
@@ -225,8 +228,8 @@ static __attribute__((noinline)) void note_lack(struct comm_state *b, struct ent
         state_lacks_memory(b, e);
 }
 
-/* Ends what has arrived, oldest first. The clock is read once for several: what stands in line has mostly been there for longer than it
- * takes to end them. */
+/* Completes operations whose bytes have come, oldest first. The clock is read once for several, because the bytes of queued operations have
+ * usually been there for longer than it takes to complete them. */
 bool fastpath_poll(struct comm_state *b)
 {
     struct fastpath *x = b->fastpath;
@@ -267,7 +270,7 @@ bool fastpath_poll(struct comm_state *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ waiting */
-/* The state, locked, while this request is one of ours and unfinished. */
+/* Returns the state, locked, if the request is an unfinished fast-path operation. */
 static inline struct comm_state *hold(struct comm_request request)
 {
     struct comm_communicator *handle = request.comm;
@@ -286,14 +289,15 @@ static inline bool let_go(struct comm_state *b, uint64_t ticket)
     bool ended = b->line.done >= ticket;
 
     if (ended && b->line.done + 1 != b->line.next && !fastpath_pending(b))
-        state_settle(b); /* what stood behind it may start */
+        state_settle(b); /* later entries may start now */
     else if (b->fastpath->owes)
         fastpath_flush(b);
     state_unlock(b);
     return ended;
 }
 
-/* More ranks than CPUs: the others need this one. Nothing is held while they have it but the engine, by whoever called this. */
+/* There are more ranks than CPUs, so the others need this CPU. While they have it, this thread holds no lock. The caller holds the
+ * engine. */
 bool fastpath_wait_in_turn(struct engine *engine, struct comm_request request)
 {
     int64_t now = 0;
@@ -313,7 +317,7 @@ bool fastpath_wait_in_turn(struct engine *engine, struct comm_request request)
     return false;
 }
 
-/* Over a network there is time, while the others' bytes are on their way, to have the result's memory near: it will be written at once. */
+/* Over a network there is time, while the peers' bytes are in flight, to bring the memory of the result into the cache. */
 static void fetch_result(const struct comm_state *b)
 {
     const struct entry *e = state_entry(b, b->line.done + 1);
@@ -323,8 +327,8 @@ static void fetch_result(const struct comm_state *b)
         base_fetch_to_write((const char *)e->call.out + at);
 }
 
-/* A look that comes at once after one that found nothing takes the line away just while it is being written: the clock is read in between,
- * so that nobody has to who found something, and it says when to within such a look. */
+/* A look right after one that found nothing would take the line away while its writer is writing it. So read the clock in between. That
+ * time then also serves as the completion time, exact to one look, and no other clock read is needed. */
 static inline void look_later(struct comm_state *b, int turn)
 {
     const struct comm_env *env = b->unit.engine->env;
@@ -336,7 +340,7 @@ static inline void look_later(struct comm_state *b, int turn)
     b->fastpath->looked_ns = env->now(env);
 }
 
-/* fastpath_poll for a call that went straight and stands alone, without what such a call never has. */
+/* fastpath_poll for an operation that took the straight path alone, without the cases that cannot occur then. */
 static inline bool poll_straight(struct comm_state *b, struct entry *e, uint64_t ticket)
 {
     struct fastpath *x = b->fastpath;
@@ -344,7 +348,7 @@ static inline bool poll_straight(struct comm_state *b, struct entry *e, uint64_t
 
     if (here != WIRE_DONE) {
         e->record.waited = (uint16_t)(x->lacks + 1);
-        return here != WIRE_AGAIN && fastpath_poll(b); /* which says what is wrong */
+        return here != WIRE_AGAIN && fastpath_poll(b); /* which reports the error */
     }
     finish(b, ticket, e, x->looked_ns ? x->looked_ns : b->unit.engine->env->now(b->unit.engine->env));
     release(b, ticket, e->seq);
@@ -360,7 +364,8 @@ static inline void wait_straight(struct comm_state *b, uint64_t ticket)
         look_later(b, turn);
 }
 
-/* More are under way than there is room for, where they are long: then peers wait for what ends here, and are told before we go on. */
+/* Polls the oldest operations until this one ends. Long ones may fill all the room, so that peers wait for operations that end here. So
+ * flush before going on. */
 static inline void wait_among_others(struct comm_state *b, uint64_t ticket)
 {
     struct fastpath *x = b->fastpath;
@@ -374,8 +379,8 @@ static inline void wait_among_others(struct comm_state *b, uint64_t ticket)
 }
 
 /*
- * Waits for it a moment, under the communicator's lock: for as long as a peer that called at the same time takes. Where ranks outnumber
- * CPUs that peer may not even run: then waiting is in turns, by who holds the engine.
+ * Waits briefly, under the communicator's lock, as long as a peer that called at the same time may need. If ranks outnumber CPUs, that peer
+ * may not even be running. Then the caller, which holds the engine, waits in turns (fastpath_wait_in_turn).
  */
 bool fastpath_wait(struct comm_request request)
 {
@@ -383,7 +388,7 @@ bool fastpath_wait(struct comm_request request)
     if (!b)
         return false;
     struct fastpath *x = b->fastpath;
-    if (b->unit.engine->oversubscribed) { /* once: who it waits for may have run before */
+    if (b->unit.engine->oversubscribed) { /* once: the peer may have run before */
         (void)fastpath_poll(b);
         return let_go(b, request.ticket);
     }

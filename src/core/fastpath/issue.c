@@ -1,10 +1,10 @@
-/* The way into the queue of every collective: the fast path first, then the general one; and that of device buffers. */
+/* How every collective gets into the queue: first by the fast path, otherwise by the general path. Also the path of device buffers. */
 #include "fastpath/fastpath.h"
 #include "fastpath/issue.h"
 
 #include "staged/staged.h"
 
-/* Where no device can be opened, its memory is refused before anything reads it. */
+/* If no device can be opened, device memory is refused before anything reads it. */
 static enum comm_result refuse_foreign(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req,
                                        const char *why)
 {

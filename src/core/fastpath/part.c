@@ -1,4 +1,4 @@
-/* The fast path as a part of a communicator (progress/part.h): its memory, its look in a pass, its end. */
+/* The fast path as a part of a communicator (progress/part.h): its memory, its step in a pass, and its end. */
 #include "fastpath/fastpath.h"
 
 #include "comm/state.h"
@@ -16,14 +16,15 @@ static void close(struct comm_state *b)
         b->unit.engine->env->give(b->unit.engine->env, b->fastpath, sizeof *b->fastpath);
 }
 
-/* The wire has read bytes of the operation whose ticket ends in the cookie's lower half. */
+/* The wire has read bytes of an operation. The lower half of the cookie is the lower half of its ticket. */
 static bool event(struct comm_state *b, const struct wire_event *event)
 {
     uint64_t oldest = b->line.done + 1;
 
     if ((uint32_t)(event->cookie >> 32) != FASTPATH_COOKIE)
         return false;
-    state_entry(b, oldest + (uint32_t)((uint32_t)event->cookie - (uint32_t)oldest))->unread--; /* the pass that brought this looks again */
+    /* the pass that delivered this event polls again */
+    state_entry(b, oldest + (uint32_t)((uint32_t)event->cookie - (uint32_t)oldest))->unread--;
     return true;
 }
 

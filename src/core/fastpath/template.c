@@ -1,5 +1,5 @@
-/* Which calls can take the fast path, and the template of such a call: made of its exchange (select/exchange.c), its counts, and the team.
- */
+/* Decides which calls can take the fast path, and computes the template of such a call from its exchange (select/exchange.c), its counts,
+ * and the team. */
 #include "fastpath/fastpath.h"
 
 #include "comm/state.h"
@@ -8,7 +8,7 @@
 
 enum { CUT_BYTES = 128, CUT_LEAST = 256 };
 
-/* ------------------------------------------------------------------------------------------------------------ finding it again */
+/* ------------------------------------------------------------------------------------------------------------ lookup */
 static const size_t *vector_of(const struct engine_call *call, uint32_t i)
 {
     const size_t *const vectors[FASTPATH_VECTORS] = {call->counts, call->displs, call->in_counts, call->in_displs};
@@ -66,8 +66,8 @@ static void keep_vectors(const struct comm_state *b, struct call_template *f, co
     f->dense[1] = f->has_counts[1] && is_dense(f->vector[2], f->vector[3], b->team.size);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ working it out */
-/* The exchange that serves such a call, and by which name; NULL: no short way. */
+/* ------------------------------------------------------------------------------------------------------------ computation */
+/* The exchange for such a call, and the name of its algorithm. NULL: there is none. */
 static const struct algo_exchange *exchange_for(struct comm_state *b, const struct engine_call *call, const char **name)
 {
     enum comm_result why;
@@ -82,7 +82,7 @@ static const struct algo_exchange *exchange_for(struct comm_state *b, const stru
         return NULL;
     *name = row->name;
     const struct algo_exchange *exchange = algo_exchange_of(row);
-    /* Long blocks, that is; where ranks are several and share CPUs the program was the faster way by two. */
+    /* Measured for long blocks: with more than two ranks that share CPUs, the program was twice as fast. */
     bool streams = exchange && exchange->flags & ALGO_STREAMS && !collective_is_ragged(call->collective);
     return streams && b->team.size > 2 ? NULL : exchange;
 }
@@ -97,7 +97,7 @@ static inline size_t length_of(const struct engine_call *call, int32_t rank)
     return call->counts ? call->counts[rank] : call->n;
 }
 
-/* Of the last block. */
+/* The end of the last block. */
 static size_t end_of(const size_t *counts, const size_t *displs, size_t n, int32_t size)
 {
     size_t end = counts ? 0 : n * (size_t)size;
@@ -123,7 +123,7 @@ static void fill_parties(const struct comm_state *b, const struct engine_call *c
     f->mutual = f->npeers == (uint32_t)b->team.size - 1 && f->npeers == (uint32_t)__builtin_popcount(f->looked);
 }
 
-/* Inputs at even ranks, totals at the others: in the accumulator. */
+/* Even ranks show their input; odd ranks show a total in the accumulator type. */
 static void fill_totals(const struct comm_state *b, const struct engine_call *call, struct call_template *f)
 {
     size_t raw = call->n * data_type_bytes(call->type), partial = call->n * data_partial_bytes(call->type);
@@ -142,7 +142,7 @@ static void fill_totals(const struct comm_state *b, const struct engine_call *ca
         f->first |= 1u << algo_exchange_left(rank, level);
 }
 
-/* One span for all. */
+/* Fills a template in which one span goes to all peers. */
 static void fill_common(const struct comm_state *b, const struct engine_call *call, const struct algo_exchange *exchange,
                         struct call_template *f)
 {
@@ -184,7 +184,7 @@ static void fill_common(const struct comm_state *b, const struct engine_call *ca
     f->straight = !f->later && f->npeers && f->looked && f->reads && f->writes && !b->unit.engine->oversubscribed;
 }
 
-/* A block for or of rank r: of `counts`, or one of equal ones, or this rank's only one. */
+/* The block to or from rank r: one of `counts`, one of equal blocks, or this rank's only block. */
 static struct fastpath_span span_of(const struct engine_call *call, const size_t *counts, const size_t *displs, int32_t r, bool one_each)
 {
     size_t width = data_type_bytes(call->type), n = counts ? counts[r] : call->n;
@@ -193,7 +193,7 @@ static struct fastpath_span span_of(const struct engine_call *call, const size_t
     return (struct fastpath_span){.at = at * width, .bytes = n * width, .mark = program_mark(n)};
 }
 
-/* A span for each, while each is brief, or one chunk of its stream, however the program cuts them. */
+/* Fills a template with one span per peer. Each must be brief, or one chunk of its stream, whatever way the program cuts them. */
 static void fill_pairs(const struct comm_state *b, const struct engine_call *call, const struct algo_exchange *exchange,
                        struct call_template *f)
 {

@@ -1,12 +1,13 @@
 /*
- * The small exchange of a scan along the tree (algo/scan_blocks.c): what this rank shows to the ranks of the next block, and its prefix. In
- * the order of that program, two at a time: the left block's total goes on the left of what there is, from the lowest bit of the rank up.
+ * The small exchange of a scan along the tree (algo/scan_blocks.c): what this rank shows to the ranks of the next block, and its prefix. It
+ * combines two values at a time, in the order of that program. The total of the left block is always the left operand, from the lowest bit
+ * of the rank upwards.
  */
 #include "fastpath/fastpath.h"
 
 #include "comm/state.h"
 
-/* What there is, in the accumulator or not yet. */
+/* A value, and whether it is in the accumulator type. */
 struct operand {
     const void *at;
     bool partial;
@@ -17,7 +18,7 @@ static struct operand left_of(const struct comm_state *b, uint32_t level)
     return (struct operand){b->fastpath->from[algo_exchange_left(b->team.rank, level)], level > 0};
 }
 
-/* T of the two into `to`, final or partial. */
+/* Combines the two into `to`, as a final or a partial value. */
 static struct operand join(const struct comm_state *b, const struct call_template *f, struct operand left, struct operand right, void *to,
                            bool final)
 {

@@ -1,16 +1,16 @@
-/* Blocking calls, each bounded: the caller's time, or the operations' own deadlines. */
+/* Blocking calls. Each is bounded, by the caller's timeout or by the deadlines of the operations. */
 #include "fastpath/fastpath.h"
 #include "fastpath/wait.h"
 
 #include "comm/parts.h"
 #include "p2p/op.h"
 
-/* The engine of a request's communicator, held so that it outlives the wait; NULL: closed (or no communicator). */
+/* Returns the engine of the request's communicator, with a reference for the time of the wait. NULL: it is closed. */
 static struct engine *enter(struct comm_communicator *handle)
 {
     struct engine *e = NULL;
 
-    BASE_ASSERT(handle); /* a request of none is never pending */
+    BASE_ASSERT(handle); /* a request without a communicator is never pending */
     atomic_fetch_add_explicit(&handle->inside, 1, memory_order_seq_cst);
     base_home_lock(&handle->lock, handle->env);
     struct comm_state *b = atomic_load_explicit(&handle->state, memory_order_relaxed);
@@ -30,13 +30,13 @@ static void leave(struct comm_communicator *handle, struct engine *e)
     engine_drop(e);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ one */
+/* ------------------------------------------------------------------------------------------------------------ one request */
 struct one {
     struct comm_request request;
     enum comm_result result;
 };
 
-/* A close in another thread ends the wait too. */
+/* A close in another thread also ends the wait. */
 static bool closing(const struct comm_communicator *handle)
 {
     return atomic_load_explicit(&handle->closing, memory_order_relaxed) != 0;
@@ -76,7 +76,7 @@ static void wait_ended(struct engine *e)
             (*part)->wait_ended(e);
 }
 
-/* A program often ends with an error: what was logged about it is given a moment. */
+/* Programs often exit after an error, so give the log a moment to write what it has. */
 static enum comm_result with_news(struct comm_request request, enum comm_result result)
 {
     if (BASE_UNLIKELY(result < 0) && request.comm)
@@ -84,7 +84,7 @@ static enum comm_result with_news(struct comm_request request, enum comm_result 
     return result;
 }
 
-/* Apart from what small operations take, so that they save no registers for it. */
+/* Not inlined, so that small operations save no registers for it. */
 static __attribute__((noinline)) enum comm_result wait_long(struct comm_request request, int64_t timeout_ns, bool inside)
 {
     struct one one = {request, timeline_test(request)};
@@ -111,7 +111,7 @@ static inline bool inside_callback(struct comm_request request)
     return request.comm && atomic_load_explicit(&request.comm->notifying, memory_order_relaxed);
 }
 
-/* The same for what a library does. */
+/* The same for an operation of a library. */
 static bool wait_on_library(struct comm_request request)
 {
     struct comm_communicator *handle = request.comm;
@@ -124,10 +124,10 @@ static bool wait_on_library(struct comm_request request)
     return ended;
 }
 
-/* A wait of a moment, for collectives that take no longer. True: it is complete. */
+/* A brief wait, for collectives that end at once. True: the request is complete. */
 static inline bool wait_short(struct comm_request request, bool inside)
 {
-    bool ours = engine_alive(request.comm) == COMM_OK; /* a forked child must not even look: it would take what is its parent's */
+    bool ours = engine_alive(request.comm) == COMM_OK; /* a forked child must not even poll: it would take what belongs to its parent */
 
     return ours && !inside && !(request.ticket & TIMELINE_MESSAGE) &&
            request.ticket > atomic_load_explicit(&request.comm->done, memory_order_acquire) &&
@@ -150,11 +150,11 @@ enum comm_result engine_answer(enum comm_result issued, struct comm_request own,
     return issued;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ many */
+/* ------------------------------------------------------------------------------------------------------------ many requests */
 struct many {
     const struct comm_request *requests;
     size_t count, want; /* how many must be complete */
-    size_t first;       /* all before are complete: not looked at again while waiting for all */
+    size_t first;       /* all earlier ones are complete and are not tested again; used when waiting for all */
 };
 
 static bool complete(struct comm_request request)
@@ -187,7 +187,7 @@ static bool one_engine(const struct comm_request *requests, size_t count, struct
     return true;
 }
 
-/* Requests of several engines: each is moved in turn, by short waits. */
+/* Requests of several engines: moves each engine in turn, by short waits. */
 static bool move_many(struct engine *e, struct many *m, int64_t deadline)
 {
     enum { TURN_NS = 100000 };
@@ -205,7 +205,7 @@ static bool move_many(struct engine *e, struct many *m, int64_t deadline)
     return true;
 }
 
-/* Complete or not, a wait has no place inside a callback. */
+/* A wait inside a callback is an error, even if everything is complete. */
 static bool many_in_callback(const struct many *m)
 {
     for (size_t i = 0; i < m->count; i++) {
@@ -216,7 +216,7 @@ static bool many_in_callback(const struct many *m)
     return false;
 }
 
-/* COMM_OK: as many as wanted are complete. PENDING: time is up. STATE: in a callback. */
+/* COMM_OK: as many as wanted are complete. PENDING: the timeout has passed. STATE: called inside a callback. */
 static enum comm_result wait_many(struct many *m, int64_t timeout_ns)
 {
     struct comm_communicator *handle = NULL;
@@ -249,7 +249,7 @@ static enum comm_result final_result(struct comm_request request)
     return with_news(request, r == COMM_PENDING && request.comm && closing(request.comm) ? COMM_ERR_CLOSED : r);
 }
 
-/* All completed well, and no callback is under way that a wait has no place in. */
+/* All completed without an error, and no callback is running in which a wait would be an error. */
 static bool all_well(const struct comm_request *requests, size_t count)
 {
     bool well = true;
@@ -261,7 +261,7 @@ static bool all_well(const struct comm_request *requests, size_t count)
 
 enum comm_result engine_wait_all(const struct comm_request *requests, size_t count, int64_t timeout_ns)
 {
-    /* The last one is mostly the newest, with which all before it are complete. */
+    /* The last request is usually the newest, and then all earlier ones are complete too. */
     if (count && wait_short(requests[count - 1], inside_callback(requests[count - 1])) && all_well(requests, count))
         return COMM_OK;
     struct many m = {requests, count, count, 0};
@@ -283,7 +283,7 @@ static size_t count_live(const struct comm_request *requests, size_t count)
     return live;
 }
 
-/* Takes up to `most` complete ones out of the caller's array. */
+/* Takes up to `most` complete requests out of the caller's array. */
 enum comm_result engine_wait_some(struct comm_request *requests, size_t count, int64_t timeout_ns, size_t most, size_t *indices,
                                   enum comm_result *results, size_t *done)
 {
@@ -374,7 +374,7 @@ enum comm_result engine_sync(struct comm_communicator *c, int64_t timeout_ns)
     return r != COMM_OK ? r : untold;
 }
 
-/* What is left of a timeout that began at `since`. */
+/* The rest of a timeout that began at `since`. */
 static int64_t time_left(const struct comm_env *env, int64_t since, int64_t timeout_ns)
 {
     int64_t spent = timeout_ns == COMM_FOREVER ? 0 : env->now(env) - since;
@@ -396,14 +396,14 @@ enum comm_result engine_sync_all(struct comm_communicator *c, int64_t timeout_ns
         r = handle ? engine_sync(handle, time_left(e->env, since, timeout_ns)) : COMM_OK;
         pending |= r == COMM_PENDING;
         if (r == COMM_PENDING || (handle != c && r == COMM_ERR_CLOSED))
-            continue; /* closed meanwhile */
+            continue; /* closed meanwhile, or the timeout has passed */
         first = first == COMM_OK ? r : first;
     }
     leave(c, e);
     return first == COMM_OK && pending ? COMM_PENDING : first;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ loops of the caller */
+/* ------------------------------------------------------------------------------------------------------------ event loops of the caller */
 enum comm_result engine_progress(struct comm_communicator *c)
 {
     struct engine *e = engine_alive(c) == COMM_OK ? enter(c) : NULL;
@@ -414,7 +414,7 @@ enum comm_result engine_progress(struct comm_communicator *c)
     if (!engine_in_callback(e)) {
         if (atomic_exchange_explicit(&e->sleepers.armed, 0, memory_order_seq_cst))
             engine_disarm(e);
-        moved = engine_step(e, c) | engine_pass(e, true); /* c too when it is idle: its peers may have failed it */
+        moved = engine_step(e, c) | engine_pass(e, true); /* steps c even if it is idle: its peers may have failed it */
     }
     leave(c, e);
     return moved == PASS_IDLE ? COMM_OK : COMM_PENDING;

@@ -1,4 +1,4 @@
-/* Blocking calls, each bounded, and loops of the caller. */
+/* Blocking calls, each bounded, and the calls for event loops. */
 #ifndef FASTPATH_WAIT_H
 #define FASTPATH_WAIT_H
 
@@ -9,9 +9,9 @@ enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns);
 enum comm_result engine_wait_all(const struct comm_request *requests, size_t count, int64_t timeout_ns);
 enum comm_result engine_wait_some(struct comm_request *requests, size_t count, int64_t timeout_ns, size_t most, size_t *indices,
                                   enum comm_result *results, size_t *done);
-/* The end of a call that was issued as `own`: what it returns is in its request too. */
+/* Returns `issued`, the result of a call that was issued as `own`, and stores the request or the refusal in *req. */
 enum comm_result engine_answer(enum comm_result issued, struct comm_request own, struct comm_request *req);
-/* As event_sync: until the point is reached. */
+/* Waits until the point is reached, as event_sync does. */
 enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *point, int64_t timeout_ns);
 struct comm_request engine_last(struct comm_communicator *c);
 enum comm_result engine_sync(struct comm_communicator *c, int64_t timeout_ns);

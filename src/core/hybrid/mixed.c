@@ -1,11 +1,11 @@
-/* Channels over two wires: each call goes to the side of its peer. Nothing here allocates, and nothing is searched but the few exposures
- * of which one side had room and the other had not. */
+/* Channels over two wires: each call goes to the wire of its peer. Nothing here allocates. The only search is among the
+ * few exposures for which one side had room and the other had not. */
 #include "hybrid/mixed.h"
 
-enum { MIXED_FAR_EVENTS = 4 /* one part in so many of what an advance may tell is kept for the far side */ };
+enum { MIXED_FAR_EVENTS = 4 /* one part in this many of an advance's events is reserved for the far side */ };
 
 /* ------------------------------------------------------------------------------------------------------------ exposures */
-/* The same, for the peers of one side. */
+/* The same exposure, for the peers of one side. */
 static struct wire_expose part_of(const struct wire_expose *e, const uint16_t *peers, uint32_t count)
 {
     struct wire_expose part = *e;
@@ -15,7 +15,7 @@ static struct wire_expose part_of(const struct wire_expose *e, const uint16_t *p
     return part;
 }
 
-/* How many are near; near_peers and far_peers are theirs. */
+/* Splits the peers into near_peers and far_peers; returns how many are near. */
 static uint32_t sort_peers(struct mixed_channel *c, const struct wire_expose *e)
 {
     uint32_t near = 0;
@@ -49,7 +49,7 @@ static struct mixed_half *take_half(struct mixed_channel *c, const struct wire_e
 
     while (i < c->used && c->half[i].key)
         i++;
-    BASE_ASSERT(i < c->halves); /* more than all operations' lanes and all places of all streams together */
+    BASE_ASSERT(i < c->halves); /* more than the lanes of all operations and the places of all streams together */
     c->used += i == c->used;
     c->half[i] = (struct mixed_half){.key = e->key};
     c->unfinished++;
@@ -64,7 +64,7 @@ static void free_half(struct mixed_channel *c, struct mixed_half *h)
         c->used--;
 }
 
-/* DONE: this side has it. */
+/* DONE: this side has the exposure. */
 static enum wire_result issue(struct mixed_channel *c, struct mixed_half *h, enum mixed_side side, const struct wire_expose *part)
 {
     struct wire_channel *channel = side == MIXED_NEAR ? c->near : c->far;
@@ -100,7 +100,7 @@ static enum wire_result expose_both(struct mixed_channel *c, const struct wire_e
         return result;
     }
     if (h->pending) {
-        h->cookie = e->cookie; /* it may be another than at the first attempt */
+        h->cookie = e->cookie; /* it may differ from that of the first attempt */
         h->owed = true;
         return WIRE_PENDING;
     }
@@ -129,7 +129,7 @@ enum wire_result mixed_expose(struct wire_channel *channel, const struct wire_ex
     return c->near->class->expose(c->near, &part);
 }
 
-/* To both sides: built for the near one, and sent from where else it lies to the far one. */
+/* For both sides: the bytes are built in the near side's place, and sent to the far side from their other place. */
 enum wire_result mixed_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad)
 {
     struct mixed_channel *c = mixed_of(channel);
@@ -166,7 +166,7 @@ void mixed_release(struct wire_channel *channel, uint32_t seq, struct wire_view 
 }
 
 /* ------------------------------------------------------------------------------------------------------------ events */
-/* False: the other side has still to come. */
+/* False: the other side has not finished yet. */
 static bool half_done(struct mixed_channel *c, struct wire_event *event, enum mixed_side side)
 {
     struct mixed_half *h = &c->half[(uint32_t)event->cookie];

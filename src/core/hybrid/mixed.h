@@ -1,14 +1,16 @@
 /*
- * mixed: the wire of a world over several hosts, made of two others: the near one joins the ranks of each host, the far one ranks of
- * different hosts, so each pair of ranks has exactly one of them. A communicator within one host gets the near wire's channel and nothing
- * of this; every other gets a channel that hands each call on, by peer.
+ * mixed: the wire of a world over several hosts. It consists of two other wires: the near one joins the ranks of each
+ * host, the far one joins ranks of different hosts, so each pair of ranks uses exactly one of them. A communicator
+ * within one host gets the near wire's channel itself. Every other communicator gets a channel that forwards each call
+ * by its peer.
  *
- *   exposures  to peers of both sides become one on each; what one side had no room for is remembered, so that AGAIN repeats nothing
- *   views      carry the channel they came by, and are given back there
- *   messages   go by their one peer; notes to all, by both
- *   calls      are published once, in the near channel's memory, from which the far one sends them
- *   board      none: it would be one a host. So a cause is chosen by notes, and nobody is shown bytes in a peer's own memory
- *   deaths     each wire tells of its own peers
+ *   exposures  to peers of both sides become one exposure on each side. If one side had no room, that is remembered, so that a retry
+ *              after AGAIN repeats nothing
+ *   views      remember the channel by which they came, and are released there
+ *   messages   go by their peer's side; notes go to all, by both sides
+ *   calls      are published once, in the near channel's memory, from where the far channel sends them
+ *   board      none, because there would be one per host. So a cause is chosen by notes, and no bytes are exposed in a peer's own memory
+ *   deaths     each wire reports its own peers
  */
 #ifndef HYBRID_MIXED_H
 #define HYBRID_MIXED_H
@@ -23,21 +25,21 @@ struct mixed_wire {
     struct wire wire;
     const struct comm_env *env;
     struct wire *near, *far;
-    struct wire_boot *boot; /* of this host's ranks */
-    int32_t rank, ranks;    /* rank -1: all are here, and the near wire knows them by their world ranks */
+    struct wire_boot *boot; /* among this host's ranks */
+    int32_t rank, ranks;    /* rank -1: all ranks are in this process, and the near wire uses world ranks */
     int32_t *host;          /* by world rank */
     int32_t *index;         /* by world rank: its number on its host */
-    int32_t *local;         /* world ranks of this rank's host, by that number */
+    int32_t *local;         /* world ranks of this rank's host, by their number on it */
     size_t bytes;
 };
 
-/* An exposure to both sides. Each has it or has not yet, and if it has, may still read it. */
+/* An exposure to both sides. Each side has it or not yet; a side that has it may still read it. */
 enum mixed_side { MIXED_NEAR = 1, MIXED_FAR = 2, MIXED_BOTH = 3 };
 struct mixed_half {
     wire_key key; /* 0: free */
     uint64_t cookie;
-    uint8_t issued, pending; /* a bit per side */
-    bool owed;               /* its cookie was promised */
+    uint8_t issued, pending; /* one bit per side */
+    bool owed;               /* PENDING was returned, so its cookie is due */
 };
 
 struct mixed_channel {
@@ -45,13 +47,14 @@ struct mixed_channel {
     struct mixed_wire *w;
     struct wire_channel *near, *far;
     uint32_t rank, size, nears;
-    int32_t *near_world;               /* how the near wire knows its members */
+    int32_t *near_world;               /* the near wire's names of its members */
     int32_t *near_member;              /* near member -> rank of the team */
     uint16_t *to_near;                 /* rank of the team -> near member */
     bool *is_near;                     /* by rank of the team */
-    uint16_t *near_peers, *far_peers;  /* of the exposure in hand */
-    struct mixed_half *half;           /* of `halves` */
-    uint32_t halves, used, unfinished; /* used: none is taken from here on; unfinished: one side has it and the other has not */
+    uint16_t *near_peers, *far_peers;  /* for the current exposure */
+    struct mixed_half *half;           /* `halves` of them */
+    uint32_t halves, used, unfinished; /* used: none at or above this index is taken; unfinished: halves that one side has and the other has
+                                        * not */
     struct wire_call **calls;          /* by rank of the team */
     size_t bytes;
 };

@@ -1,9 +1,10 @@
 /*
- * The life of the mixed wire and of its channels. The near wire is opened among the ranks of each host, which meet for it under a name that
- * no other world has; the far one among all, told to leave out pairs of one host. Between the two all hear what became of the near ones.
+ * Opens and closes the mixed wire and its channels. The near wire is opened among the ranks of each host, which meet
+ * under a name that no other world has. The far wire is opened among all ranks, and told to leave out pairs on one
+ * host. Between the two, all ranks learn the result of every near wire.
  *
- * A channel's shape has to be equal on all members, however many of them share a host: so what the near wire would make of its own number
- * of members is said to it, from the largest host.
+ * The shape of a channel must be equal on all members, however many of them share a host. So the near wire is told the
+ * limits that follow from the largest host, instead of deriving them from its own number of members.
  */
 #include "hybrid/mixed.h"
 
@@ -16,13 +17,13 @@
 
 enum {
     OFFER_PART = WIRE_OFFER_BYTES / 2,
-    WINDOW = 64,          /* both wires' own */
-    ONCE_EDGES_LEAST = 6, /* what programs across hosts use, and doubling up to 64 ranks */
+    WINDOW = 64,          /* the default of both wires */
+    ONCE_EDGES_LEAST = 6, /* for programs across hosts, and for doubling up to 64 ranks */
     PRIVATE_LEAST = 8192,
     PRIVATE_MOST = 65536,
     PRIVATE_TOGETHER = 4 * PRIVATE_MOST, /* of one exposure to each peer of a host */
     NEAR_TEXT = 200,
-    HALVES_LANES = 8,     /* of an operation, each with one exposure in hand */
+    HALVES_LANES = 8,     /* lanes of an operation, each with one current exposure */
     HALVES_STREAMS = 128, /* exposures to all that both sides still read: areas x edges x credits of either */
 };
 
@@ -72,13 +73,13 @@ static int32_t ranks_of_host(const struct mixed_wire *w, int32_t host)
     return count;
 }
 
-/* The row that says of which wires. */
+/* The table row that names the two wires. */
 static const struct wire_backend *made_of(int32_t rank)
 {
     return rank < 0 ? wire_backend_here(wire_mixed.name) : wire_backend_find(wire_mixed.name);
 }
 
-/* Before the world's own meeting has no time left: there all hear who did not come. */
+/* Some time before the deadline of the world's own meeting, where all ranks learn which rank did not come. */
 static int64_t near_deadline(const struct wire_config *config)
 {
     int64_t left = config->deadline - config->env->now(config->env);
@@ -86,7 +87,7 @@ static int64_t near_deadline(const struct wire_config *config)
     return config->deadline - (left / 8 < TELL_NS ? left / 8 : TELL_NS);
 }
 
-/* The ranks of one host meet by themselves, as long as nobody of the world is gone. */
+/* The ranks of one host meet among themselves, unless a rank of the world is found to be gone. */
 static enum comm_result open_near(struct mixed_wire *w, const struct wire_config *config)
 {
     const struct wire_backend *row = wire_backend_find(made_of(w->rank)->near);
@@ -119,13 +120,13 @@ static enum comm_result open_near(struct mixed_wire *w, const struct wire_config
     return result;
 }
 
-/* What became of a rank's near wire. */
+/* The result of one rank's near wire. */
 struct near_card {
     int32_t result;
     char text[NEAR_TEXT];
 };
 
-/* Whose own trouble it is says more than who lost another by it. */
+/* Prefers a rank with an error of its own to one that only lost another rank. */
 static int32_t rank_that_failed(const struct mixed_wire *w, const struct near_card *cards)
 {
     int32_t who = -1, lost = -1;
@@ -139,7 +140,8 @@ static int32_t rank_that_failed(const struct mixed_wire *w, const struct near_ca
     return who < 0 ? lost : who;
 }
 
-/* The far wire opens when all near ones have. A rank that died is told by the world's meeting itself, which knows it by its own number. */
+/* The far wire opens only when all near wires have. The world's own meeting reports a dead rank, because it knows that
+ * rank by its world number. */
 static enum comm_result near_of_all(const struct mixed_wire *w, const struct wire_config *config, enum comm_result result)
 {
     size_t bytes = (size_t)w->ranks * sizeof(struct near_card);
@@ -212,13 +214,13 @@ static int32_t near_members(const struct mixed_wire *w, const struct wire_team *
     return count;
 }
 
-/* How the near wire knows a rank. */
+/* The near wire's name of a rank. */
 static int32_t near_name(const struct mixed_wire *w, int32_t world)
 {
     return w->rank < 0 ? world : w->index[world];
 }
 
-/* Of all hosts the most members: equal on all of them. */
+/* The largest number of members on one host: equal on all members. */
 static uint32_t largest_host(const struct mixed_wire *w, const struct wire_team *team)
 {
     uint32_t most = 0;
@@ -243,7 +245,7 @@ static struct wire_limits near_limits(const struct mixed_wire *w, const struct w
     near.once_edges = near.once_edges > edges ? near.once_edges : edges;
     near.chunk_private = each < PRIVATE_LEAST ? PRIVATE_LEAST : each < PRIVATE_MOST ? each : PRIVATE_MOST;
     near.copies = 1;
-    near.ahead = 0; /* both have as many calls */
+    near.ahead = 0; /* so that both wires have the same number of calls */
     return near;
 }
 
@@ -294,7 +296,7 @@ static struct wire_team near_team(const struct mixed_channel *c, const struct wi
     return (struct wire_team){team->id, c->to_near[c->rank], (int32_t)c->nears, c->near_world};
 }
 
-/* Both wires put little into an offer. */
+/* Both wires use only half of an offer. */
 static void pack(const unsigned char *near, const unsigned char *far, unsigned char *offer)
 {
     for (int i = OFFER_PART; i < WIRE_OFFER_BYTES; i++)
@@ -337,13 +339,13 @@ static enum comm_result offer_both(struct mixed_channel *c, const struct wire_te
     return COMM_OK;
 }
 
-/* What is there of it. */
+/* Frees what exists of the channel. */
 static void drop(struct mixed_channel *c)
 {
     const struct comm_env *env = c->w->env;
 
     if (c->far)
-        c->far->class->leave(c->far, WIRE_CLOSE); /* it reads the near one's calls */
+        c->far->class->leave(c->far, WIRE_CLOSE); /* first, because it reads the near channel's calls */
     if (c->near)
         c->near->class->leave(c->near, WIRE_CLOSE);
     env->give(env, c, c->bytes);
@@ -376,12 +378,12 @@ static enum comm_result connect_both(struct mixed_channel *c, const struct wire_
     return COMM_OK;
 }
 
-/* All members on one host: the near wire's channel, as if there were no other. */
+/* All members are on one host: use the near wire's channel alone. */
 static enum comm_result join_near(struct mixed_wire *w, const struct wire_team *team, const struct wire_limits *limits, const void *offers,
                                   void *offer, struct wire_channel **channel)
 {
     size_t bytes = (size_t)team->size * sizeof(int32_t);
-    int32_t *names = w->env->take(w->env, bytes, 64); /* copied by the near wire: see shmchan_channel.world */
+    int32_t *names = w->env->take(w->env, bytes, 64); /* the near wire copies it: see shmchan_channel.world */
 
     if (!names)
         return COMM_ERR_MEMORY;

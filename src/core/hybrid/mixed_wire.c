@@ -1,4 +1,4 @@
-/* The table of the mixed wire, and what it does for all its channels at once. */
+/* The table of the mixed wire, and its functions that concern all channels at once. */
 #include "hybrid/mixed.h"
 
 static uint32_t mixed_poll(struct wire *wire, struct wire_event *events, uint32_t max)
@@ -40,7 +40,7 @@ static bool mixed_heed(struct wire *wire, bool on)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
-/* Of the world: peers of one host reach it, through communicators of theirs. */
+/* Memory belongs to the world: peers on one host access it through communicators within that host. */
 static void *memory_take(struct wire *wire, size_t bytes, enum wire_placement placement)
 {
     struct wire *near = ((struct mixed_wire *)wire)->near;
@@ -64,7 +64,7 @@ static bool memory_where(struct wire *wire, const void *at, size_t bytes, uint64
 
 static void *memory_reach(struct wire_channel *channel, int32_t peer, uint64_t where)
 {
-    (void)channel; /* its members share none */
+    (void)channel; /* members on several hosts share no memory */
     (void)peer;
     (void)where;
     return NULL;

@@ -1,4 +1,4 @@
-/* What the library tells about itself: sized structs, filled as far as the caller knows them. */
+/* What the library reports about itself: structs with a size field, filled as far as the caller's version knows them. */
 #include "inspect/inspect.h"
 
 #include "base/format.h"
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* Writes min(size, ours) bytes of `ours` and zeroes the rest, keeping the caller's size. */
+/* Copies min(size, ours) bytes of `ours`, zeroes the rest, and keeps the caller's size. */
 static void give(void *to, size_t theirs, const void *ours, size_t bytes)
 {
     memset(to, 0, theirs);
@@ -18,7 +18,7 @@ static void give(void *to, size_t theirs, const void *ours, size_t bytes)
     memcpy(to, &theirs, sizeof theirs < theirs ? sizeof theirs : theirs);
 }
 
-/* The library may be there or not: it is asked, as this process's launcher would have it. */
+/* Asks whether the library is installed, with the launcher of this process. */
 static bool ask_native(const struct native_class *native, struct comm_backend_info *made)
 {
     const struct comm_env *env = wire_default_env();
@@ -55,7 +55,7 @@ enum comm_result engine_describe_backend(size_t index, struct comm_backend_info 
     made.available = b->wire != NULL;
     if (wire_backend_library(b))
         made.available = ask_native(wire_backend_library(b), &made);
-    made.fixed_order = b->fixed_order && !b->native; /* a native asked for by name keeps its own, unless fixed is asked for too */
+    made.fixed_order = b->fixed_order && !b->native; /* a native chosen by name keeps its own order, unless fixed is requested too */
     made.device_buffers = b->device_buffers;
     give(info, info->size, &made, sizeof made);
     return COMM_OK;
@@ -70,7 +70,7 @@ enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_er
     if (!b)
         return r;
     bool aborted =
-        b->failed && b->failure.cause.result == COMM_ERR_ABORTED; /* by whom, with which code: says more than what it refuses since */
+        b->failed && b->failure.cause.result == COMM_ERR_ABORTED; /* who aborted, and with which code, says more than later refusals */
 
     if (b->recovery.state && b->recovery.state->error.size && !aborted)
         made = b->recovery.state->error;
@@ -83,7 +83,7 @@ enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_er
     return COMM_OK;
 }
 
-/* Hosts of a communicator's members are numbered in the order of their lowest ranks there. */
+/* Hosts are numbered in the order of their lowest ranks in the communicator. */
 static bool is_lowest(const struct comm_state *b, int32_t rank)
 {
     for (int32_t r = 0; r < rank; r++)
@@ -245,10 +245,10 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
     return COMM_OK;
 }
 
-/* Small exchanges and programs each count in the place that they have at hand anyway. */
+/* Small exchanges and programs each count bytes in their own place. */
 static void add_bytes_of_work(const struct comm_state *b, struct comm_stats *stats)
 {
-    if (b->fastpath) { /* a recorder has none */
+    if (b->fastpath) { /* a recording communicator has none */
         stats->bytes_out += b->fastpath->bytes_out;
         stats->bytes_in += b->fastpath->bytes_in;
     }
@@ -278,7 +278,7 @@ enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stat
     return COMM_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ other ranks' numbers */
+/* ------------------------------------------------------------------------------------------------------------ ranks and hosts */
 int32_t engine_node(const struct comm_communicator *c)
 {
     const struct comm_state *b = atomic_load_explicit(&c->state, memory_order_acquire);
@@ -290,7 +290,7 @@ int32_t engine_numa(const struct comm_communicator *c)
 {
     struct env_identity identity;
 
-    c->env->identity(c->env, &identity); /* now: a program may bind itself late */
+    c->env->identity(c->env, &identity); /* asked at each call: a program may bind itself late */
     return identity.numa;
 }
 
@@ -303,6 +303,3 @@ int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const 
         return -1;
     return team_find(&to->team, from->team.world[rank]);
 }
-
-/* ------------------------------------------------------------------------------------------------------------ memory for rooms above */
-/* The engine stands in front of the memory, since the communicator may be closed when it is given back. */

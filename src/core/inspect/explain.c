@@ -1,4 +1,5 @@
-/* What would be chosen and what it would take: the machine's figures that a world has agreed on, prices, and why. Nothing is run. */
+/* Explains which algorithm would be chosen, why, and its predicted time, from the machine parameters that a world has
+ * agreed on. Runs nothing. */
 #include "inspect/inspect.h"
 
 #include "base/format.h"
@@ -6,9 +7,9 @@
 
 #include <string.h>
 
-enum { EXACT_RANKS = 64 /* up to which all ranks are mocked through in explain and predict */ };
+enum { EXACT_RANKS = 64 /* up to this size explain and predict simulate all ranks */ };
 
-/* ------------------------------------------------------------------------------------------------------------ the figures */
+/* ------------------------------------------------------------------------------------------------------------ machine parameters */
 void machine_read(const struct comm_env *env, const char *path, struct machine_given *given)
 {
     char text[160];
@@ -121,7 +122,7 @@ static void append_prices(const struct comm_state *b, const struct algo_row *row
     base_append(text, bytes, at, " (%s)", b->world->measured ? "figures of option machine" : "built-in figures, not measured here");
 }
 
-/* Its native does it, whatever our programs would cost. */
+/* Whether the native does the call itself, whatever the programs would cost. */
 static bool explain_native(struct comm_state *b, const struct comm_call *call, char *text, size_t bytes)
 {
     enum comm_type type = call->type ? call->type : COMM_BYTE;

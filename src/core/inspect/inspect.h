@@ -1,4 +1,4 @@
-/* What a program may ask about its communicators. */
+/* What a program can ask about its communicators. */
 #ifndef INSPECT_INSPECT_H
 #define INSPECT_INSPECT_H
 
@@ -7,7 +7,7 @@
 #include "comm/call.h"
 #include "model/cost.h"
 
-/* What rank 0 found under option machine; sent to all when they meet. */
+/* What rank 0 read for option machine; sent to all ranks when they meet. */
 struct machine_given {
     struct cost_machine figures;
     uint32_t measured, failed;
@@ -15,7 +15,7 @@ struct machine_given {
 };
 void machine_read(const struct comm_env *env, const char *path, struct machine_given *given);
 
-int32_t engine_node(const struct comm_communicator *c); /* 0 or more, equal for ranks of one host */
+int32_t engine_node(const struct comm_communicator *c); /* at least 0, equal for ranks of one host */
 int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other);
 int32_t engine_numa(const struct comm_communicator *c); /* the NUMA node that the calling thread may run on; -1: several */
 

@@ -1,10 +1,11 @@
 /*
- * What is remembered of a communicator's operations, as a file that chrome://tracing and Perfetto read: asked for by comm_trace_dump, or
- * written by itself, once, when a communicator fails and option trace_dir names a folder.
+ * Writes the recorded operations of a communicator to a file for chrome://tracing and Perfetto. comm_trace_dump
+ * requests it; or it is written once, when a communicator fails and option trace_dir names a folder.
  *
- * What is written is a copy, taken under the communicator's lock; no lock is held while a file system is waited for. After a failure a
- * thread of the engine's own writes, begun with the first failure, so that a file system that hangs holds up nobody who must hear of it:
- * waits that end meanwhile give it TRACE_PATIENCE_NS, since programs often end with the error.
+ * What is written is a copy, taken under the communicator's lock; no lock is held while a file system is accessed.
+ * After a failure a thread of the engine writes the file, so that a hanging file system delays nobody who must learn of
+ * the failure. Waits that end meanwhile give that thread up to TRACE_PATIENCE_NS, because programs often exit after the
+ * error.
  */
 #include "inspect/inspect.h"
 #include "inspect/trace.h"
@@ -26,11 +27,11 @@ struct trace {
     int32_t rank, ranks, world_rank;
     uint32_t index;
     char name[32], host[64], path[512];
-    struct comm_error error; /* result COMM_OK: it was asked for */
+    struct comm_error error; /* result COMM_OK: written on request */
     struct record record[];
 };
 
-/* ------------------------------------------------------------------------------------------------------------ taking */
+/* ------------------------------------------------------------------------------------------------------------ copying */
 static void take_unfinished(const struct comm_state *b, struct trace *t, uint64_t last)
 {
     for (uint64_t ticket = b->line.done + 1; ticket <= last; ticket++) {
@@ -114,7 +115,7 @@ static void begin_event(struct sheet *s)
     s->more = true;
 }
 
-/* Texts come from programs and launchers: whatever JSON does not take as it stands is left out. */
+/* Texts come from programs and launchers: characters that are not valid in a JSON string are left out. */
 static void put_quoted(struct sheet *s, const char *text)
 {
     base_append(s->text, sizeof s->text, &s->at, "\"");
@@ -124,7 +125,7 @@ static void put_quoted(struct sheet *s, const char *text)
     base_append(s->text, sizeof s->text, &s->at, "\"");
 }
 
-/* Microseconds with three digits behind the point. */
+/* Microseconds with three decimal places. */
 static void put_time(struct sheet *s, const char *key, int64_t ns)
 {
     base_append(s->text, sizeof s->text, &s->at, ",\"%s\":%lld.%03d", key, (long long)(ns / 1000), (int)(ns % 1000));
@@ -145,7 +146,7 @@ static void put_name(struct sheet *s, const char *what, const struct trace *t, u
     base_append(s->text, sizeof s->text, &s->at, "}}");
 }
 
-/* Bars of one row must not overlap: the first row that is free by then, or else the one that is free soonest. */
+/* Bars of one row must not overlap: chooses the first row that is free by then, or else the one that is free soonest. */
 static uint32_t row_for(int64_t *busy_until, uint32_t *rows, int64_t from, int64_t to)
 {
     uint32_t best = 0;
@@ -198,7 +199,7 @@ static void put_error(struct sheet *s, const struct trace *t)
     base_append(s->text, sizeof s->text, &s->at, "}}");
 }
 
-/* 0, or -errno. */
+/* Returns 0 or -errno. */
 static int64_t write_trace(const struct comm_env *env, const struct trace *t, const char *path)
 {
     struct sheet s = {.env = env, .file = env->file.open(env, path)};
@@ -224,7 +225,7 @@ static int64_t write_trace(const struct comm_env *env, const struct trace *t, co
     return s.failed;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ asked for */
+/* ------------------------------------------------------------------------------------------------------------ on request */
 static void tell_unwritten(struct comm_communicator *c, const char *path, int64_t failed)
 {
     enum comm_result r;
@@ -310,7 +311,7 @@ static void trace_writer(void *arg)
     }
 }
 
-/* A failure is told under locks, where no thread is made. */
+/* A failure is reported under locks, where no thread can be created; so the thread is started earlier. */
 void trace_start(struct engine *e)
 {
     base_lock(&e->trace.lock, e->env);
@@ -349,7 +350,8 @@ static void failed(struct comm_state *b, const struct comm_error *error)
         base_log(&e->log, LOG_WARNING, "comm=%s trace_dir: no memory for a copy of the recorded operations", b->name);
         return;
     }
-    /* Files of one world stand together; a rank may have several communicators, and a process several worlds. */
+    /* The names of one world's files sort together; a rank may have several communicators, and a process several
+     * worlds. */
     base_format(t->path, sizeof t->path, "%s/commstream-%08x-rank%d-%s-%u-%u.json", folder, (uint32_t)b->world->id, t->world_rank, t->host,
                 e->identity.pid, b->index);
     if (give_trace(e, t))

@@ -1,4 +1,4 @@
-/* Questions about a room of messages. Nothing changes. */
+/* Queries about a message room. They change nothing. */
 #include "message/room.h"
 
 bool message_setup(const struct message_room *room)

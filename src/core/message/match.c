@@ -1,4 +1,5 @@
-/* Buckets double, and bucket b of the larger table draws from bucket b & old mask alone: so each list stays in its order. */
+/* The table of buckets grows by doubling. Bucket b of the larger table gets nodes only from bucket b & old mask, so each list keeps its
+ * order. */
 #include "message/match.h"
 
 #include "base/check.h"
@@ -31,7 +32,7 @@ static bool is_wild(int32_t peer, uint32_t tag)
     return peer == COMM_ANY_PEER || tag == COMM_ANY_TAG;
 }
 
-/* Whether a receive that asked for peer and tag takes a message that came from `from` with `with`. */
+/* Does a receive for peer and tag accept a message from rank `from` with tag `with`? */
 static bool fits(int32_t peer, uint32_t tag, int32_t from, uint32_t with)
 {
     return (peer == COMM_ANY_PEER || peer == from) && (tag == COMM_ANY_TAG || tag == with);
@@ -42,7 +43,7 @@ static struct message_link *bucket_of(const struct message_match *match, int32_t
     return &match->bucket[base_mix((uint64_t)(uint32_t)peer << 32 | tag) & match->mask];
 }
 
-/* The oldest of this peer and tag: a receive or an arrival, as never both wait. */
+/* The oldest node of this peer and tag. All such nodes are receives, or all are arrivals: a fitting pair never waits. */
 static struct message_node *first_of(const struct message_match *match, int32_t peer, uint32_t tag)
 {
     const struct message_link *list = bucket_of(match, peer, tag);
@@ -124,7 +125,7 @@ struct message_node *message_match_receive(const struct message_match *match, in
 {
     struct message_node *named = first_of(match, peer, tag);
     if (named && named->state != MESSAGE_POSTED)
-        return NULL; /* older messages of this peer and tag still wait: so no receive that fits does */
+        return NULL; /* older messages of this peer and tag still wait, so no receive that accepts them is waiting */
     for (struct message_link *link = match->wild.next; link != &match->wild; link = link->next) {
         struct message_node *open = NODE_NEAR(link);
         if (named && named->order < open->order)

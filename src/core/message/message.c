@@ -1,10 +1,10 @@
 /*
- * The room itself: what is posted goes to the wire, to a match, or waits. Numbers of an ordered pair are given in the order of posting: a
- * send without room holds back the later ones to its peer, and no others. Sends to this rank are matched by a copy out of the sender's
- * buffer.
+ * The message room. A posted operation goes to the wire, is matched, or waits. Messages of an ordered pair of ranks are numbered in the
+ * order of posting. A send that the wire has no room for blocks later sends to the same peer, but no others. Sends to this rank are matched
+ * by a copy out of the sender's buffer.
  *
- * Memory: depth bounds the posted operations. Arrivals without a receive cannot be refused, so they are bounded by what the senders' wires
- * let through; should there be no memory for one, order can no longer be kept, and every unmatched and every later operation ends with
+ * Memory: depth bounds the posted operations. Arrivals without a receive cannot be refused, so only the flow control of the senders' wires
+ * bounds them. If there is no memory for an arrival, the order is lost. Then every unmatched operation and every later one ends with
  * MEMORY.
  */
 #include "message/message.h"
@@ -61,7 +61,7 @@ static uint64_t cookie_of(const struct message_node *node)
     return (uint64_t)(MESSAGE_COOKIE | node->index) << 32 | node->generation;
 }
 
-/* What the wire said of a node. False: there was no room. */
+/* Applies the wire's answer to a node. False: the wire had no room. */
 static bool wired(struct message_room *room, struct message_node *node, enum wire_result result)
 {
     if (result == WIRE_AGAIN) {
@@ -97,12 +97,12 @@ static bool expose(struct message_room *room, struct message_node *node)
     enum wire_result result = room->channel->class->expose(room->channel, &call);
     if (!wired(room, node, result))
         return false;
-    if (result != WIRE_FAILED) /* that one ended alone: its number is the next one's */
+    if (result != WIRE_FAILED) /* a send that failed alone does not use up its number */
         peer->sent = number;
     return true;
 }
 
-/* Always a landing, also of nothing: so that no view has to be released. */
+/* Always gives a place to land, also for 0 bytes, so that no view must be released. */
 static bool view(struct message_room *room, struct message_node *node)
 {
     bool discard = received(node) != COMM_OK;
@@ -118,7 +118,7 @@ static bool view(struct message_room *room, struct message_node *node)
     return wired(room, node, room->channel->class->view(room->channel, &call));
 }
 
-/* The receive was matched and waits no more: its message is taken. */
+/* Takes the message for a receive that was just matched. */
 static void take_wired(struct message_room *room, struct message_node *receive, const struct wire_event *message)
 {
     receive->peer = message->peer;
@@ -199,13 +199,13 @@ static void post_send(struct message_room *room, struct message_node *node)
     }
 }
 
-/* Where arrivals of that kind wait. */
+/* The queue in which arrivals of that kind wait. */
 static struct message_queue *queue_of(struct message_room *room, uint32_t kind, int32_t peer)
 {
     return kind == MESSAGE_SETUP ? &room->setup_messages : &room->peer[peer].came[kind == MESSAGE_ANSWER];
 }
 
-/* The oldest of its kind: there is one. */
+/* Takes the oldest arrival of its kind. The caller has checked that there is one. */
 static void take_own(struct message_room *room, struct message_node *node)
 {
     struct message_node *arrival = queue_pop(queue_of(room, node->kind, node->peer));
@@ -356,7 +356,7 @@ static bool step_sends(struct message_room *room)
         at = peer->next_stalled;
         while (peer->unsent.first) {
             struct message_node *node = peer->unsent.first;
-            struct message_node *rest = node->next; /* finished at once, it stands in another queue */
+            struct message_node *rest = node->next; /* if it finishes at once, `next` links it into another queue */
             if (!expose(room, node))
                 break;
             peer->unsent.first = rest;

@@ -1,4 +1,4 @@
-/* Block b has FIRST << b nodes, so the block of an index is the position of the highest bit of index + FIRST. */
+/* Block b has FIRST << b nodes, so the block of an index is given by the highest set bit of index + FIRST. */
 #include "message/pool.h"
 
 #include "base/check.h"

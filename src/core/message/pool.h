@@ -1,7 +1,8 @@
 /*
- * The nodes of a room: one per posted operation and one per early arrival. Blocks double in size and never move, so a node's address may be
- * given to the wire; a free node is reused before a block is added, so nothing is allocated below the high-water mark. A node's generation
- * changes each time it is given back: a late event that names an older life of it is recognised. Nothing of matching is known here.
+ * The nodes of a message room: one for each posted operation and each early arrival. Blocks double in size and never move, so the wire may
+ * keep the address of a node. A free node is reused before a block is added, so nothing is allocated below the high-water mark. A node's
+ * generation changes each time it is freed, so that a late event for an earlier use of the node is recognised. This file knows nothing of
+ * matching.
  */
 #ifndef MESSAGE_POOL_H
 #define MESSAGE_POOL_H
@@ -14,10 +15,10 @@ enum message_state {
     MESSAGE_FREE = 0,
     MESSAGE_POSTED,   /* a receive without an arrival */
     MESSAGE_EARLY,    /* an arrival without a receive */
-    MESSAGE_UNTAKEN,  /* an arrival of the library's own that was not taken yet */
-    MESSAGE_SELF,     /* a send to this rank without a receive: an arrival whose bytes are the sender's buffer */
+    MESSAGE_UNTAKEN,  /* an arrival that belongs to the library and was not taken yet */
+    MESSAGE_SELF,     /* a send to this rank without a receive: an arrival whose bytes are in the sender's buffer */
     MESSAGE_STALLED,  /* a send, or a matched receive, for which the wire had no room */
-    MESSAGE_WIRED,    /* the wire has it and its cookie comes */
+    MESSAGE_WIRED,    /* the wire has it; an event with its cookie will follow */
     MESSAGE_FINISHED, /* its result was not taken yet */
 };
 
@@ -26,17 +27,17 @@ struct message_link {
 };
 
 struct message_node {
-    struct message_link near;  /* among those of one bucket, or among the wildcard receives */
-    struct message_link line;  /* among all posted receives, or among all arrivals, oldest first */
-    struct message_node *next; /* in one queue: free, stalled, finished */
-    uint64_t order;            /* number of its posting */
+    struct message_link near;  /* in a bucket, or in the list of wildcard receives */
+    struct message_link line;  /* in the list of all posted receives or of all arrivals, oldest first */
+    struct message_node *next; /* in one queue: free, stalled or finished */
+    uint64_t order;            /* sequence number of its posting */
     wire_key key;
     void *buf;
-    size_t bytes;         /* a send's length, a receive's capacity */
-    size_t arrived_bytes; /* length of the message that came */
+    size_t bytes;         /* length of a send, capacity of a receive */
+    size_t arrived_bytes; /* length of the message that arrived */
     struct comm_status *status;
-    struct wire_span span; /* what a send exposes; in place as long as the wire may look at it */
-    int32_t peer;          /* as asked for; once matched, as it came */
+    struct wire_span span; /* the bytes that a send exposes; must not move while the wire may read it */
+    int32_t peer;          /* as requested; after a match, the actual sender */
     uint32_t tag;
     uint32_t slot;
     uint32_t index, generation;
@@ -50,7 +51,7 @@ struct message_pool {
     const struct comm_env *env;
     struct message_node *block[MESSAGE_POOL_BLOCKS_MAX];
     struct message_node *free;
-    uint32_t blocks, nodes; /* nodes: in all blocks together */
+    uint32_t blocks, nodes; /* nodes: the total over all blocks */
 };
 
 /* NULL: no memory. */

@@ -1,4 +1,4 @@
-/* The inside of a room of messages, for the files of this room alone. */
+/* The internals of a message room, only for the files of this room. */
 #ifndef MESSAGE_ROOM_H
 #define MESSAGE_ROOM_H
 
@@ -12,8 +12,8 @@ struct message_queue {
 
 struct message_peer {
     struct message_queue unsent;
-    struct message_queue came[2]; /* asks, answers: not taken yet */
-    uint32_t sent;                /* messages given to the wire; the last one's number */
+    struct message_queue came[2]; /* asks and answers that were not taken yet */
+    uint32_t sent;                /* number of messages given to the wire, and so the number of the last one */
     uint32_t next_stalled;        /* 1 + the next peer with unsent messages; 0: none */
 };
 
@@ -25,11 +25,11 @@ struct message_room {
     uint32_t live;                /* posted, result not taken */
     uint32_t pending;             /* posted, not finished */
     uint32_t stalled_peers;       /* 1 + the first peer with unsent messages; 0: none */
-    enum comm_result refused;     /* not OK: what every post is answered */
+    enum comm_result refused;     /* not OK: the result of every post */
     struct message_queue untaken; /* matched receives for which the wire had no room */
     struct message_queue finished;
     struct message_queue setup_messages; /* not taken yet */
-    uint32_t came;                       /* in all peers' queues of the library's own */
+    uint32_t came;                       /* asks and answers in the queues of all peers */
     struct message_pool pool;
     struct message_match match;
     struct message_peer peer[];

@@ -1,17 +1,19 @@
 /*
- * The quick form of cost: one rank's program, added up without the others. A rank is one thread, so all its lanes' work adds up; beside
- * that it waits, once for each exchange that needs the one before it, and not again for each chunk, since chunks follow each other closely.
- * Where ranks take turns on fewer CPUs, everybody's work adds up, and each wait is a turn.
+ * The quick form of cost: adds up one rank's program without the others. A rank is one thread, so the work of all its
+ * lanes adds up. In addition it waits once for each exchange that needs the previous one; not again for each chunk,
+ * because chunks follow each other closely. If ranks share CPUs, the work of all of them adds up, and each wait costs a
+ * turn.
  */
 #include "model/cost_rate.h"
 
 struct sum {
-    uint64_t busy, sent, waits, far; /* ps; ps on this host's card; exchanges waited for, and those over the network */
-    uint64_t lane_waits, lane_far;   /* of the lane at hand, once per exchange */
-    uint64_t trips_i, trips_k;       /* how often the step at hand is done */
-    uint64_t longest;                /* bytes of an exposure or view */
+    uint64_t busy, sent, waits, far; /* busy: ps; sent: ps on this host's card; waits, far: exchanges waited for, on this host and over the
+                                      * network */
+    uint64_t lane_waits, lane_far;   /* of the current lane, once per exchange */
+    uint64_t trips_i, trips_k;       /* how often the current step runs */
+    uint64_t longest;                /* bytes of the longest exposure or view */
     uint64_t ahead;                  /* calls between two waits */
-    bool built, asked, asked_far;    /* the next EXPOSE has no copy; views were asked for that nothing read yet */
+    bool built, asked, asked_far;    /* built: the next EXPOSE needs no copy; asked: views were requested that no step has read yet */
     bool exposes, views, streams;
 };
 
@@ -20,7 +22,7 @@ static uint32_t peer_at(const struct comm_program *p, const struct comm_step *s,
     return program_peer(p, s->peer + j);
 }
 
-/* Of a loop over peers the first one stands for all. */
+/* In a loop over peers the first one represents all. */
 static void add_expose(struct sum *sum, const struct cost_rate *rate, const struct comm_program *p, const struct comm_step *s, uint32_t r,
                        uint64_t bytes, uint64_t trips)
 {
@@ -53,7 +55,7 @@ static void add_view(struct sum *sum, const struct cost_rate *rate, const struct
         sum->asked = true;
         sum->asked_far |= far;
     }
-    if (lands && sum->asked) { /* nothing of this lane reads it */
+    if (lands && sum->asked) { /* no step of this lane reads it */
         sum->lane_waits += !sum->asked_far;
         sum->lane_far += sum->asked_far;
         sum->asked = sum->asked_far = false;
@@ -76,7 +78,7 @@ static void add_loop(struct sum *sum, const struct cost_rate *rate, const struct
     *trips = opens ? (s->flags & STEP_CHUNKED ? rate->cut.chunks : s->src.count) : 1;
 }
 
-/* The whole of what the chunks of a loop have, over their number: the last one may be short. */
+/* The average over the chunks of a loop, because the last one may be short. */
 static uint64_t bytes_each(const struct cost_rate *rate, const struct comm_program *p, const struct comm_step *s,
                            const struct comm_ref *ref)
 {
@@ -118,8 +120,8 @@ static void add_step(struct sum *sum, const struct cost_rate *rate, const struct
     }
 }
 
-/* Who only shows, or only looks, need not wait for the others in every call of a row: the one is as many calls ahead as there are places.
- */
+/* A rank that only exposes, or only views, need not wait for the others in every call of a row: an exposer can be as
+ * many calls ahead as there are places. */
 static uint64_t ahead_of(const struct cost_rate *rate, const struct sum *sum)
 {
     if (sum->exposes && sum->views)
@@ -159,8 +161,8 @@ uint64_t cost_estimate(const struct cost_case *what, const struct comm_program *
     return (sum.busy > sent ? sum.busy : sent) + waited(&rate, &sum);
 }
 
-/* Where ranks take turns: what those of one CPU do, and a turn for every wait of each. Up a tree and down again each hop waits for one rank
-   alone, which comes to its CPU behind half of the others there. */
+/* If ranks share CPUs: the work of all ranks on one CPU, and a turn for every wait of each. Up a tree and down again,
+ * each hop waits for one rank only, which gets its CPU after half of the other ranks there. */
 static uint64_t in_turns(const struct cost_case *what, const struct cost_rate *rate, const struct sum *root, const struct sum *other)
 {
     const struct cost_machine *m = rate->machine;
@@ -171,7 +173,8 @@ static uint64_t in_turns(const struct cost_case *what, const struct cost_rate *r
     return busy + (waits > climb ? waits : climb);
 }
 
-/* Who stands for the ranks that are not the root: of a tree one with a child, as half of them are leaves and do less than most. */
+/* The rank that represents the ranks other than the root. In a tree it is one with a child, because half of the ranks
+ * are leaves and do less than most. */
 static int32_t other_of(const struct cost_case *what)
 {
     if (what->climbs && what->size > 3)
@@ -179,7 +182,7 @@ static int32_t other_of(const struct cost_case *what)
     return what->size - 1 == what->root && what->size > 1 ? what->size - 2 : what->size - 1;
 }
 
-/* From whom this rank has what it views; itself: from nobody. */
+/* The rank whose exposures this rank views; the rank itself if there is none. */
 static uint32_t parent_of(const struct comm_program *p, uint32_t r)
 {
     for (uint32_t at = 0; at < p->steps; at++)
@@ -189,8 +192,8 @@ static uint32_t parent_of(const struct comm_program *p, uint32_t r)
     return r;
 }
 
-/* Who only looks may have it from somebody who had to wait for it too, and so on to the root: a tree's depth, which no rank's own program
-   shows. False: no memory. */
+/* A rank that only views may have its data from a rank that had to wait for it too, and so on up to the root. This
+ * depth of a tree is not visible in any one rank's program. False: no memory. */
 enum { HOPS_MOST = 64 };
 static bool add_hops(const struct comm_env *env, const struct cost_case *what, const struct cost_rate *rate, const struct comm_program *p,
                      uint32_t r, uint64_t ahead, uint64_t *ps)
@@ -208,7 +211,7 @@ static bool add_hops(const struct comm_env *env, const struct cost_case *what, c
         struct sum there = add_up(rate, above, parent);
         sum += (there.busy - rate->call) / rate->cut.chunks + waited(rate, &there) * there.ahead;
         uint32_t next = parent_of(above, parent);
-        if (next == r) /* they show each other what they have: no tree */
+        if (next == r) /* they view each other: not a tree */
             break;
         r = parent;
         parent = next;

@@ -1,6 +1,7 @@
 /*
- * The figures of a machine: their names, the file they stand in, and those that hold where nothing was measured. The file is text, a line a
- * figure, "key value unit", in any order; # begins a comment. Every key stands in it once: a file that lacks one is of another version.
+ * The parameters of a machine: their names, their file, and the values if nothing was measured. The file is text with
+ * one line per parameter, "key value unit", in any order; # begins a comment. Every key must occur once: a file that
+ * lacks one is of another version.
  */
 #include "model/cost_rate.h"
 
@@ -69,7 +70,7 @@ static uint64_t *field_of(struct cost_machine *machine, const struct cost_figure
     return (uint64_t *)(void *)((char *)machine + figure->offset);
 }
 
-/* What a figure's numbers are multiplied by: a thousandth of a unit is kept of all but CPUs. */
+/* The factor of a parameter's value: a thousandth of a unit is kept for all except CPUs. */
 static uint64_t scale_of(const struct cost_figure *figure)
 {
     return base_equal(figure->unit, "cpus") ? 1 : 1000;
@@ -79,7 +80,7 @@ static uint64_t scale_of(const struct cost_figure *figure)
 enum { WORDS = 3, WORD_BYTES = 32, VALUE_MOST = 1000000000 };
 struct reader {
     struct cost_machine machine;
-    uint64_t seen; /* figures, a bit each */
+    uint64_t seen; /* parameters, one bit each */
     uint32_t line;
     bool headed, failed;
     char *text;
@@ -93,7 +94,7 @@ static void complain(struct reader *reader, const char *what, const char *expect
     reader->failed = true;
 }
 
-/* "212.5": digits, and at most three behind a point, times 1000. */
+/* Parses "212.5": digits, and at most three after the point; *value is times 1000. */
 static bool parse_thousandths(const char *text, uint64_t *value)
 {
     uint64_t whole = 0, part = 0, digits = 0;
@@ -113,7 +114,8 @@ static bool parse_thousandths(const char *text, uint64_t *value)
     return !*text && whole <= VALUE_MOST;
 }
 
-/* Cuts a line into words; a fourth one, or one that is too long, makes the count WORDS + 1. The first word is always there to be named. */
+/* Cuts a line into words. A fourth word, or one that is too long, makes the count WORDS + 1. The first word is always
+ * set, for error texts. */
 static uint32_t cut(const char *line, size_t length, char word[WORDS][WORD_BYTES])
 {
     uint32_t count = 0;
@@ -219,7 +221,7 @@ size_t cost_machine_print(const struct cost_machine *machine, char *to, size_t r
 }
 
 /* ------------------------------------------------------------------------------------------------------------ rates of a call */
-/* log2 of a number in 1/256ths, its mantissa taken as straight: whole numbers, so alike everywhere. */
+/* log2 of a number in 1/256ths, linear in the mantissa: whole numbers, so the result is the same everywhere. */
 static uint64_t log_of(uint64_t value)
 {
     uint32_t bits = 63u - (uint32_t)__builtin_clzll(value | 1);
@@ -238,7 +240,7 @@ static uint64_t rate_at(const uint64_t *cycle, uint64_t footprint)
     return (cycle[k] * (each - part) + cycle[k + 1] * part) / each;
 }
 
-/* Bytes that the buffers of one rank have together. */
+/* Bytes of all buffers of one rank. */
 static uint64_t footprint_of(const struct cost_case *what)
 {
     uint64_t block = what->n * what->raw, all = block * (uint64_t)what->size;
@@ -253,7 +255,7 @@ static uint64_t footprint_of(const struct cost_case *what)
     case COLLECTIVE_EXSCAN:
     case COLLECTIVE_BARRIER:
         return 2 * block;
-    default: /* gathers and scatters: a block on one side, all of them on the other */
+    default: /* gathers and scatters: one block on one side, all blocks on the other */
         return block + all;
     }
 }

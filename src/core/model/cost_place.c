@@ -1,7 +1,7 @@
 /*
- * The exact form of cost: places, links and the order of events. A line belongs to an edge of a call and to its exposer; a stream's place
- * is used again, in rounds, when its readers gave it back. An exposure is seen a latency after it was written, over the network when its
- * bytes have left one host's card and entered the other's.
+ * The exact form of cost: places, links and the order of events. A line belongs to an edge of a call and to its
+ * exposer. A stream's place is used again, round by round, when its readers have released it. An exposure is seen one
+ * latency after it was written; over the network, when its bytes have left one host's card and entered the other's.
  */
 #include "model/cost_sim.h"
 
@@ -36,7 +36,7 @@ static bool grow(struct cost_sim *sim, void **memory, uint32_t *room, uint32_t m
     return true;
 }
 
-/* At equal times by rank, then by the look: a run is a pure function of its case. */
+/* Events at the same time are ordered by rank, then by look, so that a run is a pure function of its case. */
 static bool before(const struct cost_event *a, const struct cost_event *b)
 {
     if (a->at != b->at)
@@ -57,7 +57,8 @@ void cost_push(struct cost_sim *sim, int64_t at, uint32_t rank, uint32_t look)
     sim->heap[i] = event;
 }
 
-/* One is enough: who looks again finds whatever else there is, and asks once more. */
+/* One such event per rank is enough: the rank then sees everything that has happened, and requests another event if
+ * needed. */
 void cost_again(struct cost_sim *sim, int64_t at, uint32_t rank)
 {
     if (at >= sim->rank[rank].again)
@@ -162,7 +163,7 @@ static int64_t latency(const struct cost_sim *sim, uint32_t a, uint32_t b)
     return (int64_t)(cost_remote(&sim->rate, a, b) ? m->net_latency : m->shm_latency);
 }
 
-/* How many of the exposure's messages go before this reader's. Others are most often in the order of ranks. */
+/* How many of the exposure's messages are sent before this reader's. Tries first the usual case of peers in rank order. */
 static uint32_t turn_of(const struct cost_sim *sim, uint32_t source, uint32_t reader, uint16_t step)
 {
     const struct comm_program *p = sim->rank[source].program;
@@ -185,13 +186,13 @@ static int64_t arrival(struct cost_sim *sim, uint32_t source, uint32_t reader, i
         return at + (int64_t)m->shm_latency;
     int64_t wire = (int64_t)cost_of_bytes(m->net_byte, bytes), *in = &sim->card_in[cost_host(&sim->rate, reader)];
     at += (int64_t)turn_of(sim, source, reader, step) * ((int64_t)m->net_gap + wire) + (int64_t)m->net_latency;
-    if (!wire) /* what takes the card no time is held up by nothing that comes later and was asked for before */
+    if (!wire) /* a message that takes the card no time is not delayed by one that departs later but was requested earlier */
         return at;
     *in = larger(*in, at) + wire;
     return *in;
 }
 
-/* When the readers may begin to see it: over the network, when the card begins to send. */
+/* When readers may begin to see the exposure; over the network, when the card begins to send. */
 static int64_t depart(struct cost_sim *sim, uint32_t r, const struct comm_step *s, const struct cost_lane *lane, size_t bytes)
 {
     const struct cost_machine *m = sim->rate.machine;
@@ -275,7 +276,7 @@ void cost_give_back(struct cost_sim *sim, uint32_t at, uint32_t reader, int64_t 
     cost_again(sim, place->back, place->owner);
 }
 
-/* Those that look for this very round; a reader may have asked for later ones of the same place. */
+/* Wakes the looks for this round; a reader may also wait for later rounds of the same place. */
 static void wake_all(struct cost_sim *sim, uint32_t *list, uint32_t source, int64_t at, uint16_t step, uint32_t key, size_t bytes)
 {
     uint32_t *link = list;

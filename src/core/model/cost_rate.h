@@ -1,10 +1,10 @@
-/* What both forms of cost share: rates at a call's size, lengths of refs, links. Private to this room. */
+/* What both forms of cost share: rates for a call's size, lengths of refs, links. Private to this room. */
 #ifndef MODEL_COST_RATE_H
 #define MODEL_COST_RATE_H
 
 #include "model/cost.h"
 
-/* How many calls before it all ranks must have ended, for a line, a place and a stream to be written again. */
+/* A line, a place and a stream are written again only when all ranks have ended the call this many calls before. */
 enum { COST_LINES_AHEAD = 128, COST_ONCE_AHEAD = 8, COST_STREAM_AHEAD = 2 };
 
 struct cost_rate {
@@ -14,8 +14,8 @@ struct cost_rate {
     size_t n, raw, partial;
     uint64_t inline_max;
     int32_t size, host_ranks;
-    const struct program_hosts *hosts; /* which ranks share one; NULL: host_ranks in a row */
-    uint64_t turns;                    /* ranks to a CPU */
+    const struct program_hosts *hosts; /* the placement of ranks; NULL: host_ranks consecutive ranks per host */
+    uint64_t turns;                    /* ranks per CPU */
     uint64_t call;                     /* ps */
 };
 void cost_rate_of(struct cost_rate *rate, const struct cost_case *what, const struct comm_program *program);
@@ -42,7 +42,7 @@ static inline size_t cost_smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* As the interpreter resolves it (place_of), without an address; blocks of equal length. */
+/* As the interpreter resolves a ref (place_of), without an address; for blocks of equal length. */
 static inline size_t cost_ref_bytes(const struct cost_rate *rate, const struct comm_program *p, const struct comm_step *s,
                                     const struct comm_ref *ref, uint32_t i, uint32_t k, uint32_t j)
 {
@@ -66,7 +66,7 @@ static inline size_t cost_ref_bytes(const struct cost_rate *rate, const struct c
     return (to - from) * width;
 }
 
-/* Of putting bytes where readers find them; built: they stand there already. */
+/* The cost of putting bytes where readers find them; built: they are there already. */
 static inline uint64_t cost_expose(const struct cost_rate *rate, size_t bytes, bool built)
 {
     const struct cost_machine *m = rate->machine;

@@ -1,6 +1,7 @@
 /*
- * The exact form of cost: every rank's lanes are stepped as the interpreter steps them, each step moving the rank's own clock. A rank runs
- * until all its lanes stand; the next event that concerns it carries it on. Events come in the order of time.
+ * The exact form of cost: steps every rank's lanes as the interpreter does; each step advances the rank's own clock. A
+ * rank runs until all its lanes are blocked, and continues at the next event for it. Events are handled in the order of
+ * time.
  */
 #include "model/cost_sim.h"
 
@@ -50,7 +51,7 @@ static enum verdict step_expose(struct cost_sim *sim, uint32_t r, struct cost_la
 {
     struct cost_rank *rank = &sim->rank[r];
     size_t bytes;
-    if (s->src.buf == BUF_VIEW) { /* of what was seen: as long as a whole block, or a chunk of one */
+    if (s->src.buf == BUF_VIEW) { /* the bytes of a view: as long as a whole block, or a chunk of one */
         struct comm_ref like = {.buf = BUF_IN, .unit = rank->program->chunk_unit == UNIT_SLICE ? UNIT_SLICE : UNIT_BLOCK};
         if (!(rank->present >> slot_of(rank->program, &s->src, lane->k) & 1))
             return STAND;
@@ -67,7 +68,7 @@ static enum verdict step_expose(struct cost_sim *sim, uint32_t r, struct cost_la
     return NEXT;
 }
 
-/* What a view costs once it is there: over the network also what the host's software takes. */
+/* The cost of a view once it has arrived; over the network, with the overhead of the host's software. */
 static void charge_view(struct cost_sim *sim, uint32_t r, uint32_t peer)
 {
     const struct cost_machine *m = sim->rate.machine;
@@ -112,7 +113,7 @@ static enum verdict step_view(struct cost_sim *sim, uint32_t r, uint32_t l, cons
     return NEXT;
 }
 
-/* The bytes are here: they are copied to where they belong, and their place is given back. */
+/* The bytes have arrived: copies them to their destination and releases their place. */
 static void land(struct cost_sim *sim, uint32_t r, const struct comm_step *s, const struct cost_look *look, uint32_t j)
 {
     struct cost_rank *rank = &sim->rank[r];
@@ -174,7 +175,7 @@ static enum verdict step_work(struct cost_sim *sim, struct cost_rank *rank, stru
     size_t bytes = cost_ref_bytes(&sim->rate, rank->program, s, &s->dst, lane->i, lane->k, 0);
     bool tee = s->code == STEP_REDUCE && s->flags & STEP_TEE;
     if (s->code == STEP_COPY && s->src.buf == BUF_VIEW)
-        bytes *= s->src.count; /* one of each view */
+        bytes *= s->src.count; /* one copy per view */
     charge(rank, cost_reduce(&sim->rate, bytes, ways, tee));
     lane->built |= tee;
     bump(sim, rank, s);
@@ -241,7 +242,7 @@ static enum verdict run_lane(struct cost_sim *sim, uint32_t r, uint32_t l)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ a rank's turn */
+/* ------------------------------------------------------------------------------------------------------------ running a rank */
 static void begin_call(struct cost_sim *sim, uint32_t r)
 {
     struct cost_rank *rank = &sim->rank[r];
@@ -300,7 +301,7 @@ static void take_look(struct cost_sim *sim, uint32_t r, uint32_t index)
     }
 }
 
-/* Which of its host's ranks it is. */
+/* The rank's number on its host. */
 static uint32_t number_of(const struct cost_sim *sim, uint32_t r)
 {
     const struct program_hosts *hosts = sim->rate.hosts;
@@ -319,9 +320,9 @@ static uint32_t cpu_of(const struct cost_sim *sim, uint32_t r)
     return cost_host(&sim->rate, r) * cpus + number_of(sim, r) % cpus;
 }
 
-/* Ranks stay on their CPU, as the kernel has them do for such short times. A rank that is alone there looks all the time. Where several
-   are, all that wait take turns at looking: one that comes to a CPU where nobody works has half of the others before it, and one whose CPU
-   others have used since, for bytes that came meanwhile, has their work before it. */
+/* Ranks stay on their CPU, as the kernel keeps them for such short times. A rank that is alone on a CPU polls all the
+ * time. If there are several, all that wait poll in turn. A rank that wakes on a CPU where nobody works waits for half
+ * of the others. If others have used the CPU since the bytes arrived, it waits for their work. */
 static void wake(struct cost_sim *sim, struct cost_rank *rank, uint32_t r, int64_t at)
 {
     const struct cost_machine *m = sim->rate.machine;
@@ -355,7 +356,7 @@ static void turn(struct cost_sim *sim, const struct cost_event *event)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the whole */
-/* Counter 0, which is none, and those up to the highest in use. */
+/* Counter 0, which means none, and those up to the highest in use. */
 static uint8_t counters_of(const struct comm_program *p)
 {
     uint32_t most = 0;

@@ -1,7 +1,7 @@
 /*
- * The engine's side of natives: which calls a library takes, how they start, what ended, and what remains when a communicator fails. A
- * native's operation is an entry of the queue like any other; it has no place, no run and no lines, but it has a number, and its call is
- * published like all, so that ranks which differ are told apart before anything is started.
+ * The engine's interface to natives: which calls a library takes, how they start and end, and what remains when a communicator fails. An
+ * operation of a native is an entry of the queue like any other. It uses no window place and no run. But it has a sequence number, and its
+ * call is published, so that different calls on different ranks are detected before anything starts.
  */
 #include "native/native.h"
 #include "native/takes.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { NAP_MOST_NS = 1000000, COPYING_NS = 2000, AGREE_BYTES = 4096, SHORT_TURNS = 400 };
-#define SUSPECT_NS INT64_C(2000000000) /* for peers' calls to come: two ticks */
+#define SUSPECT_NS INT64_C(2000000000) /* how long to wait for the peers' calls: two ticks */
 
 static bool may_enter(const struct comm_state *b)
 {
@@ -44,7 +44,7 @@ static enum comm_result open(struct comm_state *b, struct team_offer *offer)
     return r == COMM_ERR_UNSUPPORTED ? COMM_OK : r;
 }
 
-/* The members' parts go into b->offers, one behind the other, as state_connect did with the wires'. */
+/* Packs the members' offers into b->offers, as state_connect did with the wires' offers. */
 static enum comm_result connect(struct comm_state *b, const struct team_offer *offers)
 {
     struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
@@ -55,7 +55,7 @@ static enum comm_result connect(struct comm_state *b, const struct team_offer *o
         all &= offers[r].has_native != 0;
     if (!b->native)
         return COMM_OK;
-    if (!all) { /* some member's has none for this communicator: then nobody uses one */
+    if (!all) { /* some member has none for this communicator: then no member uses it */
         b->native->native->class->leave(b->native, WIRE_CLOSE);
         b->native = NULL;
         b->library = NULL;
@@ -69,7 +69,7 @@ static enum comm_result connect(struct comm_state *b, const struct team_offer *o
         b->native = NULL;
         b->library = NULL;
     } else if (b->library_work.flags & NATIVE_STREAM) {
-        b->line.ahead = b->line.capacity_max; /* what it started has no place of ours */
+        b->line.ahead = b->line.capacity_max; /* operations on a stream need no run, so the window does not limit them */
         b->terms.unpacked = true;
     }
     return result;
@@ -81,7 +81,7 @@ static enum comm_result joined(struct comm_state *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ starting */
-/* With `active`: counted once something is pending, and no more when a pass found the communicator idle. */
+/* Counts this communicator in sleepers.natives once something is pending, until a pass finds it idle. */
 static void count(struct comm_state *b, bool pending)
 {
     struct engine *e = b->unit.engine;
@@ -92,7 +92,7 @@ static void count(struct comm_state *b, bool pending)
         return;
     }
     atomic_fetch_add_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
-    engine_told(e); /* who sleeps without a poll deadline must take one */
+    engine_told(e); /* a thread that sleeps without a poll deadline must set one */
 }
 
 static void start_pending(struct comm_state *b)
@@ -111,8 +111,9 @@ static void propose(struct comm_state *b, const struct entry *e, enum comm_resul
                                      .code = code});
 }
 
-/* Whoever of two ranks makes its call second sees the first one's, and starts nothing when they differ. Reading what another CPU has just
-   written takes as long as half a small exchange: calls of few bytes are compared by whoever has to wait for theirs, and at the tick. */
+/* Compares this call with the calls that the peers have published. Of two ranks, the one that calls second sees the first one's call, and
+ * starts nothing if they differ. Reading a cache line that another CPU has just written takes as long as half of a small exchange. So small
+ * calls are compared only by a rank that has to wait, and at the tick. */
 static bool calls_agree(struct comm_state *b, const struct entry *e)
 {
     uint32_t at = e->seq & b->calls.mask;
@@ -129,7 +130,8 @@ static bool calls_agree(struct comm_state *b, const struct entry *e)
     return true;
 }
 
-/* Its thread is none of the program's; or a program, behind many entries of a stream, has no place in the window yet. */
+/* True if a native call would start on a thread that may not enter the library, or if a program, behind many entries of a stream, is beyond
+ * the window. */
 static bool may_not_start(const struct comm_state *b, uint64_t ticket)
 {
     const struct entry *e = state_entry(b, ticket);
@@ -158,13 +160,13 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
     int32_t code = 0;
 
     e->record.started_ns = state_now(b);
-    if (e->by == ENTRY_BY_STREAM) { /* it was handed over at the call */
+    if (e->by == ENTRY_BY_STREAM) { /* the library already has it, since the call */
         start_pending(b);
         return;
     }
     if (call.n * call.element_bytes >= AGREE_BYTES && !calls_agree(b, e))
         return;
-    if (BASE_UNLIKELY(b->world->check) && !(b->library_work.flags & NATIVE_STREAM) && !e->stage) /* a device's memory cannot be looked at */
+    if (BASE_UNLIKELY(b->world->check) && !(b->library_work.flags & NATIVE_STREAM) && !e->stage) /* the CPU cannot read device memory */
         check_freeze(b, e);
     enum comm_result r = class->start(b->native, &call, &code);
     if (r == COMM_OK)
@@ -173,28 +175,29 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
         propose(b, e, r, code);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ waits of a stream */
-/* Before its entry is issued under the coming ticket. UNSUPPORTED: the stream may not wait for such a point. */
+/* ------------------------------------------------------------------------------------------------------------ waits on a stream */
+/* Called before the entry is issued under the next ticket. UNSUPPORTED: the stream cannot wait for such a point. */
 static enum comm_result stream_wait(struct comm_state *b, struct entry *e, const struct timeline_point *point)
 {
     struct native_point given = {point->word, point->value};
     enum comm_result r;
 
     if (timeline_point_test(point) != COMM_PENDING)
-        return COMM_OK; /* an ordinary fence, which ends where it starts */
+        return COMM_OK; /* an ordinary fence, which ends at once */
     if (!given.word && (r = engine_need_progress_thread(b->unit.engine)) != COMM_OK)
         return r;
     r = b->native->native->class->wait(b->native, &given, b->line.next);
     if (r != COMM_OK)
         return r;
-    e->head.kind = TIMELINE_WORK; /* later calls go into the stream behind it, so nothing of the queue waits here */
+    e->head.kind = TIMELINE_WORK; /* later calls go into the stream behind it, so the queue itself waits for nothing */
     e->by = ENTRY_BY_STREAM;
-    e->parked = point->kind != POINT_WORD; /* what the device waits for by itself may fail too */
+    /* The device may wait for the point by itself, but a request can fail, so its result is still watched. A word cannot fail. */
+    e->parked = point->kind != POINT_WORD;
     b->library_work.parked += e->parked;
     return COMM_OK;
 }
 
-/* Messages between devices: like a wait, an entry of this rank alone. */
+/* Messages between devices. Like a wait, such an entry belongs to this rank alone. */
 static enum comm_result stream_messages(struct comm_state *b, struct entry *e, const struct native_message *messages, uint32_t count)
 {
     const struct native_class *class = b->native->native->class;
@@ -241,7 +244,7 @@ static bool release_parked(struct comm_state *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ending */
-/* The oldest, which went the short way, ended well. */
+/* Retires the oldest entry, which was issued by the short path and succeeded. */
 static void retire_short(struct comm_state *b, struct entry *e)
 {
     uint64_t ticket = b->library_work.alone;
@@ -253,11 +256,11 @@ static void retire_short(struct comm_state *b, struct entry *e)
     timeline_retire_oldest(&b->line, &e->head);
     b->told.done = ticket;
     b->wire->release(b->channel, seq, NULL);
-    b->wire->flush(b->channel); /* left for later it would ring an armed loop that has nothing to do */
+    b->wire->flush(b->channel); /* a later flush would ring an armed loop for nothing */
     engine_told(b->unit.engine);
 }
 
-/* Whether each peer has published the call of this number, or a later one. Those of other hosts tell it once in a tick. */
+/* Has each peer published the call of this number, or a later one? Peers on other hosts announce their calls once per tick. */
 static bool all_have_called(const struct comm_state *b, uint32_t seq)
 {
     for (int32_t r = 0; r < b->team.size; r++) {
@@ -269,7 +272,8 @@ static bool all_have_called(const struct comm_state *b, uint32_t seq)
     return true;
 }
 
-/* Calls that differ are a better reason than the library's, which came first: true once that is known, or will not be. */
+/* Calls that differ are a better explanation than the library's own error. True once it is known whether they differ, or when waiting
+ * longer is useless. */
 static bool settle_suspect(struct comm_state *b)
 {
     struct library_suspect *s = &b->library_work.suspect;
@@ -284,15 +288,15 @@ static bool settle_suspect(struct comm_state *b)
     return true;
 }
 
-/* A library tells of calls that differ in its own way, if at all: ours is better, where the peers' calls can be read. Until then the
-   operation counts as pending. A device that is broken is no call that differs: nothing is waited for. */
+/* A library reports calls that differ in its own way, or not at all. Our report is better if the peers' calls can be read. Until that is
+ * settled the operation counts as pending. An error of a device is not due to different calls, so then there is no wait. */
 static void suspect(struct comm_state *b, const struct native_event *event)
 {
     int64_t now = b->unit.engine->env->now(b->unit.engine->env);
     int64_t patience = b->library_work.flags & NATIVE_STREAM ? 0 : SUSPECT_NS;
 
     if (b->library_work.suspect.ticket)
-        return; /* the first says why */
+        return; /* only the first error is reported */
     b->library_work.suspect = (struct library_suspect){
         .ticket = event->cookie, .until_ns = now + patience, .result = (enum comm_result)event->result, .code = event->code};
     b->library_work.pending++;
@@ -313,12 +317,12 @@ static void take_ended(struct comm_state *b, const struct native_event *event)
 
     BASE_ASSERT(event->cookie > b->line.done && event->cookie <= b->line.started && e->by != ENTRY_BY_PROGRAM);
     if (event->result != COMM_OK && event->cookie == b->library_work.suspect.ticket)
-        return; /* told again, and counted already */
+        return; /* reported twice; it is already counted */
     b->library_work.pending--;
     if (event->result == COMM_OK && event->cookie == b->library_work.alone)
         retire_short(b, e);
     else if (event->result == COMM_OK && BASE_UNLIKELY(e->stage != NULL))
-        state_end_work(b, event->cookie, e); /* its output goes to the device first */
+        state_end_work(b, event->cookie, e); /* first its output must be copied to the device */
     else if (event->result == COMM_OK)
         timeline_end(&b->line, event->cookie,
                      BASE_UNLIKELY(b->world->check) && e->by == ENTRY_BY_NATIVE && !(b->library_work.flags & NATIVE_STREAM)
@@ -340,9 +344,9 @@ static bool look(struct comm_state *b)
     return look_at_suspect(b) || count != 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the short way */
-/* A collective on an idle communicator, without the queue's turns, which take longer than what MPI does for a few bytes. Everything about
-   it is an entry's all the same: whoever fails, closes, lists or waits for it knows nothing of this. */
+/* ------------------------------------------------------------------------------------------------------------ the short path */
+/* Starts a collective on an idle communicator without the steps of the queue, which take longer than MPI needs for a few bytes. The result
+ * is an ordinary entry, so the code that fails, closes, lists or waits for entries needs no special case. */
 static bool takes_form(struct comm_state *b, const struct engine_call *call)
 {
     struct call_shape *f = &b->library_work.form;
@@ -350,7 +354,7 @@ static bool takes_form(struct comm_state *b, const struct engine_call *call)
     if (BASE_LIKELY(call_is(f, call)))
         return f->fits;
     *f = call_shape_of(call, state_fingerprint(b, call));
-    f->known = !call->counts; /* what counts say is looked at in each call */
+    f->known = !call->counts; /* counts may differ in each call, so each call is checked */
     f->fits = native_takes(b, call) == COMM_OK;
     return f->fits;
 }
@@ -374,7 +378,7 @@ static bool issue(struct comm_state *b, const struct engine_call *call, struct c
         return false;
     struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
     if (!e)
-        return false; /* the long way says why */
+        return false; /* the normal path reports why */
     state_fill_entry(e, call, b->library_work.form.fingerprint, b);
     if (call->counts && state_copy_vectors(b, call, e) != COMM_OK)
         return false;
@@ -395,7 +399,7 @@ static bool issue(struct comm_state *b, const struct engine_call *call, struct c
     return true;
 }
 
-/* Looks at it for as long as a peer that called at the same time takes. */
+/* Polls for as long as a peer that called at the same time may need. */
 static bool wait_short(struct comm_state *b, uint64_t ticket)
 {
     if (!b->library_work.alone || b->library_work.alone != ticket || b->unit.engine->oversubscribed)
@@ -404,12 +408,12 @@ static bool wait_short(struct comm_state *b, uint64_t ticket)
         look(b);
     bool ended = b->line.done >= ticket;
     if (ended && b->line.done + 1 != b->line.next)
-        state_settle(b); /* what stood behind it may start */
+        state_settle(b); /* later entries may start now */
     return ended;
 }
 
-/* A library that copies inside its poll (MPI does) tells nobody so; but such a look takes long, and whoever waits must not go to sleep
-   between two of them. */
+/* A library that copies inside its poll (as MPI does) does not report it. But such a poll takes long, and a waiting thread must not go to
+ * sleep between two of them. So a long poll counts as movement. */
 static bool step(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
@@ -475,7 +479,7 @@ static void nap(struct engine *e, int64_t now, int64_t *until)
     atomic_store_explicit(&e->sleepers.nap_ns, most * 2 < NAP_MOST_NS ? most * 2 : NAP_MOST_NS, memory_order_relaxed);
 }
 
-/* Counted among those that wake nobody while something is pending and a pass could end it. */
+/* Counted in sleepers.natives while something is pending and a pass could end it. */
 static void active(struct comm_state *b, bool is_active)
 {
     if (BASE_UNLIKELY(b->library_work.counted != (is_active && (b->library_work.counted || b->library_work.pending))))

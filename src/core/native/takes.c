@@ -1,4 +1,4 @@
-/* Which calls a library takes, and which are left to programs. Every rank must come to the same answer. */
+/* Which calls the library takes, and which are left to programs. The answer must be the same on all ranks. */
 #include "native/takes.h"
 
 #include "base/format.h"
@@ -9,7 +9,7 @@ static bool reduces(uint32_t collective)
            collective == COLLECTIVE_REDUCE_SCATTER_V || collective == COLLECTIVE_SCAN || collective == COLLECTIVE_EXSCAN;
 }
 
-/* Integers wrap and bits are bits: any order gives the same. */
+/* Integer sums wrap and bit operations have no rounding, so any order gives the same result. */
 static bool order_matters(enum comm_type type)
 {
     return type >= COMM_F8E4M3 && type != COMM_I32_INDEX && type != COMM_I64_INDEX;
@@ -39,7 +39,7 @@ bool native_is_device_memory(struct comm_state *b, const void *memory)
     return d && memory && d->class->kind(d, memory) != DEVICE_HOST;
 }
 
-/* UNSUPPORTED, and a program does it; but no program of ours reads a device's memory. */
+/* Returns UNSUPPORTED, so that a program does the call. Programs cannot read device memory, so calls on it are refused. */
 static enum comm_result leave_to_program(struct comm_state *b, const struct engine_call *call, const char *why)
 {
     if (!native_is_device_memory(b, call->in) && !native_is_device_memory(b, call->out))
@@ -53,10 +53,10 @@ enum comm_result native_takes(struct comm_state *b, const struct engine_call *ca
     if (call->collective == COLLECTIVE_SPLIT || call->collective == COLLECTIVE_DUP || call->collective == COLLECTIVE_WINDOW)
         return COMM_ERR_UNSUPPORTED;
     if ((b->terms.fixed_order || b->world->order_block) && reduces(call->collective) &&
-        order_matters(call->type)) /* never silently relaxed */
+        order_matters(call->type)) /* a fixed order is never silently relaxed */
         return leave_to_program(b, call, "fixed order was asked for, and only programs on host memory have that");
     if (call->collective == COLLECTIVE_GROUP || call->collective == COLLECTIVE_BROADCAST_BYTES)
-        return COMM_ERR_UNSUPPORTED; /* ours: what they take is in our memory, or was looked at before */
+        return COMM_ERR_UNSUPPORTED; /* done by programs: their buffers are host memory, or were checked before */
     if (BASE_UNLIKELY(call->op & OPERATOR_USER) && reduces(call->collective))
         return leave_to_program(b, call, "an operator of the program's own works on host memory");
     if (state_forced(b) && algo_is_forced(state_forced(b), call->collective))

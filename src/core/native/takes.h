@@ -1,10 +1,10 @@
-/* Private to this room: which calls a library takes (takes.c). */
+/* Which calls a library takes (takes.c). Private to this room. */
 #ifndef NATIVE_TAKES_H
 #define NATIVE_TAKES_H
 
 #include "comm/state.h"
 
-/* COMM_OK: the library does it. UNSUPPORTED: a program does it. Anything else refuses the call, and last_refused says why. */
+/* COMM_OK: the library does the call. UNSUPPORTED: a program does it. Any other result refuses the call, and last_refused says why. */
 enum comm_result native_takes(struct comm_state *b, const struct engine_call *call);
 bool native_is_device_memory(struct comm_state *b, const void *memory);
 

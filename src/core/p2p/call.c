@@ -1,7 +1,4 @@
-/*
- * What a program calls on the second line: a send or a receive, the end of a receive that nobody answered, and a look at what has come.
- * What becomes of a message after that is op.c's.
- */
+/* The calls of the program on the message line: send, receive, cancelling a receive, and probe. op.c handles a message after its call. */
 #include "p2p/op.h"
 
 #include "base/format.h"
@@ -17,7 +14,7 @@ static enum comm_result refuse_device(struct comm_state *b, const struct message
     return COMM_ERR_UNSUPPORTED;
 }
 
-/* A library of streams sees no tags, and has to know whom it hears. */
+/* A stream library knows no tags and must know the peer of each receive. */
 enum comm_result p2p_of_device(struct comm_state *b, const struct message_call *call, struct native_message *message)
 {
     if (call->tag != 0 && (call->is_send || call->tag != COMM_ANY_TAG))
@@ -39,7 +36,7 @@ static enum comm_result post_device(struct comm_state *b, const struct message_c
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sending, receiving */
-/* A device's buffer: as any other, once the device is open. */
+/* A message in device memory. It is an ordinary message once the device is open. */
 static __attribute__((noinline)) enum comm_result stage_message(struct comm_state *b, struct comm_communicator *c,
                                                                 struct message_call *call, struct comm_request *req)
 {

@@ -1,7 +1,7 @@
-/* Messages that wait for somebody who has closed, or for too long. */
+/* Messages whose peer has closed, and messages past their deadline. */
 #include "p2p/op.h"
 
-/* What this rank has sent itself may be what a general receive waits for. */
+/* A receive from any peer may still get a message that this rank sent to itself. */
 static bool sends_itself(const struct comm_state *b)
 {
     for (uint32_t i = b->p2p.first; i != P2P_NONE; i = b->p2p.ops[i].after)
@@ -10,7 +10,7 @@ static bool sends_itself(const struct comm_state *b)
     return false;
 }
 
-/* Whether a message waits for somebody who closed: its peer, or with an open peer all of them. */
+/* Has the peer of a message closed, or, for COMM_ANY_PEER, have all peers closed? */
 bool p2p_peer_left(const struct comm_state *b, int32_t peer, int32_t *rank)
 {
     *rank = peer;
@@ -26,7 +26,7 @@ bool p2p_peer_left(const struct comm_state *b, int32_t peer, int32_t *rank)
     return b->team.size > 1 && !sends_itself(b);
 }
 
-/* A receive ends alone. A send cannot be taken back, and whether it was received is not known: the communicator fails. */
+/* A receive ends alone. A send cannot be withdrawn, and this rank cannot know whether it was received, so the communicator fails. */
 static void end_gone(struct comm_state *b, uint32_t index, int32_t rank)
 {
     const struct p2p_op *t = &b->p2p.ops[index];
@@ -44,7 +44,7 @@ static bool awaits_gone(const struct comm_state *b, const struct p2p_op *t, int3
     return (t->state == P2P_POSTED || t->state == P2P_ASKED) && p2p_peer_left(b, t->call.peer, rank);
 }
 
-/* Only when a step finds nothing more: what the closed rank had sent is taken first. */
+/* Acts only if a step finds nothing more, because the messages that the closed rank had sent are received first. */
 static void check_gone(struct comm_state *b)
 {
     int32_t rank;
@@ -68,8 +68,8 @@ static bool is_overdue(const struct comm_state *b, const struct p2p_op *t, int64
     return !t->class && under_way && now - t->queued_ns >= b->timeout_ns;
 }
 
-/* A message that is over counts as posted until a step has collected it. Two checks may follow each other without a step between them: the
- * second must not take what the first has ended for a message that its peer still uses. */
+/* A message that has ended still counts as posted until a step has collected it. Two checks may run without a step in between. Then the
+ * second check must not mistake a message that the first one ended for one that its peer still uses. */
 static void collect_overdue(struct comm_state *b, int64_t now)
 {
     uint32_t i = b->p2p.first;
@@ -80,8 +80,7 @@ static void collect_overdue(struct comm_state *b, int64_t now)
         (void)state_step(b);
 }
 
-/* A receive that nothing matched ends alone; anything else past its deadline may still be read or written by its peer: the communicator
- * fails. */
+/* An unmatched receive ends alone. A peer may still read or write any other message past its deadline, so then the communicator fails. */
 void p2p_check(struct comm_state *b, int64_t now)
 {
     collect_overdue(b, now);

@@ -1,4 +1,4 @@
-/* A one-sided call as it is queued beside messages (p2p/op.h); what it does is the rma room's. */
+/* A one-sided call as the message line queues it (p2p/op.h). The rma room executes it. */
 #ifndef P2P_ONE_SIDED_H
 #define P2P_ONE_SIDED_H
 
@@ -8,23 +8,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A call on a window: the engine's own, since memory that all reach needs no wire to move it. */
+/* A call on a window. The engine executes it itself, because memory that all ranks can address needs no wire. */
 enum one_sided_kind { ONE_NONE = 0, ONE_PUT, ONE_GET, ONE_UPDATE, ONE_SWAP, ONE_SIGNAL, ONE_WAIT, ONE_FLUSH };
 struct one_sided {
     struct comm_window *window;
     uint8_t kind; /* ONE_NONE: a message */
-    int32_t peer; /* FLUSH: or COMM_ANY_PEER; WAIT: this rank */
+    int32_t peer; /* FLUSH: may be COMM_ANY_PEER; WAIT: this rank */
+    /* Buffers of the caller. The call reads from and expected, and writes to. NULL: not used. */
     const void *from, *expected;
     void *to;
-    size_t n, done, offset, element; /* n, done: elements; PUT, GET: bytes */
+    size_t n, done, offset, element; /* n and done count elements; for PUT and GET, bytes */
     enum comm_type type;
     comm_op op;
-    uint32_t slot;   /* SIGNAL, WAIT */
-    uint64_t amount; /* SIGNAL: to add; WAIT: at least */
-    bool apart;      /* the part is no memory here: its owner does it */
-    uint32_t behind; /* apart: the next call of this rank to that part that was not all asked for */
-    uint32_t waits;  /* apart: the next call that waits for room to ask this peer for the rest of it */
-    size_t asked;    /* apart: elements */
+    uint32_t slot;   /* for SIGNAL and WAIT */
+    uint64_t amount; /* SIGNAL: the amount to add; WAIT: the value to reach */
+    bool apart;      /* this rank cannot address the part, so its owner executes the call */
+    uint32_t behind; /* apart: the next call of this rank to that part that was not completely requested yet */
+    uint32_t waits;  /* apart: the next call that waits for room to request the rest from this peer */
+    size_t asked;    /* apart: elements that were requested */
 };
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * The second line: messages, which start at the call and end one by one, and markers, which stand behind everything issued so far. A
- * message is held back by an unfinished fence or conflicting entry before it; held, it holds back later ones of its pair and direction.
+ * The message line: messages, which start at the call and end one by one, and markers, which end after everything issued before them. An
+ * unfinished fence or conflicting entry before a message holds it back. A held message holds back later ones of its pair of ranks and
+ * direction.
  */
 #include "p2p/op.h"
 
@@ -51,7 +52,7 @@ static enum comm_result grow(struct comm_state *b)
     return COMM_OK;
 }
 
-/* A slot at the end of the list of unfinished ones, pending under a new ticket. */
+/* Takes a slot, puts it at the end of the list of unfinished ones, and makes it pending under a new ticket. */
 enum comm_result p2p_take_slot(struct comm_state *b, uint32_t *index)
 {
     enum comm_result r = b->p2p.free == P2P_NONE ? grow(b) : COMM_OK;
@@ -149,7 +150,7 @@ static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
         b->p2p.read = b->p2p.write = (struct timeline_range){0, 0};
 }
 
-/* What its messages ended with, or else its work. */
+/* The first error of the marker's messages, otherwise of its work. */
 static enum comm_result marker_result(const struct comm_state *b, const struct p2p_op *t)
 {
     enum comm_result r = (enum comm_result)t->error;
@@ -227,7 +228,7 @@ void p2p_cancel_held(struct comm_state *b)
 static bool same_line(const struct p2p_op *held, const struct p2p_op *later)
 {
     if (held->class || later->class)
-        return false; /* they have an order of their own */
+        return false; /* those have an order of their own */
     bool meet = held->call.peer == later->call.peer || held->call.peer == COMM_ANY_PEER || later->call.peer == COMM_ANY_PEER;
 
     return held->is_send == later->is_send && meet;
@@ -241,7 +242,7 @@ static bool behind_held(const struct comm_state *b, uint32_t i)
     return false;
 }
 
-/* A receive waits for earlier messages that use its memory, a send for earlier receives into it. */
+/* A receive waits for earlier messages that use its memory. A send waits for earlier receives into its memory. */
 bool p2p_meets_earlier(const struct comm_state *b, uint32_t i)
 {
     const struct p2p_op *t = &b->p2p.ops[i];
@@ -256,15 +257,15 @@ bool p2p_meets_earlier(const struct comm_state *b, uint32_t i)
     return false;
 }
 
-/* Nothing starts while a cause of failure waits to be chosen: who gave up has perhaps left a message out, and a peer would take the next
- * one for it. */
+/* Nothing starts while a cause of failure is proposed. A rank that gave up may have skipped a message, and the peer would then mistake the
+ * next message for it. */
 static enum comm_result start_or_hold(struct comm_state *b, uint32_t i)
 {
     struct p2p_op *t = &b->p2p.ops[i];
 
     bool holds = b->failure.proposal.result || timeline_holds(&b->line, t->work, &t->read, &t->write) || p2p_meets_earlier(b, i);
 
-    if (BASE_UNLIKELY(t->call.on_device) && !holds) { /* what is sent is fetched while those before it are */
+    if (BASE_UNLIKELY(t->call.on_device) && !holds) { /* a held send copies its data to the stage while earlier ones do */
         enum comm_result r = p2p_stage(b, t);
         if (r != COMM_OK && r != COMM_PENDING)
             return r;
@@ -338,7 +339,7 @@ bool p2p_step(struct comm_state *b)
     return moved;
 }
 
-/* Does an unfinished message issued before work `ticket` conflict with it? */
+/* Does an unfinished message that was issued before work `ticket` conflict with that work? */
 static bool blocks(const struct comm_state *b, uint64_t ticket, const struct timeline_entry *e)
 {
     if (!timeline_meet(&b->p2p.write, &e->read) && !timeline_meet(&b->p2p.write, &e->write) && !timeline_meet(&b->p2p.read, &e->write))
@@ -352,8 +353,8 @@ static bool blocks(const struct comm_state *b, uint64_t ticket, const struct tim
 }
 
 /* ------------------------------------------------------------------------------------------------------------ markers */
-/* Whether that ticket may end with an error of its own (refused by all, or a child that could not be made), which is not the error of a
- * point behind it. */
+/* May this ticket end with an error of its own, which is not an error of a point behind it? That is so if all ranks refused it, or if a
+ * child communicator could not be created. */
 static bool may_end_alone(struct comm_state *b, uint64_t ticket)
 {
     const struct entry *e = state_entry(b, ticket);
@@ -426,7 +427,7 @@ enum comm_result p2p_post(struct comm_state *b, const struct message_call *call,
     return COMM_OK;
 }
 
-/* A request of this line that is no message: it stands before nothing, and markers wait for it. */
+/* Begins a request of this line that is not a message. It holds back nothing, and markers wait for it. */
 enum comm_result p2p_begin(struct comm_state *b, uint32_t *index, struct comm_request *req)
 {
     enum comm_result r = p2p_take_slot(b, index);
@@ -472,7 +473,7 @@ void p2p_end_recovery(struct comm_state *b, uint32_t index, enum comm_result res
 }
 
 /* ------------------------------------------------------------------------------------------------------------ plans */
-/* Room for so many messages more and a marker; false: nothing changed. */
+/* Reserves slots for this many more messages and a marker. false: nothing changed. */
 bool p2p_reserve(struct comm_state *b, uint32_t messages)
 {
     uint32_t used = b->p2p.pending + b->p2p.markers;
@@ -493,7 +494,7 @@ enum comm_result p2p_open_marker(struct comm_state *b, bool carries, uint32_t *m
     struct p2p_op *t = &b->p2p.ops[i];
     t->state = P2P_MARKER;
     t->member_of = i;
-    t->remaining = 1; /* until it is closed */
+    t->remaining = 1; /* until the marker is closed */
     t->carries = carries;
     t->first_work = b->line.next;
     b->p2p.markers++;

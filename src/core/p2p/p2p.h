@@ -1,4 +1,4 @@
-/* Messages. */
+/* Messages: the calls of the program. */
 #ifndef P2P_P2P_H
 #define P2P_P2P_H
 

@@ -1,9 +1,9 @@
-/* Messages of a device's memory: what is sent is copied to a stage first, what is received comes to a stage and is copied from there. */
+/* Messages in device memory. A send is first copied to a stage. A receive arrives in a stage and is then copied to the device. */
 #include "p2p/op.h"
 
 #include "base/format.h"
 
-/* The pool, and whether the device has all of the buffer. */
+/* Opens the pool, and checks that all of the buffer is memory of the device. */
 enum comm_result p2p_reach_device(struct comm_state *b, const struct message_call *call)
 {
     struct comm_error *told = &b->failure.last_refused;
@@ -35,7 +35,7 @@ static bool take(struct comm_state *b, struct p2p_op *t)
     return true;
 }
 
-/* Begins a copy that the device had no room for. PENDING: it is under way, or there still is none. */
+/* Starts a copy, or retries one that the device had no room for. PENDING: the copy is in progress, or there is still no room. */
 static enum comm_result copy(struct comm_state *b, struct p2p_op *t, enum device_way way, size_t bytes)
 {
     void *theirs = (void *)t->buf.from;

@@ -1,7 +1,7 @@
 /*
- * broadcast_bytes: two entries of the queue, issued together. The first carries the length; its end says how long the second is and picks
- * its program, which only then can be known. What does not fit is taken into memory of ours and thrown away, so that the others never wait
- * for a rank whose buffer is too short.
+ * broadcast_bytes: two entries of the queue that are issued together. The first one carries the length. Its end sets the length of the
+ * second one and chooses its program, which cannot be known earlier. If the buffer is too short, the data goes to memory of the library and
+ * is dropped, so that the others never wait for a rank with a short buffer.
  */
 #include "plan/plan.h"
 #include "plan/recorder.h"
@@ -12,10 +12,10 @@
 
 struct bytes_call {
     const struct comm_env *env;
-    uint64_t length; /* what the first entry carries; COMM_ROOT_FAILED: the root gave up */
+    uint64_t length; /* carried by the first entry; COMM_ROOT_FAILED: the root gave up */
     size_t capacity;
-    size_t *bytes;   /* the caller's */
-    uint64_t second; /* ticket */
+    size_t *bytes;   /* the caller's length */
+    uint64_t second; /* ticket of the second entry */
     bool root, orphan;
     enum comm_result result;
 };
@@ -25,7 +25,7 @@ static void bytes_free(struct bytes_call *n)
     n->env->give(n->env, n, sizeof *n);
 }
 
-/* The second entry stands behind the first and has not started, since they share the length. */
+/* The second entry conflicts with the first over the length, so it has not started yet. */
 static enum comm_result set_length(struct comm_state *b, struct bytes_call *n)
 {
     struct entry *e = state_entry(b, n->second);
@@ -101,13 +101,13 @@ static enum comm_result issue_both(struct comm_state *b, const struct engine_cal
     *(n->root ? &bytes.write : &bytes.read) = own;
     *(n->root ? &bytes.read : &bytes.write) = buf;
     enum comm_result r = state_issue(b, &length, length_known, n, NULL);
-    if (r != COMM_OK || b->failed) { /* failed by what a peer said of this very call: the first has ended, nothing is queued after it */
+    if (r != COMM_OK || b->failed) { /* a peer's note failed the communicator: the first entry has ended, and nothing is queued after it */
         bytes_free(n);
         return r != COMM_OK ? r : (enum comm_result)b->failure.cause.result;
     }
     r = state_issue(b, &bytes, bytes_came, n, req);
     n->second = b->line.next - 1;
-    if (r != COMM_OK) { /* the first is on its way and writes into n: the other ranks cannot go on without us */
+    if (r != COMM_OK) { /* the first entry has started and writes into n: the other ranks cannot go on without this one */
         n->orphan = true;
         state_propose(
             b,

@@ -1,7 +1,7 @@
 /*
- * Groups: recorded like plans, started once. Its members have no order among themselves, so two that conflict are refused, waits come
- * first, and small allreduces are packed into one exchange. A group with a refused call is refused whole, under one number: what its other
- * members would have been need not be equal on the ranks that refuse.
+ * Groups: recorded like plans, started once. The members of a group have no order among themselves. So members that conflict are refused,
+ * waits come first, and small allreduces are packed into one exchange. If one call is refused, the whole group is refused, under one
+ * number, because the other members need not be equal on the ranks that refuse.
  */
 #include "plan/plan.h"
 #include "plan/recorder.h"
@@ -30,7 +30,7 @@ static bool meet(const struct ranges *a, const struct ranges *b)
     return timeline_meet(&a->write, &b->read) || timeline_meet(&a->write, &b->write) || timeline_meet(&a->read, &b->write);
 }
 
-/* Whether two members conflict. What all before one touch answers first. */
+/* Do two members conflict? A comparison with the union of all earlier members usually answers. */
 static bool members_conflict(const struct comm_plan *plan)
 {
     struct ranges before = {{0, 0}, {0, 0}};
@@ -49,7 +49,7 @@ static bool members_conflict(const struct comm_plan *plan)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sealing */
-/* The calls that go into one pack: the first of those that fit, as far as the block has room. */
+/* Picks the calls that go into one pack: the first ones that fit, until the block is full. */
 static uint32_t pick_small(struct comm_state *b, const struct comm_plan *plan, const struct engine_call **small, uint32_t *from)
 {
     uint32_t count = 0;
@@ -65,7 +65,7 @@ static uint32_t pick_small(struct comm_state *b, const struct comm_plan *plan, c
     return count;
 }
 
-/* The packed calls make room for the one that stands for them, at the place of the first. */
+/* Replaces the packed calls by one call, at the position of the first. */
 static enum comm_result pack_small(struct comm_state *b, struct comm_plan *plan)
 {
     const struct comm_env *env = b->unit.engine->env;

@@ -1,5 +1,5 @@
-/* Plans: recorded collectives, messages and queue waits, started many times. A recorder is a handle whose state only records. Groups are
- * made of the same list. */
+/* Plans: recorded collectives, messages and queue waits that are started many times. A recorder is a handle whose state only records.
+ * Groups use the same list. */
 #include "plan/plan.h"
 #include "plan/recorder.h"
 
@@ -30,7 +30,7 @@ void plan_drop(struct comm_plan *plan)
     engine_drop(e);
 }
 
-/* Twice the room for `count` items; NULL: no memory, and nothing changed. */
+/* Doubles the room. NULL: no memory, and nothing changed. */
 static void *grow(const struct comm_env *env, void *old, uint32_t count, uint32_t *room, size_t item)
 {
     uint32_t more = *room ? *room * 2 : FIRST_STEPS;
@@ -157,7 +157,7 @@ enum comm_result plan_begin(struct comm_communicator *c, bool group, struct comm
 
     if (!b)
         return r;
-    bool nested = b->recording.plan && !(group && !b->recording.plan->group); /* of these only a group in a plan has a meaning */
+    bool nested = b->recording.plan && !(group && !b->recording.plan->group); /* only a group inside a plan is allowed */
     if (nested || b->failed) {
         r = nested ? COMM_ERR_STATE : (enum comm_result)b->failure.cause.result;
         state_unlock(b);
@@ -261,7 +261,7 @@ static enum comm_result start_step(struct comm_state *b, const struct comm_plan 
     return start_call(b, plan, i, req);
 }
 
-/* Whose memory a message has only the target can say, not its recorder. */
+/* Only the target's state, not the recorder's, can tell whether a message is in device memory. */
 static bool is_of_device(struct comm_state *b, const struct plan_step *step)
 {
     return b->library_work.flags && step->kind == STEP_P2P && state_is_device_memory(b, step->message.buf);
@@ -276,8 +276,8 @@ static uint32_t device_messages(struct comm_state *b, const struct comm_plan *pl
     return count;
 }
 
-/* All of a group's go as one, at the place of the first: one by one, each would stand in the stream until its peer's comes, and two ranks
- * that send first would wait for each other. A plan's go one by one, in its order. */
+/* Starts all device messages of a group as one call, at the position of the first. One by one, each would block the stream until its peer's
+ * message comes, and two ranks that both send first would wait for each other. The device messages of a plan start one by one, in order. */
 static enum comm_result start_device(struct comm_state *b, const struct comm_plan *plan, uint32_t first)
 {
     const struct comm_env *env = b->unit.engine->env;
@@ -295,7 +295,7 @@ static enum comm_result start_device(struct comm_state *b, const struct comm_pla
     return r;
 }
 
-/* A group's first took the others with it. */
+/* Skips the later device messages of a group, because the first one has started all of them. */
 static enum comm_result start_member(struct comm_state *b, const struct comm_plan *plan, uint32_t i, uint32_t marker, bool *devices,
                                      struct comm_request *req)
 {
@@ -305,8 +305,8 @@ static enum comm_result start_member(struct comm_state *b, const struct comm_pla
     return start_device(b, plan, i);
 }
 
-/* With messages the request is a marker behind all members; otherwise it is the last of the work. A member that cannot be queued ends with
- * its error, which is then the request's, too: it stands behind the others all the same. */
+/* With messages, the request is a marker behind all members. Otherwise it is the last work entry. If a member cannot be queued, the request
+ * ends with that error too, but only after the other members. */
 enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct comm_request *req)
 {
     enum comm_result r = COMM_OK;
@@ -323,7 +323,7 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
     for (uint32_t i = 0; i < plan->count && (r == COMM_OK || i > 0); i++) {
         enum comm_result one = start_member(b, plan, i, marker, &devices, req);
         r = r == COMM_OK ? one : r;
-        if (b->failed) /* by what a peer said of this very call: nothing is queued after that */
+        if (b->failed) /* a peer's note on this same call failed the communicator: nothing is queued after that */
             return (enum comm_result)b->failure.cause.result;
     }
     if (r != COMM_OK && plan->group && plan->count > 1 && marker == P2P_NONE)
@@ -334,7 +334,7 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
     return plan->group ? COMM_OK : r;
 }
 
-/* One small exchange and nothing else; false: nothing happened. */
+/* Starts a plan that is one small exchange. false: nothing happened. */
 static inline bool start_alone(struct comm_state *b, const struct comm_plan *plan, struct comm_request *req)
 {
     const struct engine_call *as = &plan->step[0].call;

@@ -1,4 +1,4 @@
-/* Plans and groups. */
+/* Plans and groups: the calls of the program. */
 #ifndef PLAN_RECORDER_H
 #define PLAN_RECORDER_H
 
@@ -14,7 +14,7 @@ void engine_plan_free(struct comm_plan *plan);
 enum comm_result engine_group_begin(struct comm_communicator *c, struct comm_communicator **recorder);
 enum comm_result engine_group_end(struct comm_communicator *recorder, struct comm_request *req);
 
-/* Two entries of the queue issued together; on a recorder, a step of its plan. */
+/* Issues two entries of the queue together; on a recorder, records one step. */
 enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root, struct comm_request *req,
                                         const void *site);
 

@@ -1,6 +1,6 @@
 /*
- * The builder: steps and peers grow in memory of their own while an algorithm appends; build_end checks the form of the whole and packs it
- * into one block. It proves form, never meaning: that is the checker's.
+ * The builder. Steps and peers grow in memory of their own while an algorithm appends; build_end checks the form of the
+ * program and packs it into one block. It checks only form. The verifier of the tests checks meaning.
  */
 #include "program/build.h"
 
@@ -30,7 +30,7 @@ void *build_notes(struct build *b, size_t bytes)
     return b->notes;
 }
 
-/* Twice the room. False: no memory, or the bound is reached; the builder then failed. */
+/* Doubles the room. False: no memory, or the limit is reached; then the builder has failed. */
 static bool grow(struct build *b, void **memory, uint32_t *room, uint32_t first, uint32_t most, size_t item)
 {
     uint32_t more = *room ? *room * 2 : first;
@@ -171,8 +171,8 @@ void build_chunks_lane_end(struct build *b)
     build_lane_end(b);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the form of the whole */
-/* How far a ref's index moves beyond its first as k turns. */
+/* ------------------------------------------------------------------------------------------------------------ checking the form */
+/* How far a ref's index moves beyond its first as k advances. */
 static uint32_t reach_of(const struct build *b, const struct comm_ref *ref)
 {
     uint32_t turns = b->program.depth ? b->program.depth - 1u : 0;
@@ -224,7 +224,7 @@ static bool step_fits(const struct build *b, const struct comm_step *s)
         return false;
     switch (s->code) {
     case STEP_EXPOSE:
-        /* A stream is made of chunks, and of accumulators only where chunks were cut for them. */
+        /* A stream consists of chunks; partial results travel on it only if chunks are cut for the accumulator. */
         if (!(b->program.edge[s->edge % PROGRAM_EDGES_MAX] & WIRE_ONCE) && (!chunked || (s->src.unit & UNIT_PARTIAL && !b->program.wide)))
             return false;
         return peers_fit(b, s) && ref_fits(b, &s->src, chunked);
@@ -235,7 +235,7 @@ static bool step_fits(const struct build *b, const struct comm_step *s)
         if (s->flags & STEP_LAND)
             return peers_fit(b, s) && (s->dst.buf == BUF_OUT || s->dst.buf == BUF_SCRATCH) && ref_fits(b, &s->dst, chunked);
         if (s->src.buf == BUF_VIEW && (s->npeers != 1 || s->src.count != 1 || b->peer[s->peer] != (uint32_t)b->spec.rank))
-            return false; /* another name for one view, its own */
+            return false; /* a second name for one view, on this rank */
         return peers_fit(b, s) && s->dst.buf == BUF_VIEW && s->dst.count == s->npeers && ref_fits(b, &s->dst, chunked) &&
                ref_fits(b, &s->src, chunked);
     case STEP_RELEASE:
@@ -253,7 +253,7 @@ static bool step_fits(const struct build *b, const struct comm_step *s)
     }
 }
 
-/* A REDUCE with TEE feeds the next EXPOSE of its lane, which must say so too and speak of the same bytes. */
+/* A REDUCE with TEE feeds the next EXPOSE of its lane, which must have TEE too and name the same bytes. */
 static bool join_tee(struct build *b, uint32_t at)
 {
     uint32_t next = at + 1;
@@ -265,7 +265,7 @@ static bool join_tee(struct build *b, uint32_t at)
     return !memcmp(&b->step[at].dst, &b->step[next].src, sizeof b->step[at].dst);
 }
 
-/* View slots that a step of this lane reads, and slots that it asks for, as far as one bit each goes. */
+/* Bits of the view slots that a ref names in all turns. */
 static uint64_t slots_of(const struct build *b, const struct comm_ref *ref)
 {
     uint64_t slots = 0;
@@ -313,7 +313,7 @@ static bool check_form(struct build *b)
     return true;
 }
 
-/* Sixteen bits a peer wherever they do. */
+/* Packs peers as 16 bits each if ranks fit. */
 static void pack_peers(const struct build *b, struct comm_program *program, void *to, bool wide)
 {
     uint16_t *narrow = to;

@@ -1,4 +1,4 @@
-/* The collectives by name: what users write in options and read in traces. */
+/* The names of the collectives, as in options and traces. */
 #include "program/program.h"
 
 #include "base/format.h"

@@ -1,10 +1,10 @@
 /*
- * The interpreter. A lane's head issues when its counter allows, the views it reads are present and the wire has room; a lane runs until it
- * stands. What bumps puts the other lanes back to work in the same pass.
+ * The interpreter. The next step of a lane issues when its counter allows, the views that it reads are present and the
+ * wire has room. A lane runs until it is blocked. A bump makes the other lanes run again in the same pass.
  *
- * A cookie's lower half says what completes: two bits of kind, the step (for its bump), and the view slot.
+ * The lower half of a cookie says what completes: two bits of kind, the step (for its bump), and the view slot.
  *
- * Nothing here knows which wire it talks to, allocates, or blocks.
+ * Nothing here knows which wire it uses, allocates, or blocks.
  */
 #include "program/run_place.h"
 
@@ -16,7 +16,7 @@
 
 enum { RUN_STEP_BYTES = 1 << 16 };
 enum run_cookie { RUN_COOKIE_VIEW = 0, RUN_COOKIE_LAND = 1, RUN_COOKIE_EXPOSE = 2 };
-enum verdict { VERDICT_NEXT, VERDICT_STAY /* the pc was moved */, VERDICT_STAND, VERDICT_END, VERDICT_MISMATCH, VERDICT_FAILED };
+enum verdict { VERDICT_NEXT, VERDICT_STAY /* the step has set the pc */, VERDICT_STAND, VERDICT_END, VERDICT_MISMATCH, VERDICT_FAILED };
 
 /* ------------------------------------------------------------------------------------------------------------ views, keys and cookies */
 static inline bool views_present(const struct run *run, uint32_t slot, uint32_t count)
@@ -50,13 +50,13 @@ static inline uint32_t rounds_left(const struct run *run, const struct comm_step
     return BASE_UNLIKELY(run->program->ragged) ? 0 : run->chunks * each - program_round(s, lane->k);
 }
 
-/* What both ends of an edge compare: the call, and where only they know it, how long their block is. */
+/* What both ends of an edge compare: the call and, if only they know it, the length of their block. */
 static inline uint32_t fingerprint_of(const struct run *run, const struct place *place)
 {
     return run->program->ragged ? run->fingerprint ^ program_mark(place->whole) : run->fingerprint;
 }
 
-/* What a COPY or REDUCE reads of a view: all of it, or one block of a whole buffer. */
+/* Where a COPY or REDUCE reads a view: its beginning, or one block of a whole buffer. */
 static inline const char *view_at(const struct run *run, const struct comm_ref *ref, uint32_t slot)
 {
     const char *at = run->view[slot].at;
@@ -129,7 +129,7 @@ static enum verdict step_expose(struct run *run, struct run_lane *lane, const st
     return VERDICT_NEXT;
 }
 
-/* One more name for a view that is there: its bytes stay whose they are. */
+/* Makes a second name for a present view; the bytes' owner stays the same. */
 static enum verdict step_alias(struct run *run, struct run_lane *lane, const struct comm_step *s)
 {
     uint32_t from = slot_of(run, &s->src, lane), to = slot_of(run, &s->dst, lane);
@@ -144,7 +144,7 @@ static enum verdict step_alias(struct run *run, struct run_lane *lane, const str
     return VERDICT_NEXT;
 }
 
-/* A view of this rank's own memory: nothing to ask the wire for. */
+/* A view of this rank's own memory, without the wire. */
 static inline void view_own(struct run *run, const struct comm_step *s, uint32_t slot, const struct place *place)
 {
     run->view[slot].at = place->at;
@@ -153,7 +153,7 @@ static inline void view_own(struct run *run, const struct comm_step *s, uint32_t
     view_is_here(run, s, slot);
 }
 
-/* Asks the wire for the view of one peer. NEXT: it is here, or will be. */
+/* Requests one peer's view from the wire. NEXT: it is here, or will be. */
 static inline enum verdict view_peer(struct run *run, const struct comm_step *s, struct wire_look *look, uint16_t peer, uint32_t slot)
 {
     look->peer = peer;
@@ -203,7 +203,7 @@ static enum verdict step_view(struct run *run, struct run_lane *lane, const stru
         enum verdict verdict = view_peer(run, s, &look, peer[j], first + j);
         if (BASE_LIKELY(verdict == VERDICT_NEXT))
             continue;
-        if (verdict == VERDICT_STAND) { /* the wire had no more room */
+        if (verdict == VERDICT_STAND) { /* the wire has no more room */
             lane->asked = (uint16_t)j;
             run->again = true;
         }
@@ -282,7 +282,7 @@ static enum verdict step_copy(struct run *run, struct run_lane *lane, const stru
     return VERDICT_NEXT;
 }
 
-/* Where the EXPOSE that this REDUCE feeds would like its bytes. False: the wire has no room and the REDUCE stands. */
+/* Asks where the EXPOSE that this REDUCE feeds wants its bytes. False: the wire has no room, and the REDUCE waits. */
 static bool reserve_pad(struct run *run, struct run_lane *lane, const struct comm_step *s, const struct place *to, void **pad)
 {
     struct wire_expose expose = expose_of(run, &run->program->step[s->aside], lane);
@@ -305,7 +305,7 @@ static bool reserve_pad(struct run *run, struct run_lane *lane, const struct com
     }
 }
 
-/* Whether what is stored in a peer's memory goes past the cache. */
+/* Whether results in a peer's memory are stored past the cache. */
 static bool goes_past(struct run *run)
 {
     if (!run->store_policy || run->slice * run->raw > WAYS_SLICE_BYTES)
@@ -325,12 +325,12 @@ static void reduce_timed(struct run *run, const struct data_reduce *reduce, size
     run->timed = false;
 }
 
-/* One pass of the kernel over all views of the step, into `to`, and into `also` where that is there. */
+/* One pass of the kernel over all views of the step, into `to`, and also into `also` if that is not NULL. */
 static inline void reduce_views(struct run *run, const struct run_lane *lane, const struct comm_step *s, const struct place *to, void *also)
 {
     uint32_t slot = slot_of(run, &s->src, lane), ways = s->src.count;
     const void *from[PROGRAM_VIEWS_MAX];
-    /* Into a peer's memory past the cache, where the peer would have to be asked for its lines first. */
+    /* Store into a peer's memory past the cache; an ordinary store would first have to fetch the lines from the peer. */
     bool away = (lane->built & WIRE_DEPOSIT) && goes_past(run);
 
     for (uint32_t j = 0; j < ways; j++)
@@ -345,7 +345,7 @@ static inline void reduce_views(struct run *run, const struct run_lane *lane, co
         .also = away ? to->at : also,
         .elements = to->elements,
         .final = s->flags & STEP_FINAL,
-        /* What peers will read where it lies is not sent to memory first. */
+        /* Do not write past the cache what peers will read in place. */
         .nontemporal = away || (run->nontemporal && s->dst.buf == BUF_OUT && (also || !(s->flags & STEP_TEE))),
     };
     if (BASE_UNLIKELY(run->timed) && (lane->built & WIRE_DEPOSIT))
@@ -358,8 +358,9 @@ static enum verdict step_reduce(struct run *run, struct run_lane *lane, const st
 {
     if (!views_present(run, slot_of(run, &s->src, lane), s->src.count))
         return VERDICT_STAND;
-    /* A rank whose results land by themselves only reads what it is shown: the lanes take turns, or it waits until this rank has finished
-       all of them. A peer that must copy what it is shown is busy meanwhile, and still finds it in the cache. */
+    /* A rank whose results are stored directly in its memory only reads its peer's data. So the lanes take turns;
+     * otherwise that rank would wait until this one has finished all of them. A peer that must copy the data is busy
+     * meanwhile, and still finds it in the cache. */
     if (BASE_UNLIKELY(lane->turn == run->turn)) {
         run->gave_way = true;
         return VERDICT_STAND;
@@ -421,7 +422,7 @@ static inline bool wait_holds(const struct run *run, const struct comm_step *s, 
     return run->counter[s->wait] - need >= 0;
 }
 
-/* One lane until it stands. */
+/* Runs one lane until it is blocked. */
 static enum verdict run_lane(struct run *run, struct run_lane *lane)
 {
     const struct comm_step *step = run->program->step;
@@ -438,7 +439,7 @@ static enum verdict run_lane(struct run *run, struct run_lane *lane)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the handle */
-/* What a program need not release, since its edge asks for no acknowledgement. */
+/* Releases views that the program need not release, because their edge has no acknowledgements. */
 static void give_back(struct run *run)
 {
     for (uint64_t left = run->present & ~run->view_own; left; left &= left - 1) {
@@ -466,7 +467,7 @@ enum run_result run_step(struct run *run)
             else if (BASE_UNLIKELY(verdict == VERDICT_MISMATCH))
                 break;
         }
-        /* The last lane that is open saw every bump already. */
+        /* If only one lane is open, it has seen every bump already. */
     } while (((run->bumped && run->open & (run->open - 1)) || run->gave_way) && run->deposited < RUN_STEP_BYTES && run->mismatch_peer < 0);
     if (BASE_UNLIKELY(run->mismatch_peer >= 0))
         return RUN_MISMATCH;

@@ -1,6 +1,7 @@
 /*
- * Where the refs of a running program's steps lie: which buffer, which block or slice of it, which chunk of that, and which view slot or
- * scratch item, for the turns at which a lane stands. Pure, and part of the interpreter (run.c), whose steps ask it each time.
+ * Resolves the refs of a running program's steps: the buffer, the block or slice in it, the chunk of that, and the view
+ * slot or scratch item, for a lane's current i and k. Pure functions; part of the interpreter (run.c), which calls them
+ * for each step.
  */
 #ifndef PROGRAM_RUN_PLACE_H
 #define PROGRAM_RUN_PLACE_H
@@ -12,7 +13,7 @@
 struct place {
     char *at;
     size_t elements, bytes;
-    size_t whole; /* elements of the block that it is a chunk of */
+    size_t whole; /* elements of the block of which this is a chunk */
 };
 
 static inline uint32_t turn_of(const struct run *run, uint32_t k)
@@ -80,7 +81,7 @@ static struct place place_of(const struct run *run, const struct comm_step *s, c
     char *base = scratch ? run->scratch : ref->buf == BUF_OUT ? call->out : (char *)(uintptr_t)call->in;
     add = scratch ? (slot_of(run, ref, lane) + (uint32_t)ref->step * j) * run->scratch_item : (start + from) * width;
     BASE_DEBUG_ASSERT(!scratch || slot_of(run, ref, lane) + (uint32_t)ref->step * j < run->program->scratch);
-    /* As a number: a barrier's buffers are NULL. */
+    /* Computed as a number, because a barrier's buffers are NULL. */
     return (struct place){.at = (char *)((uintptr_t)base + add), .elements = to - from, .bytes = (to - from) * width, .whole = whole};
 }
 

@@ -1,4 +1,4 @@
-/* How a run begins: its cut into slices and chunks, and the state of its lanes. */
+/* How a run begins: how it is cut into slices and chunks, and the initial state of its lanes. */
 #include "program/shape.h"
 
 #include "base/check.h"
@@ -23,7 +23,8 @@ struct run_cut run_cut_of(const struct comm_program *program, const struct wire_
     return (struct run_cut){shape.longest, shape.slice, shape.chunk, shape.scratch_item, shape.chunks};
 }
 
-/* Too long to be found in a cache again: what this rank writes, or where ranks take turns on a CPU, what all of them do. */
+/* Whether the data is too long to stay in a cache: what this rank writes or, if ranks share CPUs, what all of them
+ * write. */
 static bool is_long(const struct run *run, const struct comm_program *program, size_t bytes)
 {
     size_t size = (size_t)run->size;
@@ -63,7 +64,7 @@ void run_start_as(struct run *run, const struct comm_program *program, const str
 void run_start(struct run *run, const struct comm_program *program)
 {
     struct run_element element = {.raw = data_type_bytes(run->call.type), .partial = data_partial_bytes(run->call.type)};
-    if (run->call.op) /* moves have no operator */
+    if (run->call.op) /* data movement has no operator */
         element.reduce = data_reducer(run->call.type, run->call.op, run->isa);
     run_start_as(run, program, &element);
 }

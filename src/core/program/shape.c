@@ -1,4 +1,4 @@
-/* How an operation is cut: what every rank works out alike. */
+/* How an operation is cut: every rank computes the same result. */
 #include "program/shape.h"
 
 #include "base/check.h"
@@ -35,16 +35,17 @@ static size_t chunk_bytes_max(const struct comm_program *program, const struct w
     return (size_t)most;
 }
 
-/* Whole lines, of elements that are never split. */
+/* Elements per unit of whole cache lines, without splitting a grain. */
 static size_t line_of(const struct run_element *element)
 {
     size_t grain = larger(1, element->grain);
     return grain * larger(1, RUN_LINE_BYTES / larger(1, element->raw * grain));
 }
 
-/* Are slices and their chunks multiples of a page, not of a line, but for the end of the last? Of two ranks one may store its results in
- * the other's memory, which it may do by whole pages alone; that they are pages there only that other one knows, but whole pages' worth
- * from the beginning of a buffer all can count. Where slices are long: one of them is shorter by up to two pages. */
+/* Whether slices and their chunks are multiples of a page instead of a line, except at the end of the last one. With
+ * two ranks, one may store its results in the other's memory, but only in whole pages. Only that other rank knows
+ * whether its buffer is aligned to pages, but both can cut at whole pages from the beginning of the buffer. Only for
+ * long slices, because one of them becomes shorter by up to two pages. */
 static bool is_paged(const struct comm_program *program, size_t longest, int32_t size, const struct run_element *element)
 {
     size_t whole = larger(1, element->grain) * larger(1, element->raw);
@@ -53,7 +54,7 @@ static bool is_paged(const struct comm_program *program, size_t longest, int32_t
            longest * larger(1, element->raw) >= (size_t)RUN_PAGED_RANKS * RUN_PAGED_SLICE_BYTES;
 }
 
-/* Ragged: what a block's length is, only the two ends of its edge know, so chunks are as long as they may be. */
+/* Ragged: only the two ends of an edge know a block's length, so chunks are as long as possible. */
 struct shape shape_of(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel, int32_t size,
                       const struct run_element *element)
 {
@@ -70,7 +71,8 @@ struct shape shape_of(const struct comm_program *program, const struct run_call 
         size_t most = larger(1, chunk_bytes_max(program, &channel->caps) / width),
                least = larger(1, larger(PROGRAM_CHUNK_MIN_BYTES, channel->caps.chunk_least) / width);
         most = most >= line ? most - most % line : most;
-        /* Two ranks work side by side, not one behind the other; a piece more is a look more for each. A network works beside them. */
+        /* Two ranks work at the same time, not one after the other, and each additional piece costs each rank a look. A
+         * network works at the same time as the ranks. */
         bool whole = unit <= most && !channel->caps.chunk_least;
         size_t pieces = !paged ? RUN_QUARTERS : whole ? 1 : RUN_HALVES;
         shape.chunk = program->ragged ? most : smaller(most, larger(round_up((unit + pieces - 1) / pieces, line), round_up(least, line)));

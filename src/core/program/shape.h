@@ -1,6 +1,6 @@
 /*
- * shape: how an operation is cut into slices, chunks and scratch items. It follows from program, call and caps alone, so that every rank
- * cuts alike. Private to this room.
+ * shape: how an operation is cut into slices, chunks and scratch items. It depends only on program, call and caps, so
+ * all ranks cut alike. Private to this room.
  */
 #ifndef PROGRAM_SHAPE_H
 #define PROGRAM_SHAPE_H
@@ -20,7 +20,7 @@ static inline size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* That many bits. */
+/* A mask of `count` bits. */
 static inline uint64_t ones(uint32_t count)
 {
     return count >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1;

@@ -1,13 +1,15 @@
 /*
- * Which way a result goes into a peer's memory, where either may be the faster by half: past the cache, or as any store. Between two CPUs
- * that share a cache the ordinary store finds the peer's lines near and leaves them near; between two that do not it must have each of them
- * sent over first. Nothing tells a rank which it is, and on a virtual machine it changes while a program runs. So it is found out: what one
- * piece in some operations took tells of the way that they went, and every now and then two operations in a row go the other way, of which
- * the second tells. A time falls at once and rises slowly, since what comes between only ever makes it longer.
+ * Chooses how a result is stored in a peer's memory: past the cache, or with ordinary stores. Either way may be faster
+ * by half. If the two CPUs share a cache, an ordinary store finds the peer's lines near and leaves them near. If they
+ * do not, each line must first be transferred. A rank cannot find out which case it is in, and on a virtual machine it
+ * changes while the program runs. So both ways are measured. Some operations time one piece, which tells the cost of
+ * their way. From time to time two operations in a row use the other way, and the second one is timed. A measured cost
+ * falls at once and rises slowly, because disturbances only make it longer.
  *
- * An ordinary store may take half as long again: what it brings is that the caller finds the results in a cache when it reads them, which
- * is not measured. It took 0.8 to 1.3 times as long with a shared cache, and more than twice as long without. Only for results so short
- * that they are still there then: longer ones go past the cache.
+ * An ordinary store is chosen even if it takes up to 1.5 times as long: the caller then finds the results in a cache
+ * when it reads them, which is not measured. It took 0.8 to 1.3 times as long with a shared cache, and more than twice
+ * as long without one. This applies only to results short enough to be still in the cache then; longer ones go past the
+ * cache.
  */
 #include "program/store_policy.h"
 

@@ -1,12 +1,12 @@
-/* store_policy: which way results go into a peer's memory. Private to this room. */
+/* store_policy: how results are stored in a peer's memory. Private to this room. */
 #ifndef PROGRAM_WAYS_H
 #define PROGRAM_WAYS_H
 
 #include "program/program.h"
 
-enum { WAYS_SCALE = 20, WAYS_SLICE_BYTES = 5 << 16 /* longer ones go past the cache */ };
+enum { WAYS_SCALE = 20, WAYS_SLICE_BYTES = 5 << 16 /* longer results go past the cache */ };
 
-/* For one operation. *timed: what a piece of it took shall be told. */
+/* Chooses for one operation. *timed: the caller shall time one piece and report it with store_policy_tell. */
 enum store_way store_policy_choose(struct store_policy *policy, bool *timed);
 void store_policy_tell(struct store_policy *policy, enum store_way way, int64_t ns, size_t bytes);
 

@@ -1,4 +1,5 @@
-/* The engine's life and its tables. It is held by worlds, communicators, events and plans, in any order of closing. */
+/* The engine's creation, destruction and tables. Worlds, communicators, events and plans each hold a reference to it and may drop it in any
+ * order. */
 #include "progress/engine.h"
 
 #include "base/format.h"
@@ -76,7 +77,7 @@ static void list_calls(struct comm_part_calls *calls, const struct comm_part *co
     calls->step[step] = calls->step_beside[beside] = NULL;
 }
 
-/* The log's thread and the bells: 0, or an errno and what is missing. */
+/* Starts the log's thread and opens the bells. Returns 0, or an errno, and then sets *what to the resource that is missing. */
 static int open_bells(struct engine *e, const char **what)
 {
     const struct comm_env *env = e->env;
@@ -141,7 +142,7 @@ void engine_await_word(struct engine *e, bool on)
     }
     atomic_fetch_add_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
     atomic_store_explicit(&e->sleepers.nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
-    engine_told_unlocked(e); /* who sleeps without a poll deadline must take one */
+    engine_told_unlocked(e); /* a thread that sleeps without a poll deadline must set one */
 }
 
 void engine_note_silent(struct engine *e, int32_t change)
@@ -150,7 +151,7 @@ void engine_note_silent(struct engine *e, int32_t change)
     atomic_fetch_add_explicit(&e->sleepers.natives, (uint32_t)change, memory_order_relaxed);
 }
 
-/* The monitor looks often enough for the shortest deadline. */
+/* Shortens the monitor's tick, so that it checks often enough for the shortest timeout. */
 void engine_note_timeout(struct engine *e, int64_t timeout_ns)
 {
     int64_t tick = timeout_ns / 4 < TICK_LEAST_NS ? TICK_LEAST_NS : timeout_ns / 4;
@@ -217,7 +218,7 @@ void engine_rank_queue(struct engine *e, uint32_t index, int32_t priority)
         atomic_fetch_add_explicit(&e->table.ranked, before ? UINT32_MAX : 1, memory_order_seq_cst);
 }
 
-/* The first one: the monitor is to heed them from now on. */
+/* The first such communicator wakes the monitor, which must serve requests for them from now on. */
 void engine_note_apart(struct engine *e, uint32_t index, bool on)
 {
     if (set_bit(e->table.apart, index, on) == on)
@@ -241,7 +242,8 @@ void engine_activate(struct engine *e, uint32_t index, bool active)
         atomic_fetch_add_explicit(&e->sleepers.work, 1, memory_order_seq_cst);
         e->env->wake(e->env, &e->sleepers.work, 1);
     }
-    /* Whoever lay down before has not looked here, and what this one waits for may have been read by somebody already. */
+    /* A thread that went to sleep before this call has not looked at this communicator, and another thread may already have read the data
+     * that this communicator waits for. So wake it. */
     if (atomic_load_explicit(&e->sleepers.asleep, memory_order_seq_cst) | atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst))
         e->env->bell_ring(e->env, &e->bell);
 }
@@ -257,7 +259,7 @@ void engine_forget_wire(struct engine *e, struct progress_wire *wire)
     base_unlock(&e->poll_lock, e->env);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ small answers */
+/* ------------------------------------------------------------------------------------------------------------ small queries */
 static bool is_open(const struct comm_communicator *c)
 {
     return c && atomic_load_explicit(&c->state, memory_order_acquire);

@@ -1,4 +1,5 @@
-/* Memory for rooms that are written on the public calls (base/heap.h): of the engine's env, and it keeps the engine. */
+/* Memory for modules that use only the public calls (base/heap.h). It comes from the engine's env, and each block holds a reference to the
+ * engine. */
 #include "progress/engine.h"
 
 #include "base/heap.h"

@@ -1,4 +1,4 @@
-/* Callbacks: run from progress alone, outside every lock, those of one communicator one at a time in ticket order. */
+/* Callbacks. Only progress runs them, outside every lock. The callbacks of one communicator run one at a time, in ticket order. */
 #include "progress/engine.h"
 
 bool engine_in_callback(struct engine *e)
@@ -52,12 +52,13 @@ enum comm_result engine_notify(struct comm_request request, comm_notify_fn *fn, 
     atomic_fetch_add_explicit(&unit->notice_count, 1, memory_order_relaxed);
     unit->engine->class->activate(unit);
     if (timeline_test(request) != COMM_PENDING)
-        engine_told(unit->engine); /* due now: an armed loop must come */
+        engine_told(unit->engine); /* due now: wakes an armed loop */
     unit_unlock(unit);
     return COMM_OK;
 }
 
-/* The first callback that is due, taken out of the list. Messages (top bit) stand last and may be due in any order. */
+/* Removes and returns the first callback that is due. Callbacks of messages (top bit of the ticket) are last in the list and become due in
+ * any order. */
 static struct notice *take_due(struct progress_unit *unit, enum comm_result *result)
 {
     for (struct notice **at = &unit->notices; *at; at = &(*at)->next) {
@@ -67,7 +68,7 @@ static struct notice *take_due(struct progress_unit *unit, enum comm_result *res
             *at = n->next;
             return n;
         }
-        if (!(n->request.ticket & TIMELINE_MESSAGE)) { /* work completes in order: no later one is due */
+        if (!(n->request.ticket & TIMELINE_MESSAGE)) { /* work completes in order: no later work is due either, so skip to the messages */
             while (*at && !((*at)->request.ticket & TIMELINE_MESSAGE))
                 at = &(*at)->next;
             if (!*at)
@@ -97,7 +98,7 @@ static bool run_one(struct engine *e, struct comm_communicator *handle)
         return false;
     n->fn(n->request, result, n->arg);
     base_home_visit(&handle->lock, handle->env);
-    atomic_fetch_sub_explicit(&unit->notice_count, 1, memory_order_relaxed); /* the state waits for `notifying` before it goes */
+    atomic_fetch_sub_explicit(&unit->notice_count, 1, memory_order_relaxed); /* `unit` still exists: closing waits until `notifying` is 0 */
     n->next = unit->notices_free;
     unit->notices_free = n;
     unit->engine->class->activate(unit);
@@ -112,7 +113,8 @@ void notify_run(struct engine *e, struct comm_communicator *handle)
     if (!atomic_compare_exchange_strong_explicit(&handle->notifying, &nobody, e->env->self(e->env), memory_order_acquire,
                                                  memory_order_relaxed))
         return;
-    int before = e->env->cancel(e->env, ENV_CANCEL_OFF); /* a thread that ended inside one would be `notifying` for ever */
+    /* a thread that was cancelled inside a callback would leave `notifying` set for ever */
+    int before = e->env->cancel(e->env, ENV_CANCEL_OFF);
     atomic_fetch_add_explicit(&e->callbacks, 1, memory_order_relaxed);
     while (run_one(e, handle))
         ;
@@ -137,7 +139,7 @@ bool notify_due(struct progress_unit *unit)
     return due;
 }
 
-/* Has any communicator a callback to run now? An armed loop must not sleep on it. */
+/* Does any communicator have a callback to run now? Then an armed loop must not sleep. */
 bool engine_callback_due(struct engine *e)
 {
     uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
@@ -148,7 +150,7 @@ bool engine_callback_due(struct engine *e)
         if (!handle || !(atomic_load_explicit(&e->table.active[i / 64], memory_order_relaxed) >> i % 64 & 1))
             continue;
         if (!base_home_trylock(&handle->lock, handle->env)) {
-            due = true; /* the holder may make one due, or keep the lock for long: look again later, without waiting for it */
+            due = true; /* the holder may make one due, or keep the lock for long: report one as due, so that the loop looks again */
             break;
         }
         struct progress_unit *unit = unit_of(e, handle);

@@ -1,9 +1,9 @@
 /*
- * Moving and waiting. Whoever waits moves every communicator of the engine; one thread at a time, the holder of the poll ownership, sleeps
- * on the bell, the others park; whoever leaves wakes the others, so that somebody always looks.
+ * Passes and waiting. A thread that waits moves every communicator of the engine. Only one thread at a time, the holder of poll_owner,
+ * sleeps on the bell; the others park. A thread that leaves wakes the others, so that at least one waiting thread always looks.
  *
- * Lost wake-ups: publish, seq_cst fence, then look for sleepers (engine_told and the wires' flush), against publish that one sleeps, fence,
- * look at everything once more, then sleep.
+ * No wake-up is lost. The waking side publishes its change, executes a seq_cst fence, and then looks for sleepers (engine_told and the
+ * wires' flush). The sleeping side publishes that it sleeps, executes a fence, looks at everything once more, and then sleeps.
  */
 #include "progress/engine.h"
 
@@ -34,7 +34,7 @@ enum pass engine_step(struct engine *e, struct comm_communicator *handle)
     return step_handle(e, handle, false);
 }
 
-/* The active ones of a word that are urgent (1), yield (-1) or neither. */
+/* The active communicators of a word that are urgent (priority 1), yielding (-1) or neither (0). */
 static uint64_t of_rank(const struct engine *e, uint32_t word, int32_t priority)
 {
     uint64_t urgent = atomic_load_explicit(&e->table.urgent[word], memory_order_relaxed);
@@ -44,7 +44,7 @@ static uint64_t of_rank(const struct engine *e, uint32_t word, int32_t priority)
     return atomic_load_explicit(&e->table.active[word], memory_order_acquire) & which;
 }
 
-/* then_urgent: after each of them, those that are. */
+/* then_urgent: steps all urgent communicators after each step of another one. */
 static enum pass pass_of_rank(struct engine *e, int32_t priority, bool then_urgent, bool callbacks)
 {
     enum pass all = PASS_IDLE;
@@ -69,8 +69,9 @@ static enum pass pass_of_rank(struct engine *e, int32_t priority, bool then_urge
     return all;
 }
 
-/* Urgent ones first and after each other one, so that they wait for one step of bulk and no more; yielding ones when nothing else moved,
- * and now and then all the same, so that they come forward at all. */
+/* Urgent communicators are stepped first, and again after each other communicator, so that they wait for at most one step of bulk work.
+ * Yielding communicators are stepped when nothing else moved. Every PASSES_OF_ALL passes they are stepped anyway, so that they cannot
+ * starve. */
 static enum pass ranked_pass(struct engine *e, bool callbacks)
 {
     bool all_ranks = atomic_fetch_add_explicit(&e->table.passes, 1, memory_order_relaxed) % PASSES_OF_ALL == 0;
@@ -104,9 +105,9 @@ enum pass engine_pass(struct engine *e, bool callbacks)
     return all;
 }
 
-/* Called under a communicator's lock, and needs no fence: whoever is about to sleep publishes that and then takes every active
- * communicator's lock once more (engine_pass). Either it had the lock before this thread, which then sees it; or after, and it sees what
- * this thread did. */
+/* Called under a communicator's lock, so it needs no fence. A thread that is about to sleep publishes that first, and then takes the lock
+ * of every active communicator once more (engine_pass). If it had the lock before this thread, this thread sees that it sleeps. If it gets
+ * the lock later, it sees what this thread did. */
 void engine_told(struct engine *e)
 {
     const struct comm_env *env = e->env;
@@ -159,8 +160,8 @@ static void check_active(struct engine *e, int64_t now)
     }
 }
 
-/* A sleep shorter than its own wake-up was a mistake, and two ranks can make it in turn for ever: each sleeps before the other is awake. So
- * after a short sleep the next one is put off for longer, and after long ones for less. */
+/* A sleep shorter than its own wake-up costs more than it saves, and two ranks can alternate in it for ever: each goes to sleep before the
+ * other is awake. So a short sleep makes the next sleep start later, and a long one makes it start earlier. */
 static void learn_patience(struct engine *e, int64_t slept_ns)
 {
     uint32_t patience = atomic_load_explicit(&e->waiting.patience, memory_order_relaxed);
@@ -172,10 +173,10 @@ static void learn_patience(struct engine *e, int64_t slept_ns)
     atomic_store_explicit(&e->waiting.patience, patience, memory_order_relaxed);
 }
 
-/* A loop has armed the engine and was rung: the bell is its descriptor, and stays readable until the loop comes, if it ever does. Until
- * then the bell wakes no other thread, and a thread that waited on it would look around without a rest: so it takes short naps instead.
- * The naps are not on the bell. So the loop, when it comes, finds no thread that needs the bell rung, and may clear it (engine_disarm);
- * otherwise the loop would be called again for as long as the thread naps. */
+/* A loop has armed the engine and was rung. The bell is the loop's descriptor, so it stays readable until the loop comes, if it ever does.
+ * Until then the bell can wake no other thread, and a thread that waited on it would return at once, again and again. So that thread takes
+ * short naps instead, and not on the bell. When the loop comes, it then finds no thread that needs the bell, and may clear it
+ * (engine_disarm). Otherwise the loop would be called repeatedly while the thread naps. */
 static bool nap_beside_loop(struct engine *e, uint32_t seen, int64_t until)
 {
     const struct comm_env *env = e->env;
@@ -183,15 +184,15 @@ static bool nap_beside_loop(struct engine *e, uint32_t seen, int64_t until)
 
     if (!e->sleepers.loud || !atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst))
         return false;
-    e->sleepers.loud = false; /* next time the bell is tried */
+    e->sleepers.loud = false; /* the next sleep is on the bell again */
     atomic_fetch_sub_explicit(&e->sleepers.asleep, 1, memory_order_seq_cst);
     env->park(env, &e->sleepers.epoch, seen, until < now + SLEEP_SHORT_NS ? until : now + SLEEP_SHORT_NS);
     atomic_fetch_add_explicit(&e->sleepers.asleep, 1, memory_order_seq_cst);
     return true;
 }
 
-/* The bell has two users, the loop that armed it and the one who sleeps on it. Who leaves last clears it; when the other came back
- * meanwhile, it may have been rung already, and is rung again. */
+/* The bell has two users: the loop that armed it and the thread that sleeps on it. The last one to leave clears it. If the other came back
+ * meanwhile, the cleared ring may have been meant for it, so the bell is rung again. */
 static void clear_bell(struct engine *e, const _Atomic uint32_t *other)
 {
     int64_t ignored = ENGINE_NEVER;
@@ -233,7 +234,8 @@ static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int6
         now = env->now(env);
         env->bell_wait(env, &e->bell, until);
         e->sleepers.loud = atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst) && env->now(env) < until;
-        if (!atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed)) /* its naps are short by design */
+        /* naps are short by design, so nothing can be learned from them */
+        if (!atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed))
             learn_patience(e, env->now(env) - now);
     }
     atomic_fetch_sub_explicit(&e->sleepers.parked, naps, memory_order_seq_cst);
@@ -277,16 +279,17 @@ int64_t engine_deadline(const struct engine *e, int64_t timeout_ns)
     return timeout_ns >= ENGINE_NEVER - now ? ENGINE_NEVER : now + timeout_ns;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the ladder */
+/* ------------------------------------------------------------------------------------------------------------ spin, yield, sleep */
 struct ladder {
     uint32_t turns;
     int64_t idle_since; /* 0: not idle yet */
     int64_t now;
 };
 
-/* Was that yield longer than one that met only ranks? Where several share a CPU each may have something to do; taken for a pending peer,
- * they all sleep, and then an operation takes longer by a wake-up for each of them. So it is one only where such yields were half of the
- * last 20 ms: a CPU that is itself taken away for a moment looks like a pending peer, and so does one who is seldom there. */
+/* Was that yield longer than yields to other ranks explain? If several ranks share a CPU, each of them may have work to do. If a rank
+ * mistakes them for another program, they all sleep, and each operation takes longer by one wake-up per rank. So the answer is true only if
+ * such yields made up half of the last 20 ms. A CPU that the hypervisor takes away for a moment looks like another program too, and so does
+ * a program that seldom runs. */
 static bool met_stranger(struct engine *e, int64_t took, int64_t now)
 {
     int64_t all = YIELD_EACH_NS * (int64_t)e->local_ranks / (int64_t)(e->cpus ? e->cpus : 1), begin = now - took;
@@ -296,7 +299,7 @@ static bool met_stranger(struct engine *e, int64_t took, int64_t now)
     if (took <= (all > YIELD_CROWDED_NS ? all : YIELD_CROWDED_NS))
         return false;
     int64_t last = atomic_exchange_explicit(&e->waiting.yielded_long, now, memory_order_relaxed);
-    begin = last > begin ? last : begin; /* threads whose yields overlap hit the same slice */
+    begin = last > begin ? last : begin; /* threads with overlapping yields met the same time slice, so count it once */
     if (now - atomic_load_explicit(&e->waiting.long_since, memory_order_relaxed) > YIELD_WINDOW_NS) {
         atomic_store_explicit(&e->waiting.long_since, begin, memory_order_relaxed);
         atomic_store_explicit(&e->waiting.long_ns, 0, memory_order_relaxed);
@@ -304,17 +307,16 @@ static bool met_stranger(struct engine *e, int64_t took, int64_t now)
     return atomic_fetch_add_explicit(&e->waiting.long_ns, now - begin, memory_order_relaxed) + now - begin > YIELD_WINDOW_NS / 2;
 }
 
-/* Until when nobody here yields. Oversubscribed ranks go back to it all at the same moment: who yields among sleepers waits for each of
- * them, takes that for a pending peer, and sleeps when the others do not any more. */
+/* The time until which no thread here yields. Oversubscribed ranks all resume yielding at the same moment. Otherwise a rank that yields
+ * while the others sleep waits for each of them, mistakes that for another program, and goes to sleep when the others no longer do. */
 static int64_t avoid_until(const struct engine *e, int64_t now)
 {
     return e->oversubscribed ? (now / YIELD_CROWDED_AVOID_NS + 1) * YIELD_CROWDED_AVOID_NS : now + YIELD_AVOID_NS;
 }
 
-/* Gives the CPU away, and watches what that costs: a pending peer that computes takes a whole slice of milliseconds, where another rank
- * would have given it back in microseconds. Then sleeping is better: a sleeper that is rung comes back at once. For a while nobody here
- * yields.
- */
+/* Yields the CPU and measures what that costs. A program that computes keeps the CPU for a time slice of milliseconds; another rank would
+ * return it in microseconds. If a slice was lost, sleeping is better, because a sleeper that is rung gets the CPU back at once. Then no
+ * thread here yields for a while. */
 bool engine_yield(struct engine *e, int64_t *now)
 {
     int64_t before = *now ? *now : e->env->now(e->env);
@@ -328,7 +330,7 @@ bool engine_yield(struct engine *e, int64_t *now)
     return true;
 }
 
-/* One turn with nothing to do: spin, then yield, then sleep; where ranks outnumber CPUs yield at once. */
+/* One idle turn: spin, then yield, then sleep. If ranks outnumber CPUs, yield at once. */
 static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
 {
     int64_t spin = e->oversubscribed ? 0 : e->waiting.spin_ns, yield = e->oversubscribed ? CROWDED_YIELD_NS : e->waiting.yield_ns;
@@ -339,7 +341,7 @@ static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void 
         l->idle_since = l->now;
     if (l->now < atomic_load_explicit(&e->waiting.sleep_until, memory_order_relaxed)) {
         yield = 0;
-        spin *= SPIN_LONGER; /* past a wake-up: two ranks that are both awake then stay so */
+        spin *= SPIN_LONGER; /* longer than a wake-up, so that two ranks that are both awake stay awake */
     } else {
         yield *= 1 + atomic_load_explicit(&e->waiting.patience, memory_order_relaxed);
     }
@@ -395,11 +397,11 @@ static bool progress_thread_rests(void *arg)
     struct engine *e = arg;
 
     return atomic_load_explicit(&e->stopping, memory_order_relaxed) || nothing_active(e) ||
-           atomic_load_explicit(&e->sleepers.waiters, memory_order_relaxed) > 1; /* itself is one */
+           atomic_load_explicit(&e->sleepers.waiters, memory_order_relaxed) > 1; /* this thread itself is one */
 }
 
-/* While callers wait, who move everything. The last one to leave wakes it where there is something to do, and so does whatever comes later
- * (engine_activate). */
+/* Parks while callers wait, since they move everything. The last caller to leave wakes the progress thread if there is work, and so does
+ * any work that comes later (engine_activate). */
 static void park_progress_thread(struct engine *e, uint32_t seen)
 {
     atomic_store_explicit(&e->sleepers.progress_thread_parked, 1, memory_order_seq_cst);
@@ -421,21 +423,21 @@ void engine_progress_thread(void *arg)
             env->park(env, &e->sleepers.work, seen, ENV_FOREVER);
         atomic_store_explicit(&e->sleepers.progress_thread_parked, 0, memory_order_seq_cst);
         if (atomic_load_explicit(&e->sleepers.waiters, memory_order_seq_cst))
-            park_progress_thread(e, seen); /* a caller moves everything; the last one to leave wakes us */
+            park_progress_thread(e, seen); /* callers move everything; the last one to leave wakes this thread */
         else
             engine_move_until(e, NULL, progress_thread_rests, e, ENGINE_NEVER);
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ loops of the caller */
+/* ------------------------------------------------------------------------------------------------------------ event loops of the caller */
 void engine_disarm(struct engine *e)
 {
     clear_bell(e, &e->sleepers.asleep);
 }
 
-/* The thread that sleeps on the bell may have been rung together with the loop, and may not be up yet. Then the loop could not clear the
- * bell (engine_disarm), since that would not wake the sleeper, and the loop would be called again and again until the sleeper has found a
- * CPU, perhaps the one that this thread uses. So this thread yields a little, when all that the loop came for is done. */
+/* The thread that sleeps on the bell may have been rung together with the loop, and may not be awake yet. Then the loop cannot clear the
+ * bell (engine_disarm), because the sleeper still needs it. The loop would be called again and again until the sleeper gets a CPU, perhaps
+ * the one that this thread uses. So this thread yields briefly, after all the work that the loop came for is done. */
 static void let_sleeper_rise(struct engine *e)
 {
     uint32_t risen = atomic_load_explicit(&e->sleepers.risen, memory_order_seq_cst);
@@ -444,7 +446,7 @@ static void let_sleeper_rise(struct engine *e)
         !atomic_load_explicit(&e->sleepers.asleep, memory_order_seq_cst) || !e->env->bell_clear(e->env, &e->bell))
         return;
     e->env->bell_ring(e->env, &e->bell);
-    int64_t until = e->env->now(e->env) + SLEEP_SHORT_NS; /* a pending peer who computes takes a whole slice at each turn */
+    int64_t until = e->env->now(e->env) + SLEEP_SHORT_NS; /* another program that computes takes a whole time slice at each yield */
     for (uint32_t turn = 0; turn < RISE_TURNS && atomic_load_explicit(&e->sleepers.risen, memory_order_seq_cst) == risen; turn++) {
         e->env->relax(e->env, true);
         if (e->env->now(e->env) > until)
@@ -452,7 +454,7 @@ static void let_sleeper_rise(struct engine *e)
     }
 }
 
-/* IDLE: armed, sleeping on the descriptor is safe. */
+/* Arms the engine for an event loop. PASS_IDLE: it is armed, and the loop may sleep on the descriptor. */
 enum pass engine_arm_bell(struct engine *e)
 {
     int64_t ignored = ENGINE_NEVER;
@@ -468,6 +470,6 @@ enum pass engine_arm_bell(struct engine *e)
     if (moved != PASS_IDLE && atomic_exchange_explicit(&e->sleepers.armed, 0, memory_order_seq_cst))
         engine_disarm(e);
     else if (moved == PASS_IDLE && atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed))
-        e->env->bell_ring(e->env, &e->monitor.bell); /* the monitor becomes their timer */
+        e->env->bell_ring(e->env, &e->monitor.bell); /* the monitor becomes the timer of the natives */
     return moved;
 }

@@ -1,21 +1,22 @@
 /*
- * Serving: what peers ask of windows' parts that only their owner reaches is done soon, though the owner's program waits for nothing.
- * A thread that waits or makes progress does it in its passes anyway. Otherwise it is any call that starts or tests something, when it
- * leaves (unit_leave), by a word that peers set; and the monitor, whom they ring. It naps for a millisecond while asks come, and then rests
- * until it is rung again: so who is asked for nothing wakes up for its ticks alone, and asks in a row do not ring each.
+ * Serving: peers may request access to a part of a window that only its owner can reach. The owner serves such requests soon, even if its
+ * program waits for nothing. A thread that waits or makes progress serves them in its passes. Otherwise two others do. A call that starts
+ * or tests something serves them when it returns (unit_leave), if peers have set the asks word. The monitor serves them when peers ring it.
+ * It naps for a millisecond at a time while requests come, and then sleeps until it is rung again. So a process that gets no requests wakes
+ * up only for its ticks, and not each of several requests in a row needs a ring.
  */
 #include "progress/engine.h"
 
 enum {
     SERVE_NAP_NS = 1000000,
-    SERVE_BESIDE_NS = 4000000, /* others make passes: they have served what came */
+    SERVE_BESIDE_NS = 4000000, /* other threads make passes: they have served the requests */
     SERVE_QUIET = 4,
-    SERVE_TURNS = 8, /* in a row, as long as something moves: long pieces come by chunks */
-    GLANCES = 32,    /* one in so many calls that take no lock looks */
+    SERVE_TURNS = 8, /* in a row, while something moves: long transfers come in chunks */
+    GLANCES = 32,    /* one in so many calls without a lock takes the lock and looks */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
-/* MOVED also where something is left that nobody will tell of again: who makes room for a message wakes only who waits. */
+/* Also MOVED if work remains that no peer will announce again: a peer that makes room for a message wakes only threads that wait. */
 static enum pass serve_handle(struct engine *e, struct comm_communicator *handle, bool guest)
 {
     enum pass moved = PASS_IDLE;
@@ -43,8 +44,9 @@ static enum pass serve(struct engine *e, bool guest)
     return all;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ by calls */
-/* Under the lock, which is given back; nobody closes it meanwhile. What is not sure to be done is the next call's, or the monitor's. */
+/* ------------------------------------------------------------------------------------------------------------ in calls */
+/* Called with the lock held; releases it. `inside` keeps the communicator open meanwhile. If more work may remain, WIRE_ASKED is set again,
+ * for the next call or the monitor. */
 void unit_leave_asked(struct progress_unit *unit)
 {
     struct comm_communicator *handle = unit->handle;
@@ -76,7 +78,7 @@ void engine_glance(struct comm_communicator *handle)
         unit_leave(unit);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ by the monitor */
+/* ------------------------------------------------------------------------------------------------------------ in the monitor */
 static bool heed_wires(struct engine *e, bool on)
 {
     bool came = false;
@@ -93,7 +95,7 @@ static bool heed_wires(struct engine *e, bool on)
     return came;
 }
 
-/* Another thread of this rank seems to hold the lock all the time: its next call looks. */
+/* Another thread of this rank seems to hold the lock all the time: its next call serves the requests. */
 static void leave_to_calls(struct engine *e)
 {
     base_lock(&e->poll_lock, e->env);
@@ -105,7 +107,7 @@ static void leave_to_calls(struct engine *e)
     base_unlock(&e->poll_lock, e->env);
 }
 
-/* Until it is rung; but what comes over a silent wire rings nobody. */
+/* 0: until it is rung. A silent wire rings no bell, so then the monitor polls. */
 static int64_t rest_of(struct engine *e)
 {
     bool silent =
@@ -125,7 +127,7 @@ bool engine_rise(struct engine *e, struct serve_round *round)
     return (round->heeds || round->nap_ns) && heed_wires(e, false);
 }
 
-/* A waiting thread makes passes itself, but may leave before it has seen what came: then the monitor looks once more. */
+/* A waiting thread makes passes itself, but it may leave before it has seen a request. So the monitor looks once more. */
 void engine_serve_round(struct engine *e, struct serve_round *round, bool came)
 {
     bool waiters = atomic_load_explicit(&e->sleepers.waiters, memory_order_seq_cst) != 0;

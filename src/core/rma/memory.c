@@ -1,6 +1,6 @@
 /*
- * Memory of a world that callers ask for by comm_mem_alloc, and what they have registered. Where the wire has memory that peers reach it is
- * that, else the heap's: then nothing is gained and nothing is lost. All of it ends with the world at the latest.
+ * Memory of a world: what callers got from comm_mem_alloc, and what they have registered. If the wire has memory that peers can reach,
+ * comm_mem_alloc uses that, otherwise the heap. All of it is freed at the latest with the world.
  */
 #include "rma/queue.h"
 
@@ -60,7 +60,7 @@ static void take(const struct world *w, struct world_memory *m)
     }
 }
 
-/* Into the list, unless it is there already. */
+/* Adds it to the list. STATE: the same memory is registered already. */
 static enum comm_result enlist(struct world *w, struct world_memory *m)
 {
     const struct comm_env *env = w->engine->env;

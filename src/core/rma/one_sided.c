@@ -1,6 +1,6 @@
 /*
- * Calls on windows: what they do to memory, a bounded piece at a time. Nothing here waits: a lock that somebody else holds, a signal that
- * has not come, and what is more than one piece are asked for again in a later pass.
+ * Executes calls on windows, one bounded piece at a time. Nothing here waits. If another rank holds the lock, if a signal has not come, or
+ * if more than one piece remains, a later pass tries again.
  */
 #include "rma/queue.h"
 #include "rma/window.h"
@@ -27,8 +27,8 @@ static enum comm_result move(struct one_sided *one, const struct window_part *pa
     return one->done == one->n ? COMM_OK : COMM_PENDING;
 }
 
-/* Taken and given back within one step, so whoever finds it taken need not wait long, unless its holder was stopped or killed: then the
- * monitor says so. */
+/* The lock is taken and released within one step, so it is never held long unless its holder was stopped or killed. The monitor reports
+ * that case. */
 static bool try_lock(const struct comm_state *b, struct window_control *control)
 {
     uint64_t nobody = 0;
@@ -92,7 +92,7 @@ enum comm_result one_sided_step(struct comm_state *b, struct one_sided *one)
         return update(b, one, part);
     case ONE_SWAP:
         return swap(b, one, part);
-    case ONE_SIGNAL: /* release: what was put before is seen by who sees the count */
+    case ONE_SIGNAL: /* release: a rank that sees the count also sees the data that was put before */
         atomic_fetch_add_explicit(&part->control->signal[one->slot], one->amount, memory_order_acq_rel);
         if (b->channel->memory)
             b->channel->memory->wrote(b->channel);
@@ -100,7 +100,7 @@ enum comm_result one_sided_step(struct comm_state *b, struct one_sided *one)
         return COMM_OK;
     case ONE_WAIT:
         return atomic_load_explicit(&part->control->signal[one->slot], memory_order_acquire) >= one->amount ? COMM_OK : COMM_PENDING;
-    default: /* flush: all before it have ended, or it would not have started */
+    default: /* flush: all earlier calls have ended, otherwise it would not have started */
         atomic_thread_fence(memory_order_seq_cst);
         return COMM_OK;
     }

@@ -1,10 +1,8 @@
-/*
- * Calls on windows as members of the message line: what they wait for, and in which order they move. What one does is one_sided.c's.
- */
+/* Calls on windows as members of the message line: what they wait for, and in which order they run. one_sided.c executes them. */
 #include "rma/queue.h"
 
-/* Calls of one rank to one part are done in order; signals are counters, and who waits for one holds nobody back. What is asked of a part's
- * owner keeps its order by being asked for in turn. */
+/* Calls of one rank on one part are done in order. Signals are counters, so a wait for a signal holds back nothing. Calls that a part's
+ * owner executes stay in order because they are requested in order. */
 static bool behind_one(const struct comm_state *b, uint32_t i)
 {
     const struct one_sided *one = &b->p2p.ops[i].one;
@@ -40,7 +38,7 @@ bool p2p_may_ask(struct comm_state *b, uint32_t i)
     return may;
 }
 
-/* Moves one that is under way or may be: OK, it has ended. */
+/* Starts or continues a call. OK: it has ended. */
 enum comm_result p2p_start_one(struct comm_state *b, uint32_t i)
 {
     struct p2p_op *t = &b->p2p.ops[i];
@@ -92,7 +90,7 @@ bool p2p_holds_window(const struct comm_state *b, const struct comm_window *w, u
     return false;
 }
 
-/* w NULL: those that wait for signals, of all windows. */
+/* w NULL: ends the waits for signals, on all windows. */
 void p2p_forget_window(struct comm_state *b, const struct comm_window *w, enum comm_result result)
 {
     for (uint32_t i = b->p2p.pending ? b->p2p.first : P2P_NONE, next; i != P2P_NONE; i = next) {
@@ -103,7 +101,7 @@ void p2p_forget_window(struct comm_state *b, const struct comm_window *w, enum c
     }
 }
 
-/* What it touches of this rank's own. */
+/* The ranges of this rank's own memory that the call touches. */
 static void one_ranges(const struct one_sided *one, struct p2p_op *t)
 {
     size_t bytes = one->n * (one->element ? one->element : 1);
@@ -131,15 +129,14 @@ static const char *one_name(const struct p2p_op *t)
     return names[t->one.kind];
 }
 
-/* Who waits for a signal ends alone, when all who could give one have closed too. */
+/* A wait for a signal ends alone, also when all ranks that could send one have closed. */
 static void check_one(struct comm_state *b, const struct p2p_op *t, int64_t now)
 {
     int32_t rank;
     bool late = now - t->queued_ns >= b->timeout_ns;
 
     if (t->one.kind != ONE_WAIT) {
-        if (late &&
-            (t->state == P2P_ONE || t->state == P2P_ASKED)) /* its lock is held by a rank that stands still, or its owner does not answer */
+        if (late && (t->state == P2P_ONE || t->state == P2P_ASKED)) /* its lock is held by a stopped rank, or its owner is silent */
             state_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT});
         return;
     }

@@ -8,23 +8,23 @@
 #include "p2p/one_sided.h"
 
 enum comm_result engine_memory_take(struct comm_communicator *c, size_t bytes, void **at);
-/* STATE: this very memory is registered already. */
+/* STATE: the same memory is registered already. */
 enum comm_result engine_memory_register(struct comm_communicator *c, void *at, size_t bytes);
-/* own: of engine_memory_take, otherwise registered. STATE: no such memory. */
+/* own: from engine_memory_take; otherwise registered. STATE: no such memory. */
 enum comm_result engine_memory_give(struct comm_communicator *c, void *at, bool own);
 
 enum comm_result engine_window_create(struct comm_communicator *c, size_t bytes, const struct comm_window_options *options,
                                       struct comm_window **w, struct comm_request *req);
 enum comm_result engine_window_fence(struct comm_window *w, struct comm_request *req);
 enum comm_result engine_window_free(struct comm_window *w);
-/* What never changes: its communicator (NULL: closed), its number of ranks, a rank's part. */
+/* Values that never change: the communicator (NULL: closed), its number of ranks, and this rank. */
 struct comm_communicator *engine_window_comm(const struct comm_window *w);
 int32_t engine_window_size(const struct comm_window *w);
 int32_t engine_window_rank(const struct comm_window *w);
-/* NULL where it has no bytes, and where it is apart: no memory here, so that only its owner reaches it. */
+/* NULL if the part has no bytes, or if this rank cannot address it, so that only its owner can (apart). */
 void *engine_window_part(const struct comm_window *w, int32_t peer, size_t *bytes, uint32_t *signals);
 bool engine_window_apart(const struct comm_window *w, int32_t peer);
-/* Arguments are sound. */
+/* The caller has checked the arguments. */
 enum comm_result engine_one_sided(struct comm_window *w, const struct one_sided *one, struct comm_request *req);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * The life of a window. Made by one exchange of tickets that is an operation of the queue: where each rank's part lies and whether it could
- * be made, so that all ranks get the window or none does. A fence, and the end, are exchanges of nothing that carry the window's number.
+ * The life of a window. Its creation is one exchange of tickets, which is an operation of the queue. A ticket tells where a rank's part is
+ * and whether it could be created, so either all ranks get the window or none does. A fence, and the free, are exchanges without data that
+ * carry the window's number.
  */
 #include "rma/queue.h"
 
@@ -9,7 +10,7 @@
 
 #include <string.h>
 
-enum { PAGE = 4096, WINDOW_FREES = 1 /* part of a fence's fingerprint, beside the number */ };
+enum { PAGE = 4096, WINDOW_FREES = 1 /* part of a fence's fingerprint, together with the number */ };
 
 static const struct wire_memory_class *class_of(const struct comm_state *b)
 {
@@ -22,7 +23,7 @@ static size_t window_bytes(int32_t size)
     return sizeof(struct comm_window) + (size_t)size * (sizeof(struct window_ticket) + sizeof(struct window_part));
 }
 
-/* keep: peers may not have heard that it is over. b is not looked at where the memory is of the heap. */
+/* keep: peers may not know yet that the window has ended. b is not used if the memory is from the heap. */
 static void give(struct comm_state *b, const struct comm_window *w, void *at, size_t bytes, bool keep)
 {
     if (at && w->heap)
@@ -60,7 +61,7 @@ static void *take(struct comm_state *b, const struct comm_window *w, size_t byte
     return b->unit.engine->env->take(b->unit.engine->env, bytes, PAGE);
 }
 
-/* Where it lies, for peers, of whom one rank alone has none. */
+/* The address that peers can use for it. A team of one rank has no peers. */
 static uint64_t where_is(struct comm_state *b, const void *at, size_t bytes)
 {
     uint64_t where = (uint64_t)(uintptr_t)at;
@@ -68,7 +69,7 @@ static uint64_t where_is(struct comm_state *b, const void *at, size_t bytes)
     if (!bytes || b->team.size == 1)
         return where;
     if (class_of(b) && b->world->rank < 0)
-        return where; /* ranks of one process reach everything, but not where they play several hosts */
+        return where; /* ranks of one process can address everything, unless they simulate several hosts */
     return class_of(b) && class_of(b)->where(b->channel->wire, at, bytes, &where) ? where : WINDOW_NOWHERE;
 }
 
@@ -92,7 +93,7 @@ static enum comm_result make_part(struct comm_state *b, struct comm_window *w, s
     return COMM_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ made */
+/* ------------------------------------------------------------------------------------------------------------ creation */
 static void *reach(struct comm_state *b, int32_t rank, uint64_t where)
 {
     if (b->world->rank < 0)
@@ -116,7 +117,7 @@ static struct window_part part_of(struct comm_state *b, const struct comm_window
     return part;
 }
 
-/* Why there is no window: the same on every rank. */
+/* Records why there is no window; the text is the same on every rank. */
 static void tell(struct comm_state *b, int32_t rank, enum comm_result result)
 {
     struct comm_error *d = &b->failure.last_refused;
@@ -142,7 +143,7 @@ static enum comm_result made(struct comm_state *b, struct comm_window *w)
     return COMM_OK;
 }
 
-/* While there are such, peers may ask of them at any time: they are served though nobody here waits (serve.c). */
+/* While such windows exist, peers may send requests at any time. They are served even if no thread here waits (serve.c). */
 static void count_apart(struct comm_state *b, const struct comm_window *w, bool there)
 {
     uint32_t before = b->rma.apart;
@@ -200,7 +201,7 @@ static enum comm_result create(struct comm_state *b, size_t bytes, const struct 
     call.out = w->all;
     call.read = (struct timeline_range){(uintptr_t)&w->mine, (uintptr_t)(&w->mine + 1)};
     call.write = (struct timeline_range){(uintptr_t)w->all, (uintptr_t)(w->all + w->size)};
-    w->next = b->rma.windows; /* peers that have it before us may ask of it already */
+    w->next = b->rma.windows; /* a peer that gets the window earlier may already send requests for it */
     b->rma.windows = w;
     enum comm_result r = state_issue(b, &call, made_at, w, req);
     if (r != COMM_OK) {
@@ -228,8 +229,8 @@ enum comm_result engine_window_create(struct comm_communicator *c, size_t bytes,
     return engine_answer(r, own, req);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ in use */
-/* The communicator's lock, if the window still has one: a handle that was closed may be another communicator's by now. */
+/* ------------------------------------------------------------------------------------------------------------ use */
+/* Locks the communicator, if the window still has one. A closed handle may belong to another communicator by now. */
 static struct comm_state *lock(struct comm_window *w, enum comm_result *why)
 {
     struct comm_state *mine = atomic_load_explicit(&w->state, memory_order_acquire), *b;
@@ -248,7 +249,7 @@ static struct comm_state *lock(struct comm_window *w, enum comm_result *why)
 
 static enum comm_result issue_fence(struct comm_state *b, struct comm_window *w, uint32_t flags, struct comm_request *req)
 {
-    /* No byte of them, but what lands nowhere would be a view. */
+    /* A fence transfers no bytes, but it needs an address: without one, a view would be returned. */
     struct engine_call call = {
         .collective = COLLECTIVE_WINDOW, .type = COMM_BYTE, .in = &w->mine, .out = w->all, .root = (int32_t)w->number, .site = flags};
     enum comm_result r = state_ready_for_calls(b);
@@ -285,7 +286,7 @@ enum comm_result engine_one_sided(struct comm_window *w, const struct one_sided 
     if (b) {
         bool device = b->library_work.flags && (state_is_device_memory(b, one->from) || state_is_device_memory(b, one->to));
         if (device)
-            r = COMM_ERR_UNSUPPORTED; /* windows are the host's, and so is what goes into them */
+            r = COMM_ERR_UNSUPPORTED; /* windows are in host memory, and so are the buffers of their calls */
         else
             r = b->failed ? (enum comm_result)b->failure.cause.result : p2p_one_sided(b, one, &own);
         state_settle(b);
@@ -324,7 +325,7 @@ bool engine_window_apart(const struct comm_window *w, int32_t peer)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the end */
-/* Once more when there was no room: what stands in the queue makes it. */
+/* Tries once more if there was no room: waiting for the queue makes room. */
 static enum comm_result last_fence(struct comm_window *w, struct comm_request *req)
 {
     enum comm_result r;
@@ -343,7 +344,7 @@ static enum comm_result last_fence(struct comm_window *w, struct comm_request *r
     return r;
 }
 
-/* Neither this rank's calls nor what it does for its peers touches memory any more. */
+/* Neither this rank's calls nor the service for its peers touch the memory any more. */
 static bool rests(void *arg)
 {
     struct comm_window *w = arg;
@@ -370,7 +371,7 @@ enum comm_result engine_window_free(struct comm_window *w)
         r = callback ? COMM_ERR_STATE : last_fence(w, &last);
         r = r == COMM_OK ? engine_wait(last, COMM_FOREVER) : r;
         if (w->apart && !callback)
-            (void)engine_move_until(e, NULL, rests, w, ENGINE_NEVER); /* bounded by the calls' own deadline */
+            (void)engine_move_until(e, NULL, rests, w, ENGINE_NEVER); /* bounded by the deadline of the calls */
         engine_drop(e);
         if (callback)
             return COMM_ERR_STATE;

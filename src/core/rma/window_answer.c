@@ -1,12 +1,12 @@
 /*
- * The owner's side of a link: what a peer asks of this rank's part of a window is done here, one ask after the other, with the functions
- * that this rank's own calls use, so that the atomics of all who update one place are the same.
+ * The owner's side of a link. Executes the peers' requests for this rank's parts, one after the other. It uses the same functions as this
+ * rank's own calls, so all updates of one location use the same atomics.
  */
 #include "rma/window_link.h"
 
 #include <string.h>
 
-/* ------------------------------------------------------------------------------------------------------------ what is asked */
+/* ------------------------------------------------------------------------------------------------------------ reading requests */
 static struct comm_window *find_window(const struct comm_state *b, uint64_t number)
 {
     struct comm_window *w = b->rma.windows;
@@ -25,7 +25,7 @@ static bool sound_update(const struct link_ask *a)
     return !(a->op & OPERATOR_USER) && a->op != COMM_AVG && data_check((enum comm_type)a->type, a->op, &why) == COMM_OK;
 }
 
-/* Elements of what size; 0: nothing that can be asked for. */
+/* The size of an element; 0: the request is invalid. */
 static size_t element_of(const struct link_ask *a)
 {
     enum comm_type type = (enum comm_type)a->type;
@@ -44,7 +44,7 @@ static size_t element_of(const struct link_ask *a)
     }
 }
 
-/* Everything that came is looked at here, before an address is made of it. */
+/* Validates everything that the peer sent, before an address is computed from it. */
 static bool sound(const struct comm_window *w, const struct window_part *part, const struct link_ask *a, size_t beside,
                   struct one_sided *one)
 {
@@ -68,7 +68,7 @@ static bool need_stage(struct comm_state *b, struct link_serves *s)
     return s->staged != NULL;
 }
 
-/* Where its data lie, and where what was there before is put: beside the ask, in the stage, or in the window itself. */
+/* Sets where the data of the request are, and where the old values go: next to the request, in the stage, or in the window itself. */
 static bool place(struct comm_state *b, struct link_serves *s, char *there)
 {
     struct one_sided *one = &s->doing;
@@ -95,7 +95,7 @@ static bool read_ask(struct comm_state *b, int32_t peer, struct link_serves *s)
     const struct window_part *part = w ? &w->part[b->team.rank] : NULL;
     struct one_sided *one = &s->doing;
 
-    if (w && w->making) { /* who asks has it already */
+    if (w && w->making) { /* the peer has the window already, this rank does not yet */
         b->rma.busy = true;
         return false;
     }
@@ -110,7 +110,7 @@ static bool read_ask(struct comm_state *b, int32_t peer, struct link_serves *s)
     one->slot = a->slot;
     one->amount = a->amount;
     s->takes = link_takes(one, one->n);
-    one->to = a->wants_old || a->kind != ONE_UPDATE ? s->old : NULL; /* so that it counts; its place comes next */
+    one->to = a->wants_old || a->kind != ONE_UPDATE ? s->old : NULL; /* only so that link_brings counts it; place() sets the address */
     s->brings = link_brings(one, one->n);
     if (!place(b, s, part->at + one->offset))
         return false;
@@ -118,7 +118,7 @@ static bool read_ask(struct comm_state *b, int32_t peer, struct link_serves *s)
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ doing it */
+/* ------------------------------------------------------------------------------------------------------------ execution */
 static bool take(struct comm_state *b, int32_t peer, struct link_serves *s)
 {
     bool head = s->serving == SERVES_NOTHING;
@@ -192,11 +192,11 @@ static bool serve_more(struct comm_state *b, int32_t peer, struct link_serves *s
     case SERVES_DONE:
         return !s->telling && tell(b, peer, s, s->brings);
     default:
-        return false; /* a message is on its way */
+        return false; /* a message is in flight */
     }
 }
 
-/* What brings nothing is told together: when nothing more is there to do, and before the peer stands still for want of it. */
+/* Answers without data are combined into one. It is sent when no more requests are waiting, and before the peer runs out of room. */
 static bool is_due(const struct comm_state *b, int32_t peer, const struct link_serves *s)
 {
     size_t bytes;

@@ -1,4 +1,4 @@
-/* The caller's side of a link: calls are cut into pieces, pieces asked for in order, and answers come back in the same order. */
+/* The caller's side of a link: cuts calls into pieces, requests the pieces in order, and receives the answers in the same order. */
 #include "rma/window_link.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ enum comm_result link_ready(struct comm_state *b, int32_t peer)
     return COMM_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ in turn */
+/* ------------------------------------------------------------------------------------------------------------ turns */
 void link_stand(struct comm_state *b, uint32_t op)
 {
     struct one_sided *one = &b->p2p.ops[op].one;
@@ -51,13 +51,13 @@ static void leave_turn(const struct one_sided *one)
         part->last = P2P_NONE;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ asking */
+/* ------------------------------------------------------------------------------------------------------------ requests */
 static size_t elements(const struct one_sided *one)
 {
     return one->kind == ONE_SIGNAL ? 1 : one->n;
 }
 
-/* Room for one more ask, or NULL: it is free when its last one was answered and read by the wire. */
+/* The next free slot for a request, or NULL. A slot is free when its last request was answered and the wire no longer reads it. */
 static struct link_order *free_order(struct link_asking *a)
 {
     struct link_order *o = &a->order[(a->issued + 1) % LINK_DEPTH];
@@ -128,7 +128,7 @@ static bool ask_piece(struct comm_state *b, uint32_t op)
     return send_order(b, one, o, LINK_SENT_ORDER + (uint32_t)(o - a->order));
 }
 
-/* As much of it as there is room for; true: that was all. */
+/* Requests as many pieces as there is room for. True: all are requested. */
 static bool ask_rest(struct comm_state *b, uint32_t op)
 {
     const struct one_sided *one = &b->p2p.ops[op].one;
@@ -151,7 +151,8 @@ static void wait_for_room(struct comm_state *b, uint32_t op)
     a->last = op;
 }
 
-/* It, and when all of it was asked for, those behind it to that part, as far as they may and there is room. */
+/* Requests this call. When it is completely requested, continues with the calls behind it to that part, if they may run and there is
+ * room. */
 void link_ask(struct comm_state *b, uint32_t op)
 {
     do {
@@ -180,7 +181,7 @@ bool link_ask_waiting(struct comm_state *b, int32_t peer)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ answers */
-/* What was asked for is done, and nobody reads what the caller gave for it. */
+/* Ends a request when it is answered and the wire no longer reads the caller's data. */
 static void close_order(struct comm_state *b, struct link_order *o)
 {
     if (!o->answered || o->unsent)
@@ -209,7 +210,7 @@ static char *lands_at(const struct comm_state *b, const struct link_order *o)
     return (char *)one->to + o->at * one->element;
 }
 
-/* All before the last it names must be such as bring nothing. */
+/* An answer may cover several requests. Only the last of them may return data. */
 static bool sound(const struct link_asking *a, const struct link_answer *answer)
 {
     if (answer->done <= a->answered || answer->done > a->issued)
@@ -243,7 +244,7 @@ static void read_answer(struct comm_state *b, int32_t peer, struct link_asking *
     answer_order(b, a);
 }
 
-/* Takes a message, if one is there. */
+/* Takes a message, if there is one. */
 static bool take(struct comm_state *b, int32_t peer, struct link_asking *a)
 {
     const struct link_order *o = &a->order[(a->answered + 1) % LINK_DEPTH];

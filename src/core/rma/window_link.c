@@ -1,4 +1,4 @@
-/* What both ends of a link share: its messages, its room, and what it does in a pass. */
+/* What both sides of a link share: messages, sizes, memory, and the step of a pass. */
 #include "rma/window_link.h"
 
 #include "base/format.h"
@@ -98,7 +98,7 @@ void links_close(struct comm_state *b)
     b->rma.links = NULL;
 }
 
-/* A peer whose link has nothing in hand and of whom nothing came costs two loads. */
+/* A link with no work and without a new message costs two loads. */
 bool links_step(struct comm_state *b)
 {
     bool moved = false;

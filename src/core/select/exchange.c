@@ -1,14 +1,15 @@
 /*
- * The programs that are one exchange: each rank shows one span at most, once, on edge 0, or each pair has a span of its own (throttled.c,
- * while they are brief); who is shown it looks, and makes its result of what came, or first what it shows itself (scan_blocks.c). Said as
- * data, so that the engine can do the same by hand: same lines, same keys, same order of operands. A row here is a promise about its
- * builder, which a test holds against the program itself.
+ * The programs that are a single exchange, as data. Either each rank exposes at most one span, once, on edge 0; or each
+ * pair has a span of its own (throttled.c, while blocks are brief). A rank that is exposed to views the span, and makes
+ * its result from what it received. In scan_blocks.c a rank may first have to make what it exposes. The table lets the
+ * engine do the same without the interpreter: same lines, same keys, same order of operands. Each row is a promise
+ * about its builder; a test compares it with the program.
  */
 #include "select/select.h"
 
 #include "algo/algorithms.h"
 
-/* The table's words. */
+/* Short names for the table. */
 enum { NONE = ALGO_NONE, ALL = ALGO_ALL, ROOT = ALGO_ROOT, OTHERS = ALGO_OTHERS, ABOVE = ALGO_ABOVE };
 
 /* clang-format off */
@@ -47,7 +48,7 @@ const struct algo_exchange *algo_exchange_of(const struct algo_row *row)
     return NULL;
 }
 
-/* ABOVE: another one, or rank 0. */
+/* ABOVE: above `other`, which is the exposer, or rank 0. */
 static bool takes_part(uint8_t party, int32_t rank, int32_t root, int32_t other)
 {
     switch (party) {
@@ -64,7 +65,8 @@ static bool takes_part(uint8_t party, int32_t rank, int32_t root, int32_t other)
 
 bool algo_exchange_shown(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t root)
 {
-    bool near = !(exchange->flags & ALGO_TOTALS) || to - from <= ((from + 1) & ~from); /* the lowest bit that it lacks: its block's ranks */
+    bool near = !(exchange->flags & ALGO_TOTALS) || to - from <= ((from + 1) & ~from); /* the lowest bit that the number lacks: the length
+                                                                                        * of its block */
 
     return from != to && near && takes_part(exchange->shows, from, root, 0) && takes_part(exchange->looks, to, root, from);
 }
@@ -81,7 +83,7 @@ bool algo_exchange_own(const struct algo_exchange *exchange, int32_t rank, int32
 
 uint32_t algo_exchange_edge(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t size, uint8_t *kind)
 {
-    int32_t apart = exchange->shows == ALGO_OTHERS ? from - to : to - from; /* the root counts, where there is one */
+    int32_t apart = exchange->shows == ALGO_OTHERS ? from - to : to - from; /* the distance from the root, if there is one */
 
     apart = (apart + size) % size;
     *kind = WIRE_ONCE | WIRE_TO_ALL;

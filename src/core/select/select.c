@@ -1,7 +1,7 @@
 /*
- * Which algorithm serves a call, decided from what is equal on every rank and from nothing else. With the figures of a measured machine,
- * which all ranks have from rank 0, the least predicted time decides. Without them, a list of preferences: the first whose condition holds,
- * whose bound is kept and whose row serves is taken.
+ * Selects the algorithm for a call, only from what is equal on every rank. With the parameters of a measured machine,
+ * which all ranks get from rank 0, the shortest predicted time decides. Without them, a list of preferences decides:
+ * the first entry whose condition and bound hold and whose row can serve the call is taken.
  */
 #include "select/select.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum {
-    SELECT_TOGETHER_BYTES_MAX = 256, /* a small team's whole buffer is a few lines: one exposure is cheaper than one for each */
+    SELECT_TOGETHER_BYTES_MAX = 256, /* a small team's whole buffer is a few lines: one exposure is cheaper than one for each rank */
     SELECT_SHARE_BYTES_MAX = 512,
     SELECT_WHOLE_BYTES_MAX = 4096,
     SELECT_SPREAD_BYTES_MIN = 4096,
@@ -24,15 +24,15 @@ enum {
     SELECT_FEW_RANKS = 4
 };
 
-/* ------------------------------------------------------------------------------------------------------------ when */
+/* ------------------------------------------------------------------------------------------------------------ conditions */
 static bool always(const struct algo_query *query)
 {
     (void)query;
     return true;
 }
 
-/* That each of two alike hosts finishes everything sends no more, and saves a way across. Above its bound the sums, which both work out,
- * are felt. */
+/* With two hosts of equal shape, computing the whole result on each sends no more bytes and saves one trip. Above the
+ * bound the additional reductions cost more. */
 static bool two_even_hosts(const struct algo_query *query)
 {
     return query->hosts && query->hosts->count == 2 && query->hosts->even;
@@ -43,49 +43,50 @@ static bool several_hosts(const struct algo_query *query)
     return query->hosts != NULL;
 }
 
-/* Among few ranks, to read what is below costs each of them less than to pass it on. */
+/* With few ranks, reading all inputs below costs each rank less than passing partial results on. */
 static bool few_on_one_host(const struct algo_query *query)
 {
     return !query->hosts && query->size <= SELECT_FEW_RANKS;
 }
 
-/* Where ranks share CPUs the work of all of them counts, not how many wait for one another: along the tree each shows one thing and takes
- * as many as its number has bits. */
+/* If ranks share CPUs, the total work counts, not the number of waits. Along the tree each rank exposes one thing and
+ * receives as many as its number has set bits. */
 static bool oversubscribed(const struct algo_query *query)
 {
     return query->oversubscribed && !query->chunk_least;
 }
 
-/* Where short pieces cost little, to share the work pays the sooner the more ranks there are: that each reads all is p times the bytes on p
- * ranks. So these bounds are of all blocks together. */
+/* If short pieces cost little, sharing the work pays earlier with more ranks: if each rank reads everything, that is p
+ * times the bytes on p ranks. So these bounds apply to all blocks together. */
 static bool short_pieces_are_cheap(const struct algo_query *query)
 {
     return !query->hosts && !query->chunk_least;
 }
 
-/* Between two ranks the same bytes go either way, in one exchange or in two. Where short pieces cost much, as over a network, so does the
- * second one: more than to do the other's half of the work as well. */
+/* Two ranks move the same bytes either way, in one exchange or in two. If short pieces are expensive, as over a
+ * network, the second exchange costs more than doing the other rank's half of the work as well. */
 static bool two_over_a_network(const struct algo_query *query)
 {
     return !query->hosts && query->chunk_least && query->size == 2;
 }
 
-/* A root of two shows something to one other: that one's block alone, where its whole buffer would be no fewer lines. */
+/* With two ranks the root exposes to one other rank: its block alone, because the whole buffer would take no fewer
+ * lines. */
 static bool two_ranks(const struct algo_query *query)
 {
     return query->size == 2;
 }
 
-/* Three or four read their blocks out of one exposure that all of them share sooner than the root makes one for each. */
+/* With three or four ranks, reading blocks out of one shared exposure is faster than one exposure for each rank. */
 static bool three_or_four(const struct algo_query *query)
 {
     return query->size > 2 && query->size <= SELECT_FEW_RANKS && !query->chunk_least;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the list */
-/* Bytes of the accumulator, of the longest block or of all blocks together (ALL). 64 KiB is where one exposure per rank stops being cheaper
- * than slices in chunks. Of a whole buffer in one exposure most is read by nobody but one: only what is small pays. So is it where the last
- * of a scan reads everybody. */
+/* Bytes in the accumulator type, of the longest block, or of all blocks together (ALL). Above 64 KiB one exposure per
+ * rank is no longer cheaper than slices in chunks. If a whole buffer is one exposure, most of it is read by only one
+ * rank, so that pays only for small sizes. The same holds for a scan whose last rank reads all others. */
 #define ANY UINT64_MAX
 enum unit { BLOCK, ALL };
 static const struct preference {
@@ -186,7 +187,7 @@ static const struct algo_row *find_row(uint32_t collective, const char *name, si
     return NULL;
 }
 
-/* One rank exposes nothing. */
+/* A single rank exposes nothing. */
 static uint64_t bytes_of(const struct algo_query *query)
 {
     return query->size == 1 ? 0 : query->block_bytes;
@@ -203,8 +204,8 @@ static bool is_reduction(uint32_t collective)
     return reduces;
 }
 
-/* What is reduced must be few enough subtrees; a barrier needs a view slot for each rank of its host and each other host. On one host rows
- * that are made of several are right too, for who asks for them by name. */
+/* A reduction must consist of few enough subtrees. A barrier needs a view slot for each rank of its host and for each
+ * other host. On one host, rows over hosts work too, if they are requested by name. */
 static bool serves_hosts(const struct algo_row *row, const struct algo_query *query)
 {
     const struct program_hosts *hosts = query->hosts;
@@ -216,7 +217,7 @@ static bool serves_hosts(const struct algo_row *row, const struct algo_query *qu
     return !is_reduction(row->collective) || hosts->reduces;
 }
 
-/* T over blocks: moves have no order, and reductions need as many view slots as there are blocks. */
+/* T over blocks: moves have no order, and reductions need one view slot per block. */
 static bool serves_blocks(const struct algo_row *row, const struct algo_query *query)
 {
     return row->flags & ALGO_OVER_HOSTS || !is_reduction(row->collective) ||
@@ -240,7 +241,7 @@ bool algo_considers(const struct algo_row *row, const struct algo_query *query)
     return algo_serves(row, query) && (query->hosts || !(row->flags & ALGO_OVER_HOSTS));
 }
 
-/* Everything there is for a collective, with the bounds of each. */
+/* Appends all algorithms of a collective, with their bounds. */
 static void append_rows(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
 {
     const char *between = "";
@@ -280,7 +281,7 @@ static size_t span_until(const char *text, char stop)
     return length;
 }
 
-/* The name that the option gives this collective, or NULL. */
+/* The name that option algorithm has for this collective, or NULL. */
 static const char *forced_name(const struct algo_query *query, size_t *length)
 {
     const char *at = query->forced;
@@ -302,7 +303,7 @@ bool algo_is_forced(const char *forced, uint32_t collective)
     return forced_name(&(struct algo_query){.collective = collective, .forced = forced}, &length) != NULL;
 }
 
-/* An entry of the option that names no collective would never be obeyed, so it is refused at the first call. */
+/* An entry of the option that names no collective would have no effect, so it is refused at the first call. */
 static bool forced_is_sound(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
 {
     const char *entry = query->forced;
@@ -357,13 +358,13 @@ struct cost_case algo_case(const struct algo_row *row, const struct algo_query *
                               .n = query->block_bytes,
                               .raw = 1,
                               .partial = 1,
-                              .calls = row->once_bytes ? 26 : 8, /* twice what one rank may be ahead, and the beginning */
+                              .calls = row->once_bytes ? 26 : 8, /* twice the calls that a rank may be ahead, and a few more */
                               .climbs = (row->flags & ALGO_CLIMBS) != 0,
                               .fastpath = goes_by_hand(row, query)};
 }
 
-/* The quick form: it is asked while an operation is issued. Want of memory is this rank's own, so it must not make another row the best:
-   nothing is chosen then. */
+/* Uses the quick form, because it runs while an operation is issued. Lack of memory concerns this rank alone, so it
+ * must not change the choice: then nothing is chosen. */
 static const struct algo_row *select_priced(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
 {
     const struct algo_row *best = NULL;
@@ -388,8 +389,8 @@ static const struct algo_row *select_priced(const struct algo_query *query, char
     return best;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ by threshold */
-/* The first of the list whose time it is, and whose row serves. */
+/* ------------------------------------------------------------------------------------------------------------ by preference */
+/* Takes the first entry whose condition and bound hold and whose row can serve the call. */
 static const struct algo_row *select_preferred(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
 {
     for (size_t i = 0; i < sizeof preferences / sizeof *preferences; i++) {

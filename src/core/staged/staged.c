@@ -1,17 +1,18 @@
 /*
- * Operations on buffers of a device. One is an entry of the queue like any other. When it starts, it takes a stage, and its input is copied
- * there; then it runs on the stage, as a program or by a library; then its output is copied to the device, and it has ended. So order,
- * deadlines, failure and requests are the queue's, and whoever runs it sees memory of the host.
+ * Operations on device buffers. Such an operation is an entry of the queue like any other. When it starts, it takes a stage, and its input
+ * is copied there. Then it runs on the stage, as a program or in a library. Then its output is copied to the device, and it ends. So the
+ * queue provides order, deadlines, failure and requests, and the code that runs the operation sees only host memory.
  */
 #include "staged/staged.h"
 
 #include "base/format.h"
 
-enum { PIECES = 32, STAGED_PART_BYTES = 1 << 20, STAGED_PARTS_MOST = 16 /* an empty queue of any length has room */ };
-enum { RUNNING_LEAST = 4, RUNNING_BYTES = 32 << 20 }; /* so many run at once, and more while they need no more memory than that */
+/* STAGED_PARTS_MOST: an empty queue has room for this many parts, whatever its length. */
+enum { PIECES = 32, STAGED_PART_BYTES = 1 << 20, STAGED_PARTS_MOST = 16 };
+enum { RUNNING_LEAST = 4, RUNNING_BYTES = 32 << 20 }; /* this many run at once, and more if they need no more memory than this */
 
-/* ------------------------------------------------------------------------------------------------------------ which bytes */
-/* Where a buffer's blocks lie; counts NULL: the whole address range is one. */
+/* ------------------------------------------------------------------------------------------------------------ which bytes are copied */
+/* Where the blocks of a buffer are. counts NULL: the whole address range is one block. */
 struct blocks {
     const size_t *counts, *displs;
 };
@@ -33,7 +34,7 @@ static struct blocks blocks_written(const struct entry *e)
     return in_blocks ? (struct blocks){e->call.counts, e->call.displs} : (struct blocks){NULL, NULL};
 }
 
-/* Of a broadcast whose length its root says, only that much was written; of one that did not fit, nothing. */
+/* The range that was written: of a broadcast_bytes only the root's length; of one that did not fit, nothing. */
 static struct timeline_range range_written(const struct entry *e)
 {
     struct timeline_range range = e->head.write;
@@ -53,7 +54,7 @@ struct copies {
     enum device_way way;
     uint32_t count;
     enum comm_result result;
-    uintptr_t end; /* of the last piece, in the caller's buffer */
+    uintptr_t end; /* end of the last piece, in the caller's buffer */
     struct device_piece piece[PIECES];
 };
 
@@ -83,10 +84,11 @@ static void add_piece(struct copies *c, uintptr_t from, size_t bytes)
     c->end = from + bytes;
 }
 
-/* PENDING: the copies are under way, or the device takes none now. All of one way go through one stream, so the last one's end is all's. */
+/* Starts the copies of one direction. PENDING: they are in progress, or the device has no room now. All copies of one direction use one
+ * stream, so the end of the last one is the end of all. */
 static enum comm_result copy(struct comm_state *b, struct entry *e, enum device_way way)
 {
-    struct copies c; /* its pieces are not cleared, which would take as long as the rest */
+    struct copies c; /* the pieces are not initialised, because that would take as long as the rest */
     struct timeline_range range = way == DEVICE_IN ? e->head.read : range_written(e);
     struct blocks blocks = way == DEVICE_IN ? blocks_read(e) : blocks_written(e);
     size_t element = data_type_bytes(e->call.type);
@@ -110,7 +112,7 @@ static enum comm_result copy(struct comm_state *b, struct entry *e, enum device_
     return c.result;
 }
 
-/* Nobody wakes for the end of a copy: sleepers look from time to time. */
+/* The end of a copy wakes no thread, so sleepers must poll. */
 static void note_copying(struct comm_state *b, struct stage *stage, bool copying)
 {
     if (stage->noted == copying)
@@ -164,7 +166,8 @@ static bool move_on(struct comm_state *b, uint64_t ticket, struct entry *e)
     return true;
 }
 
-/* A fetch, an exchange and a store take turns on few: more would only take memory. They end in order, so the oldest waits for none. */
+/* Limits the operations that run at once: a few are enough to overlap fetch, exchange and store, and more would only take memory. They end
+ * in order, so the oldest one never waits for another. */
 static bool may_not_start(const struct comm_state *b, const struct entry *e)
 {
     size_t bytes = (e->on_device & CALL_IN_ON_DEVICE ? e->head.read.to - e->head.read.from : 0) +
@@ -224,8 +227,8 @@ static bool step(struct comm_state *b)
     return moved;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ before and after */
-/* The buffers of the call that are a device's, and how much of them it touches, are the caller's word: the device knows. */
+/* ------------------------------------------------------------------------------------------------------------ before issuing */
+/* Does the device own all of the range that the call touches? */
 static bool within(const struct comm_state *b, const struct timeline_range *range)
 {
     return staging_spans(b->staged.pool, (const void *)range->from, range->to - range->from);
@@ -267,9 +270,9 @@ struct comm_state *staged_open(struct comm_state *b, enum comm_result *r, char *
     return d ? state_lock(c, r) : NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ long ones */
-/* How many elements one of several calls has; 0: it is one call. The same on all ranks that have a device's buffer. An operator of the
- * program's own may look at elements together. */
+/* ------------------------------------------------------------------------------------------------------------ long operations */
+/* How many elements each of several part calls has; 0: it stays one call. The result is the same on all ranks with a device buffer. A
+ * user-defined operator is never split, because it may use several elements together. */
 static size_t part_of(const struct engine_call *call)
 {
     bool by_element = call->collective == COLLECTIVE_ALLREDUCE || call->collective == COLLECTIVE_REDUCE ||
@@ -308,7 +311,7 @@ static enum comm_result issue_one(struct comm_state *b, const struct engine_call
     return b->recording.plan ? b->recording.calls->call(b, call) : state_issue(b, call, NULL, NULL, req);
 }
 
-/* The others cannot go on without the rest. */
+/* The other ranks cannot go on without the remaining parts, so the communicator fails. */
 static void lacks_rest(struct comm_state *b, const struct engine_call *call, enum comm_result r)
 {
     state_propose(
@@ -336,7 +339,7 @@ enum comm_result staged_issue(struct comm_state *b, const struct engine_call *ca
     return b->failed && !b->recording.plan ? (enum comm_result)b->failure.cause.result : r;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ giving back */
+/* ------------------------------------------------------------------------------------------------------------ giving stages back */
 bool staged_is_device(const struct comm_state *b, const void *at)
 {
     return staging_is_device(b->unit.engine, at);

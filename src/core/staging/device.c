@@ -1,4 +1,4 @@
-/* The device of an engine: opened once, when a stream or a device buffer is first named. */
+/* The device of an engine. It is opened once, when a stream or a device buffer is first used. */
 #include "staging/staging.h"
 
 #include "wire/module.h"
@@ -22,7 +22,7 @@ struct device *staging_device(struct engine *e, enum comm_result *why, char *tex
         return NULL;
     if (atomic_compare_exchange_strong(&e->streams.device, &none, made))
         return made;
-    made->class->close(made); /* another thread was first; both are the same device */
+    made->class->close(made); /* another thread was first; both opened the same device */
     return none;
 }
 

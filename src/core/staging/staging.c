@@ -1,4 +1,4 @@
-/* The pool of stages of a communicator, and the copies of one. Under the communicator's lock, but for the look at a place. */
+/* The pool of stages of a communicator, and their copies. All calls are made under the communicator's lock, except the test of a place. */
 #include "staging/staging.h"
 
 #include "base/check.h"
@@ -6,7 +6,7 @@
 enum { PAGE_BYTES = 4096, SIDE_ALIGN = 64 };
 
 /* ------------------------------------------------------------------------------------------------------------ the pool */
-/* Lengths up to a quarter of an octave apart share a class, and a stage is as long as its class. */
+/* Lengths in the same quarter of an octave share a class, and a stage has the length of its class. */
 static uint32_t class_of(size_t *bytes)
 {
     size_t least = *bytes < STAGING_LEAST_BYTES ? STAGING_LEAST_BYTES : *bytes;
@@ -86,7 +86,7 @@ bool staging_is_busy(struct staging *s)
     return busy;
 }
 
-/* One place for both where they meet: an operation in place reads and writes the same bytes. */
+/* If the two sides overlap, they share one place in the stage: an operation in place reads and writes the same bytes. */
 static size_t lay_out(struct stage_side *in, struct stage_side *out, size_t *out_at)
 {
     uintptr_t from = in->from < out->from ? in->from : out->from, in_end = in->from + in->bytes, out_end = out->from + out->bytes;

@@ -1,10 +1,10 @@
 /*
- * staging: pinned memory of the host beside buffers of a device, and the copies between the two. A communicator has one pool of it. A stage
- * is one operation's: taken when the operation starts, filled from the device, used by whoever runs the operation, stored back, and given.
- * The device is known by its class alone (wire/device.h). What an operation is, is not known here.
+ * staging: pinned host memory for operations on device buffers, and the copies between the two. A communicator has one pool. A stage
+ * belongs to one operation: it is taken when the operation starts, filled from the device, used by the code that runs the operation, copied
+ * back, and returned. This room knows the device only by its class (wire/device.h), and nothing of operations.
  *
- * The pool only grows, up to what was in use at once: after that nothing is allocated and nothing is made on the device. A stage whose
- * copies are not over cannot be given to another operation: it waits among the busy ones.
+ * The pool only grows, up to the most that was in use at once. After that, nothing is allocated and nothing is pinned. A stage with
+ * unfinished copies cannot be given to another operation; it waits in the busy list.
  */
 #ifndef STAGING_STAGING_H
 #define STAGING_STAGING_H
@@ -14,60 +14,60 @@
 
 enum { STAGING_CLASSES = 4 * 64, STAGING_LEAST_BYTES = 4096 };
 
-/* The part of a caller's buffer that an operation reads or writes, and where it stands in the stage. */
+/* The part of a caller's buffer that an operation reads or writes, and its place in the stage. */
 struct stage_side {
     uintptr_t from; /* the caller's address */
     size_t bytes;
-    char *at; /* in the stage; NULL: the caller's own memory serves */
+    char *at; /* in the stage; NULL: the caller's own memory is used */
 };
 
-/* WAITING: for the device to take the copy. COPYING: until the place is reached. */
+/* WAITING: the device has not taken the copy yet. COPYING: until the place is reached. */
 enum stage_copy { STAGE_NONE = 0, STAGE_WAITING, STAGE_COPYING };
 struct stage {
     struct stage *next; /* in a list of the pool */
     char *memory;
     size_t bytes;
-    struct device_place place; /* behind the copies under way */
+    struct device_place place; /* reached when the copies are done */
     struct stage_side in, out;
     uint8_t copy;  /* enum stage_copy */
-    uint8_t cause; /* which step the operation is at: its owner's */
-    bool noted;    /* its owner counts it among those that copy */
-    bool lost;     /* a copy was begun whose end nobody will see: the memory is never used again */
+    uint8_t cause; /* the step that the operation is at; used by the owner */
+    bool noted;    /* the owner counts it among the stages that copy */
+    bool lost;     /* nothing will report the end of its copy, so its memory is never used again */
 };
 
 struct staging {
     struct engine *engine;
     struct device *device;
-    struct stage *free[STAGING_CLASSES]; /* by length, in quarters of an octave */
-    struct stage *busy;                  /* given back while copies were under way */
+    struct stage *free[STAGING_CLASSES]; /* by class of length: quarters of an octave */
+    struct stage *busy;                  /* returned while copies were in progress */
 };
 
-/* The engine's device, opened at the first use. NULL: *why, and the text names what is missing. Any thread. */
+/* The engine's device, opened at the first use. NULL: *why and the text say what is missing. Any thread. */
 struct device *staging_device(struct engine *e, enum comm_result *why, char *text, size_t bytes);
 bool staging_close_device(struct engine *e);
 
-/* COMM_OK, and the communicator's pool, which is made at the first call. */
+/* On COMM_OK, *staging is the communicator's pool, which the first call creates. */
 enum comm_result staging_open(struct staging **staging, struct engine *e, char *text, size_t bytes);
-/* Returns how many stages were left behind, since the device may still touch them. */
+/* Returns how many stages were not freed because the device may still touch them. */
 uint32_t staging_close(struct staging *staging);
-bool staging_is_busy(struct staging *staging); /* copies of operations that are over still touch buffers, and will end */
+bool staging_is_busy(struct staging *staging); /* true: copies of ended operations still touch buffers, and will end */
 
-/* Whether it is a device's, as the engine's device says, which is open. */
+/* Is this device memory, as the engine's device says? The device must be open. */
 bool staging_is_device(struct engine *e, const void *at);
-/* Whether all those bytes are memory of devices. */
+/* Are all these bytes device memory? */
 bool staging_spans(const struct staging *staging, const void *at, size_t bytes);
 
-/* Room for both sides, a side of no bytes being none; one place serves both where they meet. NULL: no memory that can be pinned. */
+/* A stage with room for both sides; a side of 0 bytes gets none. Sides that overlap share one place. NULL: no memory that can be pinned. */
 struct stage *staging_take(struct staging *staging, const struct stage_side *in, const struct stage_side *out);
 void staging_give(struct staging *staging, struct stage *stage);
 static inline void *staging_at(const struct stage_side *side, const void *pointer)
 {
     return side->at ? side->at + ((uintptr_t)pointer - side->from) : (void *)(uintptr_t)pointer;
 }
-/* Begins the copies. FULL: the device takes no more now, nothing happened, ask again; otherwise what the device said. */
+/* Starts the copies. FULL: the device takes no more now, and nothing happened; try again. Otherwise the device's result. */
 enum comm_result staging_copy(struct staging *staging, struct stage *stage, enum device_way way, const struct device_piece *pieces,
                               uint32_t count);
-/* No copy that was begun is under way. */
+/* True if no copy of this stage is in progress. */
 static inline bool staging_rests(const struct stage *stage)
 {
     const _Atomic uint64_t *word = stage->place.word;

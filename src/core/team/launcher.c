@@ -1,7 +1,7 @@
 /*
- * Who launched this process. Launchers are rows: which variables say rank, count, job, and where rank 0 is. The first row that is meant and
- * of which anything is set speaks, and all of its variables are checked before one error names every offender. Nothing is guessed from half
- * a row.
+ * Finds the launcher of this process. The table has one row per launcher: the variables for rank, count and job, and the host of rank 0.
+ * The first row that applies and has a variable set is used. All of its variables are checked, and one error names every wrong one. Nothing
+ * is guessed from an incomplete row.
  */
 #include "base/check.h"
 #include "base/format.h"
@@ -15,7 +15,7 @@ enum {
     LAUNCH_JOBS = 3,
     LAUNCH_SALTS = 2,
     LAUNCH_RANKS_MAX = 65535, /* a wire names peers in 16 bits */
-    PORT_FIRST = 20000,       /* of ports made of a job's name: below those that kernels hand out */
+    PORT_FIRST = 20000,       /* of ports derived from a job's name: below those that kernels assign */
     PORTS = 12000,
 };
 
@@ -23,15 +23,15 @@ struct finder;
 struct launcher {
     const char *name;
     const char *rank, *ranks, *local_rank, *local_ranks;
-    const char *ranks_else;         /* where `ranks` is not set */
+    const char *ranks_else;         /* used if `ranks` is not set */
     const char *job[LAUNCH_JOBS];   /* the first that is set */
-    bool by_parent;                 /* none is: ranks of one job on one host have one parent */
-    bool spread;                    /* without local_ranks each rank may be alone on its host */
-    const char *salt[LAUNCH_SALTS]; /* joined to the job where they are set: job names may come twice */
-    const char *host;               /* rank 0's; its port is made of the job's name */
-    const char *store, *store_by;   /* by which ranks of several hosts meet, where this variable says that the launcher has it */
-    const char *unless;             /* with this variable a later row is meant when the count alone is set here */
-    const char *place;              /* set alone it means this row too, which then lacks the rest */
+    bool by_parent;                 /* if none is set: ranks of one job on one host have the same parent */
+    bool spread;                    /* without local_ranks, each rank may be alone on its host */
+    const char *salt[LAUNCH_SALTS]; /* appended to the job if set, because job names may repeat */
+    const char *host;               /* host of rank 0; its port is derived from the job's name */
+    const char *store, *store_by;   /* how ranks of several hosts meet, if the variable `store_by` shows that the launcher offers it */
+    const char *unless;             /* if this variable is set and only the count is set here, a later row applies */
+    const char *place;              /* this variable alone also selects the row, and the missing ones are then reported */
     bool (*meant)(const struct comm_env *env);
     void (*more)(struct finder *finder, struct team_launch *launch);
 };
@@ -58,13 +58,13 @@ static const struct launcher launchers[] = {
      .job = {"COMM_JOB", "COBRE_TCP_PORT", "COBRE_TCP_SIZE"},
      .spread = true,
      .more = more_of_cobre},
-    {.name = "cobre-shm", /* all of them on one host */
+    {.name = "cobre-shm", /* all ranks are on one host */
      .rank = "COBRE_SHM_RANK",
      .ranks = "COBRE_SHM_SIZE",
      .job = {"COBRE_SHM_NAME"},
      .place = "COBRE_SHM_NAME",
      .more = more_of_cobre_shm},
-    {.name = "torchrun", /* and PyTorchJob, which sets the first two */
+    {.name = "torchrun", /* also PyTorchJob, which sets the first two */
      .rank = "RANK",
      .ranks = "WORLD_SIZE",
      .local_rank = "LOCAL_RANK",
@@ -109,7 +109,7 @@ static const struct launcher launchers[] = {
      .job = {"COMM_JOB", "LWS_LEADER_ADDRESS"},
      .spread = true,
      .host = "LWS_LEADER_ADDRESS"},
-    {.name = "kubernetes", /* an indexed Job, whose count and first pod's name are nowhere in its pods' environment */
+    {.name = "kubernetes", /* an indexed Job: its pods' environment has neither the count nor the name of the first pod */
      .rank = "JOB_COMPLETION_INDEX",
      .ranks = "COMM_RANKS",
      .job = {"COMM_JOB", "COMM_ADDRESS"},
@@ -124,7 +124,7 @@ struct finder {
     bool failed;
 };
 
-/* Unset and empty are the same: job scripts clear variables that way. */
+/* Unset and empty mean the same, because job scripts clear variables that way. */
 static const char *value_of(const struct comm_env *env, const char *name)
 {
     const char *value = name ? env->lookup(env, name) : NULL;
@@ -142,7 +142,7 @@ static void complain(struct finder *finder, const char *name, const char *value,
     finder->failed = true;
 }
 
-/* A number from low to high, or `absent` where the row can do without it (absent >= 0). */
+/* Reads a number from low to high. If the variable is not set, returns `absent` (if absent >= 0: the row can do without it). */
 static int32_t read_number(struct finder *finder, const char *name, int32_t low, int32_t high, int32_t absent)
 {
     const char *value = value_of(finder->env, name);
@@ -167,7 +167,7 @@ static uint64_t hash_text(const char *text)
     return hash;
 }
 
-/* A name longer than its place keeps its beginning and a hash of the whole, so that two jobs never become one by being cut. */
+/* A name that is too long keeps its beginning and gets a hash of the whole, so that cutting never makes two jobs equal. */
 static void set_job(struct team_launch *launch, const char *prefix, const char *job, const char *salt, const char *more)
 {
     size_t length =
@@ -204,7 +204,7 @@ static void find_job(struct finder *finder, struct team_launch *launch)
     }
 }
 
-/* HOST:PORT; an IPv6 address gets its brackets. */
+/* Writes HOST:PORT, with brackets around an IPv6 address. */
 static void set_address(struct team_launch *launch, const char *host, uint32_t port)
 {
     bool six = host[0] != '[' && memchr(host, ':', strlen(host));
@@ -213,7 +213,7 @@ static void set_address(struct team_launch *launch, const char *host, uint32_t p
         launch->address[0] = 0;
 }
 
-/* Of the job's name, so that no rank need be told; never the one that is `taken` by the launcher itself. */
+/* Derives the port from the job's name, so that no rank must be told it. It never equals `taken`, a port of the launcher itself. */
 static uint32_t port_of(const struct team_launch *launch, uint64_t taken)
 {
     uint32_t port = PORT_FIRST + (uint32_t)(hash_text(launch->job) % PORTS);
@@ -230,7 +230,7 @@ static void read_row(struct finder *finder, struct team_launch *launch)
     launch->launcher = row->name;
     launch->why = value_of(finder->env, row->rank) ? row->rank : ranks;
     launch->ranks = read_number(finder, ranks, 1, LAUNCH_RANKS_MAX, -1);
-    /* With a broken count the bounds that follow from it would only add noise. */
+    /* If the count is wrong, bounds that follow from it would only add more errors. */
     bool counted = !finder->failed;
     if (!counted)
         launch->ranks = 0;
@@ -248,14 +248,14 @@ static void read_row(struct finder *finder, struct team_launch *launch)
         row->more(finder, launch);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what rows cannot say */
-/* Names that many scripts use, unless a place to meet stands beside them. */
+/* ------------------------------------------------------------------------------------------------------------ rules beyond the table */
+/* RANK and WORLD_SIZE are names that many scripts use, so a place to meet must be set too. */
 static bool torchrun_is_meant(const struct comm_env *env)
 {
     return value_of(env, "MASTER_ADDR") || value_of(env, "TORCHELASTIC_RUN_ID");
 }
 
-/* A batch script is a step of its own to SLURM, with a number near 2^32, and so is a login shell. */
+/* SLURM treats a batch script and a login shell as steps of their own, with numbers near 2^32. */
 static bool slurm_is_meant(const struct comm_env *env)
 {
     const char *step = value_of(env, "SLURM_STEP_ID");
@@ -265,7 +265,7 @@ static bool slurm_is_meant(const struct comm_env *env)
     return step && !(base_parse_u64(step, &number) && number >= UINT64_C(0xfffffff0));
 }
 
-/* srun sets PMI's variables too, but not how many ranks a host has; that is said by its own. */
+/* srun also sets PMI's variables, but not the number of ranks per host; SLURM's own variables have that. */
 static bool hydra_is_meant(const struct comm_env *env)
 {
     return value_of(env, "MPI_LOCALNRANKS") || !slurm_is_meant(env) || !value_of(env, "SLURM_PROCID");
@@ -276,7 +276,7 @@ static bool is_this_host(const char *host)
     return base_equal(host, "localhost") || base_equal(host, "::1") || strncmp(host, "127.", 4) == 0;
 }
 
-/* MASTER_PORT is torchrun's own store's. */
+/* MASTER_PORT belongs to torchrun's own store. */
 static void more_of_torchrun(struct finder *finder, struct team_launch *launch)
 {
     const char *host = value_of(finder->env, "MASTER_ADDR"), *port = value_of(finder->env, "MASTER_PORT");
@@ -320,7 +320,7 @@ static void more_of_slurm(struct finder *finder, struct team_launch *launch)
         set_address(launch, host, port_of(launch, 0));
 }
 
-/* Workers are told where the coordinator is; rank 0 only at which of its addresses to listen, by default all of them. */
+/* Workers know the address of the coordinator. Rank 0 knows only the local address to listen on, by default all of them. */
 static void more_of_cobre(struct finder *finder, struct team_launch *launch)
 {
     const char *port = value_of(finder->env, "COBRE_TCP_PORT");
@@ -336,12 +336,12 @@ static void more_of_cobre(struct finder *finder, struct team_launch *launch)
     if (!colon || memchr(colon + 1, ':', strlen(colon + 1)))
         set_address(launch, host, (uint32_t)number);
     else if (colon > host && base_parse_u64(colon + 1, &number) && number >= 1 && number <= 65535 && strlen(host) < sizeof launch->address)
-        base_copy_text(launch->address, sizeof launch->address, host); /* it has a port of its own */
+        base_copy_text(launch->address, sizeof launch->address, host); /* it already has a port */
     else
         complain(finder, name, host, "expected HOST, or HOST:PORT with a port from 1 to 65535");
 }
 
-/* A name as shm_open takes it. Ranks meet under it; it is not made a file. */
+/* The name must be valid for shm_open. Ranks use it only to find each other; no such object is created. */
 static void more_of_cobre_shm(struct finder *finder, struct team_launch *launch)
 {
     const char *name = value_of(finder->env, "COBRE_SHM_NAME");
@@ -352,7 +352,7 @@ static void more_of_cobre_shm(struct finder *finder, struct team_launch *launch)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ finding */
-/* No launcher: a world of one, whose job is nobody else's. */
+/* Without a launcher: a world of one rank, with a job name that no other process has. */
 static enum comm_result launch_alone(const struct comm_env *env, struct team_launch *launch, char *text, size_t room)
 {
     uint64_t number;

@@ -1,5 +1,5 @@
-/* No host list is expanded: the wanted host is counted to. A bracket is a list of numbers and ranges with the leading zeros of their lower
- * end; several brackets of one name are all their combinations, the last one fastest. */
+/* Reads SLURM's lists without expanding them: it counts up to the wanted host. A bracket has numbers and ranges, with the leading zeros of
+ * their lower ends. Several brackets in one name mean all their combinations; the last bracket changes fastest. */
 #include "team/slurm.h"
 
 #include "base/format.h"
@@ -13,7 +13,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* At *at; how many digits, in *width. */
+/* Reads a number at *at; *width: its digits. */
 static bool read_number(const char **at, const char *end, uint64_t *number, size_t *width)
 {
     const char *from = *at;
@@ -25,7 +25,7 @@ static bool read_number(const char **at, const char *end, uint64_t *number, size
     return *width > 0;
 }
 
-/* What stands between brackets: its count, and where index is below that the text of that one. */
+/* Reads the inside of a bracket: *count is the number of its entries, and text is the entry at index if there is one. */
 static bool bracket(const char *at, const char *end, uint64_t index, uint64_t *count, char *text, size_t room)
 {
     *count = 0;
@@ -56,14 +56,14 @@ static bool bracket(const char *at, const char *end, uint64_t index, uint64_t *c
 }
 
 struct name {
-    const char *begin[BRACKETS_MOST], *end[BRACKETS_MOST]; /* of each bracket's inside */
+    const char *begin[BRACKETS_MOST], *end[BRACKETS_MOST]; /* the inside of each bracket */
     uint64_t count[BRACKETS_MOST];
     uint32_t brackets;
     uint64_t hosts;
     const char *from, *to;
 };
 
-/* One name up to a comma outside of brackets. */
+/* Reads one name, up to a comma outside brackets. */
 static bool read_name(const char **at, struct name *n)
 {
     char text[32];

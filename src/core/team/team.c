@@ -1,4 +1,4 @@
-/* Members of communicators. A team is made once, when its communicator is, and never changes. */
+/* Members of communicators. A team is created with its communicator and never changes. */
 #include "team/team.h"
 
 #include "base/check.h"
@@ -29,7 +29,7 @@ enum comm_result team_world(const struct comm_env *env, uint64_t job, int32_t ra
     return COMM_OK;
 }
 
-/* Maps members to world ranks. ARGUMENT when one is out of range or named twice, or this rank is not among them. */
+/* Maps members to world ranks. ARGUMENT if a member is out of range or named twice, or if this rank is not among them. */
 static enum comm_result map_members(const struct team *parent, const int32_t *members, int32_t count, uint8_t *seen, int32_t *world,
                                     int32_t *rank)
 {
@@ -79,7 +79,7 @@ void team_free(const struct comm_env *env, struct team *team)
 int32_t team_find(const struct team *team, int32_t world)
 {
     if (world >= 0 && world < team->size && team->world[world] == world)
-        return world; /* the world itself, and every prefix of it */
+        return world; /* true for the world itself and for each prefix of it */
     for (int32_t i = 0; i < team->size; i++)
         if (team->world[i] == world)
             return i;
@@ -101,7 +101,7 @@ static void swap(int32_t *a, int32_t *b)
     *b = kept;
 }
 
-/* Restores the heap (latest on top) below `at`. */
+/* Restores the heap below `at`; the member that comes last is on top. */
 static void sift(const struct team_ticket *tickets, int32_t *members, int32_t at, int32_t count)
 {
     while (at < count / 2) {
@@ -115,7 +115,7 @@ static void sift(const struct team_ticket *tickets, int32_t *members, int32_t at
     }
 }
 
-/* A heap sort: in place, without recursion, n log n also when a hundred thousand ranks come in reverse. */
+/* A heap sort: in place, without recursion, and n log n even for a hundred thousand ranks in reverse order. */
 int32_t team_pick(const struct team_ticket *tickets, int32_t size, int32_t mine, int32_t *members)
 {
     int32_t count = 0;

@@ -1,13 +1,13 @@
-/* Faces: what requests point at. The one list of the process. */
+/* Handles: what requests point at. Also the only list of handles in the process. */
 #include "timeline/timeline.h"
 
 static struct {
     struct base_lock lock;
-    struct comm_communicator *oldest, *newest; /* given back, reused oldest first */
+    struct comm_communicator *oldest, *newest; /* closed handles; the oldest is reused first */
 } handles;
 
-/* One of the same env: who holds an old request, or a list of handles that is out of date, may look at a handle's env at any time, so it
- * never changes. */
+/* Takes a closed handle of the same env. A handle's env never changes, because a thread with an old request, or with an outdated list of
+ * handles, may read it at any time. */
 static struct comm_communicator *take_used(const struct comm_env *env)
 {
     struct comm_communicator *handle, *before = NULL;
@@ -53,7 +53,7 @@ void timeline_handle_give(struct comm_communicator *handle)
 
     atomic_store_explicit(&handle->state, NULL, memory_order_release);
     atomic_store_explicit(&handle->first, handle->next, memory_order_release);
-    base_lock(&handle->exception_lock, env); /* its old requests may just be asked */
+    base_lock(&handle->exception_lock, env); /* a thread may be testing an old request */
     handle->first_message = handle->next_message;
     handle->exception_count = handle->dropped_work = handle->dropped_message = 0;
     base_unlock(&handle->exception_lock, env);
@@ -124,7 +124,7 @@ static enum comm_result test_message(struct comm_communicator *handle, uint64_t 
         uint8_t state = (uint8_t)held;
         if (state <= 1)
             return state ? COMM_PENDING : COMM_OK;
-        (void)exception_of(handle, ticket); /* somebody learned it: sync need not tell it again */
+        (void)exception_of(handle, ticket); /* the caller has learned this error, so comm_sync need not report it again */
         return (enum comm_result)(int8_t)state;
     }
     return held >> 8 > number ? exception_of(handle, ticket) : COMM_ERR_ARGUMENT;
@@ -158,7 +158,7 @@ static uint64_t oldest_exception(const struct comm_communicator *handle)
     return handle->exception_count > TIMELINE_EXCEPTIONS ? handle->exception_count - TIMELINE_EXCEPTIONS : 0;
 }
 
-/* A complete request of a life that has exceptions, or whose slot was reused. */
+/* The result of a complete request, if its communicator has had errors of single requests or if its slot was reused. */
 static enum comm_result exception_of(struct comm_communicator *handle, uint64_t ticket)
 {
     bool message = (ticket & TIMELINE_MESSAGE) != 0;
@@ -210,7 +210,7 @@ void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum com
         *x = (struct timeline_exception){ticket, result, 0};
         handle->exception_count++;
     } else {
-        drop(handle, ticket); /* it cannot be kept: CLOSED rather than a wrong OK */
+        drop(handle, ticket); /* it cannot be stored: such requests return CLOSED rather than a wrong OK */
     }
     atomic_fetch_add_explicit(&handle->exceptions, 1, memory_order_release);
     base_unlock(&handle->exception_lock, handle->env);

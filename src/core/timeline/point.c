@@ -1,4 +1,4 @@
-/* Points: what events hold and queue waits copy. */
+/* Points: an event holds one, and a queue wait copies it. */
 #include "timeline/timeline.h"
 
 struct timeline_gate *timeline_gate_make(const struct comm_env *env)

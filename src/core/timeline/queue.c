@@ -1,4 +1,4 @@
-/* The work line: tickets, window, conflicts, fences, in-order retire. */
+/* The work queue: tickets, window, conflicts, fences, retiring in order. */
 #include "timeline/timeline.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
 /*
- * timeline: the order of a communicator. Work takes tickets 1, 2, 3 ...; it starts in order, beside unfinished neighbours whose buffers do
- * not conflict, and retires in order, so that one word, `done`, answers every request. Messages are a second line whose slots complete one
- * by one.
+ * timeline: the order of a communicator. Work takes tickets 1, 2, 3 ... It starts in order. It runs concurrently with unfinished work if
+ * their buffers do not conflict. It retires in order, so that one word, `done`, answers for every request. Messages are in a second line,
+ * whose slots complete one by one.
  *
- * This room knows no ranks, programs or wires: an entry is two address address ranges and a kind; what it means is its owner's. All calls
- * but timeline_test are made under the handle's lock.
+ * This room knows no ranks, programs or wires. An entry is two address ranges and a kind; only its owner knows what it means. All calls
+ * except timeline_test are made under the handle's lock.
  */
 #ifndef TIMELINE_TIMELINE_H
 #define TIMELINE_TIMELINE_H
@@ -17,43 +17,45 @@
 /* ------------------------------------------------------------------------------------------------------------ handles */
 enum { TIMELINE_SLOT_CHUNKS = 16, TIMELINE_SLOTS_FIRST = 64, TIMELINE_EXCEPTIONS = 2000 };
 
+/* A request that failed alone, and its error. */
 struct timeline_exception {
     uint64_t ticket;
     int32_t result;
-    uint32_t told; /* comm_sync reported it */
+    uint32_t told; /* 1: comm_sync or a test reported it */
 };
 
-/* What a request points at. Never unmapped, so that a request never touches freed memory; reused, oldest first, with its tickets going on.
- */
+/* What a request points at. It is never unmapped, so that a request never touches freed memory. A closed handle is reused, oldest first,
+ * and its tickets continue. */
 struct comm_communicator {
-    _Alignas(64) _Atomic uint64_t done; /* highest retired ticket; written under the lock, read by anyone                                */
-    _Atomic uint64_t failed;            /* first ticket that ended with the sticky cause; UINT64_MAX: none. Written after `result`       */
-    _Atomic uint64_t first;        /* tickets below belong to an earlier life of this handle                                          */
-    _Atomic uint64_t next;         /* the next ticket to be given                                                                   */
-    _Atomic uint32_t exceptions;   /* requests of this life that ended alone with an error: when 0, done alone answers              */
-    _Atomic int32_t result;        /* the sticky cause                                                                              */
-    const _Atomic uint32_t *alive; /* the fork word of its env                                                                      */
+    _Alignas(64) _Atomic uint64_t done; /* highest retired ticket; written under the lock, read by any thread */
+    _Atomic uint64_t failed;            /* first ticket that ended with the sticky cause; UINT64_MAX: none. Written after `result` */
+    _Atomic uint64_t first;             /* lower tickets belong to an earlier life of this handle */
+    _Atomic uint64_t next;              /* the next ticket to be issued */
+    _Atomic uint32_t exceptions;        /* requests of this life that failed alone; if 0, `done` is enough to answer */
+    _Atomic int32_t result;             /* the sticky cause */
+    const _Atomic uint32_t *alive;      /* the word of its env that a fork clears */
     const struct comm_env *env;
-    struct base_home_lock lock; /* of the communicator: timeline, messages, channel, runs                                        */
-    _Atomic uint32_t inside;    /* threads in a wait: close lets them out before it takes the state                               */
-    _Atomic uint32_t closing;   /* comm_close began: waiters leave                                                               */
-    _Atomic uint64_t notifying; /* the thread inside this communicator's callbacks; 0: none                                      */
-    _Atomic(void *) state;      /* the engine's; NULL: closed. Read and written under the lock                                   */
-    _Atomic(_Atomic uint64_t *) slots[TIMELINE_SLOT_CHUNKS]; /* of messages and markers: chunk i has TIMELINE_SLOTS_FIRST << i; kept      */
-    struct base_lock exception_lock; /* a leaf: of the next four                                                                      */
-    struct timeline_exception *exception; /* a ring of TIMELINE_EXCEPTIONS; NULL until the first; kept */
+    struct base_home_lock lock; /* of the communicator: timeline, messages, channel, runs */
+    _Atomic uint32_t inside;    /* threads in a wait; close waits for them before it frees the state */
+    _Atomic uint32_t closing;   /* comm_close has begun: waiters must leave */
+    _Atomic uint64_t notifying; /* the thread inside this communicator's callbacks; 0: none */
+    _Atomic(void *) state;      /* owned by the engine; NULL: closed. Read and written under the lock */
+    /* of messages and markers: chunk i has TIMELINE_SLOTS_FIRST << i; never freed */
+    _Atomic(_Atomic uint64_t *) slots[TIMELINE_SLOT_CHUNKS];
+    struct base_lock exception_lock;      /* protects the next four fields; no other lock is taken under it */
+    struct timeline_exception *exception; /* a ring of TIMELINE_EXCEPTIONS; NULL until the first; never freed */
     uint64_t exception_count;
-    uint64_t dropped_work, dropped_message; /* highest ticket and message number that fell out of it                                      */
-    uint64_t first_message; /* message numbers below belong to an earlier life                                               */
+    uint64_t dropped_work, dropped_message; /* highest ticket and message number that the ring no longer has */
+    uint64_t first_message;                 /* lower message numbers belong to an earlier life */
     uint64_t next_message;
-    struct comm_communicator *link; /* of the free list                                                                              */
-    _Atomic int32_t rank, size;     /* asked by any thread without the lock, also while another closes the state                      */
-    _Atomic uint32_t glances;       /* tests and waits that found all complete; some are lost where threads count together           */
+    struct comm_communicator *link; /* in the free list */
+    _Atomic int32_t rank, size;     /* read by any thread without the lock, also while another closes the state */
+    _Atomic uint32_t glances;       /* tests and waits that found everything complete; threads that count at once may lose some */
 };
 
-/* NULL: no memory. Its env must outlive the process's use of the library. */
+/* NULL: no memory. Its env must exist as long as the process uses the library. */
 struct comm_communicator *timeline_handle_take(const struct comm_env *env, void *state);
-/* All its requests answer CLOSED from now on. The state is the caller's again. */
+/* From now on all its requests return CLOSED. The caller owns the state again. */
 void timeline_handle_give(struct comm_communicator *handle);
 
 /* ------------------------------------------------------------------------------------------------------------ requests */
@@ -66,7 +68,7 @@ static inline struct comm_request timeline_refusal(enum comm_result result)
 }
 enum comm_result timeline_test_slow(struct comm_request request);
 
-/* OK, PENDING or the error; makes no progress. Any thread, no lock: two loads and two compares when it is complete. */
+/* OK, PENDING or the error; makes no progress. Any thread, no lock. A complete request costs three loads and three compares. */
 static inline enum comm_result timeline_test(struct comm_request request)
 {
     struct comm_communicator *handle = request.comm;
@@ -79,20 +81,21 @@ static inline enum comm_result timeline_test(struct comm_request request)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ points */
-/* A hand-set point, shared by its event and those that wait for it. */
+/* A point that the program sets. Its event and the waits for it share it. */
 struct timeline_gate {
     const struct comm_env *env;
     _Atomic uint32_t references;
     _Atomic int32_t state; /* COMM_PENDING, COMM_OK or COMM_ERR_ABANDONED */
 };
 enum timeline_point_kind { POINT_REACHED = 0, POINT_REQUEST, POINT_GATE, POINT_WORD };
-/* A point never changes; a copy of a gate's point holds a reference. */
+/* A point never changes. A copy of a gate's point holds a reference. */
 struct timeline_point {
     enum timeline_point_kind kind;
     struct comm_request request;
     struct timeline_gate *gate;
-    const _Atomic uint64_t *word; /* a foreign point: reached when *word >= value; another room writes it. Of a REQUEST: where a device
-                                     has the same point, for its streams to wait for; NULL: nowhere */
+    /* POINT_WORD: reached when *word >= value; another room writes the word. POINT_REQUEST: where a device stores the same point, for its
+     * streams to wait for; NULL: nowhere. */
+    const _Atomic uint64_t *word;
     uint64_t value;
 };
 struct timeline_gate *timeline_gate_make(const struct comm_env *env); /* one reference; NULL: no memory */
@@ -102,41 +105,42 @@ enum comm_result timeline_point_test(const struct timeline_point *point);
 
 /* ------------------------------------------------------------------------------------------------------------ the queue */
 struct timeline_range {
-    uintptr_t from, to; /* from == to: nothing */
+    uintptr_t from, to; /* from == to: empty */
 };
 enum timeline_kind {
-    TIMELINE_WORK,    /* conflicts by its address ranges                                                  */
-    TIMELINE_FENCE,   /* a queue wait: everything later waits for it, it waits for nothing       */
-    TIMELINE_BARRIER, /* a fence for work, both ways                                             */
-    TIMELINE_REFUSED, /* ends at once with an error of its own                                   */
+    TIMELINE_WORK,    /* ordered by conflicts of its address ranges */
+    TIMELINE_FENCE,   /* a queue wait: everything later waits for it; it waits for nothing */
+    TIMELINE_BARRIER, /* a fence for work in both directions */
+    TIMELINE_REFUSED, /* ends at once with an error of its own */
 };
 enum timeline_state { TIMELINE_QUEUED, TIMELINE_STARTED, TIMELINE_ENDED };
-/* Of an entry that stands for several operations: what one of them touches. One address range over all would hold back what none of them
- * touches, and who waits for just that would wait for ever. */
+/* For an entry that combines several operations: the ranges of one of them. One address range over all of them would also hold back
+ * operations on the gaps between them, and waiting for such an operation could then never end. */
 struct timeline_part {
     struct timeline_range read, write;
 };
-/* The head of the owner's entry. */
+/* The first member of the owner's entry. */
 struct timeline_entry {
     uint8_t kind, state;
     uint16_t parts; /* 0: the address ranges are exact */
-    int32_t result; /* of a request that ends alone */
+    int32_t result; /* of a request that failed alone */
     struct timeline_range read, write;
-    const struct timeline_part *part; /* the owner's, while the entry is unfinished */
+    const struct timeline_part *part; /* memory of the owner, valid while the entry is unfinished */
 };
 
+/* The work queue of a communicator. Entries are in tickets done + 1 .. next - 1; those up to `started` have started. */
 struct timeline {
     const struct comm_env *env;
     struct comm_communicator *handle;
-    unsigned char *entries; /* a ring of capacity * entry_bytes, by ticket */
+    unsigned char *entries; /* a ring of capacity * entry_bytes, indexed by ticket */
     uint32_t capacity, capacity_max, entry_bytes, window;
-    uint32_t ahead, reserved; /* how many may be started and not retired: window, but where its owner says another number */
+    uint32_t ahead, reserved; /* ahead: how many entries may be started and not retired; `window` unless the owner sets another number */
     uint64_t next, started, done;
-    uint64_t alone;         /* the only unfinished entry, which is started, and in none of the address ranges yet; 0: there is none such */
+    uint64_t alone;         /* the only unfinished entry, if it is started and not yet in the address ranges below; otherwise 0 */
     uint32_t fences;        /* started fences and barriers that have not ended */
-    uint32_t fences_issued; /* fences (not barriers) that have not ended, queued ones too */
-    struct timeline_range queued_read, queued_write;   /* of what waits to be started, and maybe of more */
-    struct timeline_range started_read, started_write; /* of what is started and unfinished, and maybe of more */
+    uint32_t fences_issued; /* fences (not barriers) that have not ended, including queued ones */
+    struct timeline_range queued_read, queued_write;   /* cover all queued entries, and maybe more */
+    struct timeline_range started_read, started_write; /* cover all entries that are started and unfinished, and maybe more */
     uint32_t high_water, unused;
 };
 
@@ -149,10 +153,10 @@ static inline struct timeline_entry *timeline_entry(const struct timeline *line,
     return (struct timeline_entry *)(void *)(line->entries + (size_t)(ticket & (line->capacity - 1)) * line->entry_bytes);
 }
 
-/* The next `count` calls of timeline_room find room; false: nothing changed. */
+/* Makes the next `count` calls of timeline_room succeed. false: nothing changed. */
 bool timeline_reserve(struct timeline *line, uint64_t count);
-/* Makes room for one entry and returns it, its ticket being line->next; nothing is issued until timeline_issue. NULL: *why is FULL, also
- * where there is no memory to grow: nothing was queued, and what stands in the queue makes room. */
+/* Makes room for one entry and returns it; its ticket is line->next. Nothing is issued until timeline_issue. NULL: *why is FULL, also if
+ * there is no memory to grow. Then nothing was queued, and the call succeeds after queued entries have retired. */
 static inline struct timeline_entry *timeline_room(struct timeline *line, enum comm_result *why)
 {
     if (BASE_UNLIKELY(line->next - line->done > line->capacity) && !timeline_reserve(line, 1)) {
@@ -161,27 +165,27 @@ static inline struct timeline_entry *timeline_room(struct timeline *line, enum c
     }
     return timeline_entry(line, line->next);
 }
-/* The next entry that may start now, or 0. Conflicts with messages are its owner's to look for. */
+/* The next entry that may start now, or 0. The owner must check for conflicts with messages. */
 uint64_t timeline_startable(const struct timeline *line);
-/* The next ended entry in order, not yet retired; 0: none. The owner tidies it up, then calls timeline_retire for it. */
+/* The next ended entry in order that is not retired yet; 0: none. The owner cleans it up, then calls timeline_retire. */
 static inline uint64_t timeline_retirable(const struct timeline *line)
 {
     return line->done < line->started && timeline_entry(line, line->done + 1)->state == TIMELINE_ENDED ? line->done + 1 : 0;
 }
-/* The sticky end: nothing retires after. `failed` is fixed once. */
+/* Sets the sticky failure: nothing retires afterwards. `failed` is set only once. */
 void timeline_fail(struct timeline *line, enum comm_result cause);
 /* Does an unfinished entry before `ticket` hold back a message with these address ranges? */
 bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct timeline_range *read, const struct timeline_range *write);
 
-/* A request (work or message) that ended alone with an error. */
+/* Records that a request (work or message) failed alone. */
 void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
-/* The first error nobody was told of, each once; COMM_OK: none. */
+/* Returns the first error that was not reported yet, and marks it as reported; COMM_OK: none. */
 enum comm_result timeline_untold(struct comm_communicator *handle);
 
-/* Does an entry conflict with what reads and writes so? */
+/* Does an entry conflict with an operation that accesses these ranges? */
 bool timeline_conflict(const struct timeline_entry *entry, const struct timeline_range *read, const struct timeline_range *write);
 
-/* A address range of no bytes meets nothing, wherever it stands. */
+/* Do the ranges overlap? An empty range overlaps nothing. */
 static inline bool timeline_meet(const struct timeline_range *a, const struct timeline_range *b)
 {
     uintptr_t from = a->from > b->from ? a->from : b->from, to = a->to < b->to ? a->to : b->to;
@@ -200,7 +204,7 @@ static inline void timeline_widen(struct timeline_range *range, const struct tim
     range->to = by->to > range->to ? by->to : range->to;
 }
 
-/* Something comes beside the one that stood alone. */
+/* A second entry comes while one entry is alone: put the first one into the address ranges. */
 static inline void timeline_join(struct timeline *line)
 {
     const struct timeline_entry *e = timeline_entry(line, line->alone);
@@ -212,7 +216,7 @@ static inline void timeline_join(struct timeline *line)
     line->started_write = e->write;
 }
 
-/* Takes the next ticket for the entry that timeline_room gave. */
+/* Takes the next ticket for the entry that timeline_room returned. */
 static inline uint64_t timeline_issue(struct timeline *line)
 {
     uint64_t ticket = line->next++;
@@ -276,8 +280,8 @@ static inline void timeline_retire(struct timeline *line)
     timeline_done(line, ticket);
 }
 
-/* Issue and start the entry that timeline_room gave, where nothing else is unfinished: mostly nothing will come beside it, so nothing is
- * kept for what would. */
+/* Issues and starts the entry that timeline_room returned, if nothing else is unfinished. Usually nothing joins it, so its address ranges
+ * are not recorded until timeline_join. */
 static inline uint64_t timeline_issue_alone(struct timeline *line, struct timeline_entry *e)
 {
     uint64_t ticket = line->next++;
@@ -293,7 +297,7 @@ static inline uint64_t timeline_issue_alone(struct timeline *line, struct timeli
     return ticket;
 }
 
-/* Issue, start, end and retire, where nothing else is unfinished: it is never an entry. */
+/* Issues, starts, ends and retires at once, if nothing else is unfinished. It never has an entry. */
 static inline uint64_t timeline_pass(struct timeline *line)
 {
     uint64_t ticket = line->next++;
@@ -306,8 +310,8 @@ static inline uint64_t timeline_pass(struct timeline *line)
     return ticket;
 }
 
-/* May what reads and writes so be issued and started beside what is unfinished, all of which is started? By the address range over all of
- * that: true is sure, false may be wrong. */
+/* May an operation with these ranges be issued and started next to the unfinished entries, which are all started? It compares with the
+ * union of their ranges: true is certain, false may be wrong. */
 static inline bool timeline_beside(struct timeline *line, const struct timeline_range *read, const struct timeline_range *write)
 {
     uint64_t held = line->next - line->done;
@@ -319,8 +323,8 @@ static inline bool timeline_beside(struct timeline *line, const struct timeline_
            !timeline_meet(read, &line->started_write);
 }
 
-/* Issue and start the entry that timeline_room gave beside what is unfinished, all of which is started and none of which it conflicts
- * with. */
+/* Issues and starts the entry that timeline_room returned, next to unfinished entries. All of them are started, and it conflicts with
+ * none. */
 static inline uint64_t timeline_issue_beside(struct timeline *line, struct timeline_entry *e)
 {
     uint64_t ticket = line->next++;
@@ -338,7 +342,7 @@ static inline uint64_t timeline_issue_beside(struct timeline *line, struct timel
     return ticket;
 }
 
-/* End and retire the oldest, which is this one and ended well. */
+/* Ends and retires the oldest entry, which is this one and succeeded. */
 static inline void timeline_retire_oldest(struct timeline *line, struct timeline_entry *e)
 {
     uint64_t ticket = line->done + 1;
@@ -352,11 +356,11 @@ static inline void timeline_retire_oldest(struct timeline *line, struct timeline
 }
 
 /* ------------------------------------------------------------------------------------------------------------ slots of messages */
-/* A word per slot: number << 8 | state (1 pending, 0 ok, else an error as int8). A slot is reused under a new number. */
-/* Makes slot `index` pending under the next message number; its ticket, or 0: no memory for the slots. */
+/* One word per slot: number << 8 | state (1 pending, 0 ok, otherwise an error as int8). A slot is reused under a new number. */
+/* Makes slot `index` pending under the next message number. Returns its ticket, or 0 if there is no memory for the slots. */
 uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index);
 void timeline_slot_finish(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
-/* The ticket of the slot's last message where that ended with an error that is not kept by its number; 0: there is none. */
+/* The ticket of the slot's last message, if that failed and its error is not yet recorded by number; otherwise 0. */
 uint64_t timeline_slot_error(struct comm_communicator *handle, uint32_t index, enum comm_result *result);
 static inline uint32_t timeline_slot_index(uint64_t ticket)
 {

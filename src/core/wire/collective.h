@@ -1,4 +1,5 @@
-/* The collectives by number, as they stand in fingerprints, published calls and a native's calls: numbers never change. */
+/* The numbers of the collectives. Fingerprints, published calls and calls of a native contain them, so they never
+ * change. */
 #ifndef WIRE_COLLECTIVE_H
 #define WIRE_COLLECTIVE_H
 

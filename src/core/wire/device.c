@@ -1,4 +1,4 @@
-/* The null device: ordinary memory, ready at once. */
+/* The null device: ordinary memory, whose copies are complete at once. */
 #include "wire/device.h"
 
 #include <string.h>

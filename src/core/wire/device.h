@@ -1,9 +1,11 @@
 /*
- * device: one kind of memory and the streams that work on it, for ordering: which memory a pointer is, and how a stream, the host and other
- * streams wait for each other. The null device is ordinary memory, which has no streams.
+ * device: one kind of memory and the streams that work on it. It tells which kind of memory a pointer refers to, and
+ * makes a stream, the host and other streams wait for each other. The null device is ordinary memory, which has no
+ * streams.
  *
- * A *place* is a point on a stream that the host can see: reached when *word >= value, and reached for good. Its word belongs to the device
- * and lives as long as that; copies of a place need no owner. Any thread may call; no call blocks for the device's work.
+ * A *place* is a point on a stream that the host can see. It is reached when *word >= value, and then stays reached.
+ * The word belongs to the device and lives as long as it; copies of a place need no owner. Any thread may call; no call
+ * waits for the device to finish work.
  */
 #ifndef WIRE_DEVICE_H
 #define WIRE_DEVICE_H
@@ -22,7 +24,7 @@ struct device_place {
     uint64_t value;
 };
 
-/* A copy between memory of the host that is pinned and a device's: IN comes from the device, OUT goes there. */
+/* A copy between pinned host memory and a device's memory: IN comes from the device, OUT goes to it. */
 enum device_way { DEVICE_IN = 0, DEVICE_OUT = 1, DEVICE_WAYS };
 struct device_piece {
     void *to;
@@ -32,11 +34,11 @@ struct device_piece {
 
 struct device_config {
     const struct comm_env *env;
-    const struct base_log *log; /* NULL: say nothing */
+    const struct base_log *log; /* NULL: no log */
     const char *device;         /* "cuda:0"; NULL: by local_rank */
     int32_t local_rank;
     uint32_t reserved;
-    char *error_text; /* where open says what is missing */
+    char *error_text; /* open writes here what is missing */
     size_t error_text_bytes;
 };
 
@@ -44,37 +46,41 @@ struct device_class;
 /* Every device begins with this. */
 struct device {
     const struct device_class *class;
-    bool polled; /* places are reached when `poll` looks, not by themselves */
+    bool polled; /* places are updated by `poll`, not by the device itself */
 };
 
 struct device_class {
     const char *name;
-    /* COMM_OK, UNSUPPORTED with the missing piece, or an error, with error_text. Each open is closed once; they share what there is once.
-     */
+    /* COMM_OK; or UNSUPPORTED with what is missing, or an error, both with error_text. Each open has its own close;
+     * opens share one device. */
     enum comm_result (*open)(const struct device_config *config, struct device **device);
     void (*close)(struct device *device);
     enum device_kind (*kind)(struct device *device, const void *pointer);
-    /* Memory of the host that the device may read and write while the host goes on. */
+    /* Host memory that the device may read and write while the host continues. */
     enum comm_result (*pin)(struct device *device, void *pointer, size_t bytes);
     void (*unpin)(struct device *device, void *pointer);
-    /* Whether all those bytes are memory of devices of this process. */
+    /* Whether all these bytes are memory of devices of this process. */
     bool (*spans)(struct device *device, const void *pointer, size_t bytes);
-    /* Copies, on a stream of the library's own for each way, on which nothing ever waits; *place: behind all of them. The streams are made
-       at the first use and kept. FULL: none was begun, and some may be later. Any other error: the place is behind what was begun all the
-       same, or its word is NULL, where nobody will see the end of that. */
+    /* Copies on a stream of the library's own, one for each way, on which nothing ever waits. *place comes behind all
+     * of the copies. The streams are created at the first use and kept. FULL: no copy was begun; try again later. Any
+     * other error: *place comes behind the copies that were begun, or its word is NULL if nobody can observe their end. */
     enum comm_result (*move)(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
                              struct device_place *place);
-    /* Which stream it is says which of this process's devices is meant, in the next three; UNSUPPORTED: none that is open.
-       The place behind everything on the stream so far. FULL: too many are not reached yet; nothing happened. */
+    /* In the next three calls the stream tells which of this process's devices is meant; UNSUPPORTED: none that is
+     * open. record returns the place behind everything that is on the stream so far. FULL: too many places are not
+     * reached yet; nothing happened. */
     enum comm_result (*record)(struct device *device, struct CUstream_st *stream, struct device_place *place);
-    /* What is put on the stream afterwards runs after the place, which may be of another device of this process. */
+    /* Work that is put on the stream afterwards runs after the place, which may belong to another device of this
+     * process. */
     enum comm_result (*wait)(struct device *device, struct CUstream_st *stream, const struct device_place *place);
-    /* What is put on the stream afterwards runs after the host stored `value` into `word`: until then only a stream of the library's own
-       stands still. Ends without a call into the device. FULL: as many are parked as may be. UNSUPPORTED: this device cannot. */
+    /* Work that is put on the stream afterwards runs after the host has stored `value` into `word`; until then only a
+     * stream of the library's own is blocked. It ends without a call to the device. FULL: the maximum number is parked
+     * already. UNSUPPORTED: the device cannot do this. */
     enum comm_result (*park)(struct device *device, struct CUstream_st *stream, struct device_place *place);
-    /* Which piece of hardware it is, below 2^48: the same for processes of one host that have the same one. UNSUPPORTED: it is none. */
+    /* A number of the hardware, below 2^48: equal for processes of one host that use the same device. UNSUPPORTED:
+     * there is no hardware. */
     enum comm_result (*where)(struct device *device, uint64_t *hardware);
-    /* Looks at places, where their words do not come by themselves; true: some may be unreached still. */
+    /* Updates places whose words the device does not write itself. True: some may not be reached yet. */
     bool (*poll)(struct device *device);
 };
 

@@ -1,4 +1,4 @@
-/* Loading a module: the file is env's matter, whether it fits is ours. */
+/* Loads a module. env finds the file; this code checks that it fits. */
 #include "wire/module.h"
 
 #include "base/format.h"
@@ -18,7 +18,7 @@ const struct module_interface *module_load(const struct comm_env *env, const cha
 
     if (!found)
         return NULL;
-    __builtin_memcpy(&entry, &found, sizeof entry); /* an object pointer that names a function, as the loader gives it */
+    __builtin_memcpy(&entry, &found, sizeof entry); /* converts the loader's object pointer to a function pointer */
     const struct module_interface *handle = entry(&core);
     if (handle && handle->abi == MODULE_ABI && handle->size == sizeof *handle && handle->version == COMM_VERSION)
         return handle;

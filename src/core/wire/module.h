@@ -1,9 +1,11 @@
 /*
- * module: what the library and an optional module (mpi, cuda) tell each other. A module is a shared object of its own, loaded when asked
- * for; it exports one function, comm_module_entry, links nothing of ours, and gets what it needs from the core's table: so it serves a
- * static or renamed build as well. Its native and device are the same tables that a built-in one would fill.
+ * module: the interface between the library and an optional module (mpi, cuda). A module is a shared object of its own
+ * that is loaded on demand. It exports one function, comm_module_entry, links nothing of the library, and gets what it
+ * needs from the core's table. So it also serves a static or renamed build. Its native and device are the same tables
+ * that a built-in one would provide.
  *
- * A module belongs to one version of the library: both say abi, size and version first, and anything else is read only when all agree.
+ * A module belongs to one version of the library. Both sides state abi, size and version first; nothing else is read
+ * unless all three agree.
  */
 #ifndef WIRE_MODULE_H
 #define WIRE_MODULE_H
@@ -16,23 +18,23 @@ enum { MODULE_ABI = 3 };
 
 /* The core's side. Constant for the life of the process. */
 struct module_core {
-    uint32_t abi, size, version, reserved; /* version: of the library, as comm_version */
+    uint32_t abi, size, version, reserved; /* version of the library, as comm_version */
     void (*log)(const struct base_log *log, int level, const char *line);
 };
 
-/* The module's side. Constant; what it has not is NULL. */
+/* The module's side. Constant; NULL for what the module does not have. */
 struct module_interface {
     uint32_t abi, size, version, reserved;
-    const char *name;    /* as it was asked for */
+    const char *name;    /* as it was requested */
     const char *library; /* what it was built with: "Open MPI 4.1.4" */
     const struct native_class *native;
     const struct device_class *device;
     const struct wire_class *wire;
 };
-/* NULL: it does not serve a core like this one. */
+/* Returns NULL if it does not serve a core like this one. */
 typedef const struct module_interface *module_entry_fn(const struct module_core *core);
 
-/* Finds module `name` through env->module and lets both sides say who they are. NULL: not to be had, the reason is in why. */
+/* Finds module `name` with env->module and checks both sides' versions. NULL: not available; the reason is in why. */
 const struct module_interface *module_load(const struct comm_env *env, const char *name, char *why, size_t why_bytes);
 
 #endif

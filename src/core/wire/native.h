@@ -1,17 +1,20 @@
 /*
- * native: a library that does whole collectives itself (MPI, NCCL), beside a communicator's wire. Collectives that it accepts are entries
- * of the timeline like any other: numbered, published, started in ticket order, retired in order; only what runs between start and end is
- * the library's. All else (other collectives, messages, creating calls, notes, deaths) goes over the wire, which is always there.
+ * native: a library that does whole collectives itself (MPI, NCCL), next to a communicator's wire. The collectives that
+ * it accepts are entries of the timeline like any other: numbered, published, started in ticket order and retired in
+ * order. Only the work between start and end is the library's. Everything else (other collectives, messages, calls that
+ * create communicators, notes, deaths) goes over the wire, which is always there.
  *
- * What MPI and NCCL both must carry shaped it; docs/internals/engine.md says why. Two kinds of native:
- *   - ordinary (MPI): the engine starts an operation when the timeline lets it, on whichever thread moves the communicator, and polls.
- *   - NATIVE_STREAM (NCCL): its own queue orders what is started. Each call is started inside the issuing call; a queue wait is handed to
- *     the stream (wait, reach); nothing is tracked for conflicts. Completion is a word that the stream writes, so polling is a load.
+ * The interface is made for what MPI and NCCL both need; docs/internals/engine.md explains why. There are two kinds of
+ * native:
+ *   - ordinary (MPI): the engine starts an operation when the timeline allows it, on any thread that moves the communicator, and polls.
+ *   - NATIVE_STREAM (NCCL): the library's own queue orders what is started. Each call is started inside the issuing call. A queue wait is
+ *     passed to the stream (wait, reach), and conflicts are not tracked. The stream writes a word on completion, so polling is a load.
  *
- * Calls on a channel are serialised by its communicator's lock; calls on different channels of one native may come at once, so a native
- * that wraps a library with one lock (MPI below MPI_THREAD_MULTIPLE, a device) takes its issue lock inside, and holds no other. None blocks
- * but open and close; a foreign call that blocks (ncclCommInit, MPI_Comm_create_group) runs on a thread of the native's own, which `joined`
- * asks after. Nothing of ours is called back.
+ * Calls on a channel are serialised by its communicator's lock. Calls on different channels of one native may come at
+ * the same time. A native that wraps a library with one lock (MPI below MPI_THREAD_MULTIPLE, a device) takes its issue
+ * lock inside, and holds no other. Only open and close block. A library call that blocks (ncclCommInit,
+ * MPI_Comm_create_group) runs on a thread of the native; `joined` asks whether it has finished. The library never calls
+ * back into commstream.
  */
 #ifndef WIRE_NATIVE_H
 #define WIRE_NATIVE_H
@@ -23,7 +26,7 @@
 #include "wire/wire.h"
 
 enum native_flag {
-    NATIVE_STREAM = 1, /* its own queue orders what is started */
+    NATIVE_STREAM = 1, /* the library's own queue orders what is started */
     NATIVE_CALLER = 2, /* only threads that are inside a call of the program may enter it: no progress thread, no monitor */
 };
 enum { NATIVE_OFFER_BYTES = 192, NATIVE_VERSION_BYTES = 64 };
@@ -31,7 +34,7 @@ enum { NATIVE_OFFER_BYTES = 192, NATIVE_VERSION_BYTES = 64 };
 /* Every native's instance and every channel begin with these. */
 struct native {
     const struct native_class *class;
-    uint32_t flags, reserved; /* enum native_flag, as open found them */
+    uint32_t flags, reserved; /* enum native_flag, set by open */
 };
 struct native_channel {
     struct native *native;
@@ -39,16 +42,16 @@ struct native_channel {
 
 struct native_config {
     const struct comm_env *env;
-    const struct base_log *log; /* NULL: say nothing */
+    const struct base_log *log; /* NULL: no log */
     const char *launcher;       /* as team_launch_find names it */
     const char *device;         /* comm_config.device or NULL */
     const char *library;        /* mpi: the file of a library that the module opens itself, or NULL */
-    const char *const *devices; /* rank -1: of each rank, or NULL; until open returned */
-    int32_t rank, ranks;        /* of the world; rank -1: all of them are in this process */
+    const char *const *devices; /* with rank -1: one per rank, or NULL; valid until open returns */
+    int32_t rank, ranks;        /* of the world; rank -1: all ranks are in this process */
     int32_t local_rank;
-    int32_t threads; /* a progress thread was asked for */
+    int32_t threads; /* a progress thread was requested */
     int64_t deadline;
-    char *error_text; /* where probe and open say why they failed */
+    char *error_text; /* probe and open write here why they failed */
     size_t error_text_bytes;
 };
 
@@ -57,17 +60,17 @@ struct native_call {
     enum comm_type type;
     comm_op op;
     int32_t root;
-    const void *in;       /* in place: in is out, or this rank's own block in it, or of scatters out this rank's own block in `in` */
-    void *out;            /* NULL, as in: this rank gets, or gives, nothing */
-    size_t n;             /* elements of a block; v forms: of the longest */
+    const void *in;       /* in place: `in` is `out`, or this rank's own block in it; for scatters `out` is this rank's own block in `in` */
+    void *out;            /* out or in NULL: this rank receives, or contributes, nothing */
+    size_t n;             /* elements of a block; v forms: of the longest block */
     size_t element_bytes; /* of type */
-    const size_t *counts, *displs; /* v forms, in elements, one per rank; kept in place until the operation ended. gather_v, scatter_v: at
-                                      the root alone, elsewhere NULL and n is this rank's own count */
+    const size_t *counts, *displs; /* v forms: in elements, one per rank, kept in place until the operation ends. gather_v, scatter_v: only
+                                    * at the root; elsewhere NULL, and n is this rank's own count */
     const size_t *in_counts, *in_displs; /* alltoall_v: of `in`; NULL: in place */
     uint64_t cookie;
 };
 
-/* A message of device memory. */
+/* A message in device memory. */
 struct native_message {
     void *at; /* a send only reads it */
     size_t bytes;
@@ -75,7 +78,8 @@ struct native_message {
     int32_t is_send;
 };
 
-/* What a stream is to wait for. A word that somebody writes, reached when *word >= value; or NULL: `reach` will tell. */
+/* What a stream shall wait for: reached when *word >= value, where somebody else writes the word. word NULL: the native
+ * is told by `reach`. */
 struct native_point {
     const _Atomic uint64_t *word;
     uint64_t value;
@@ -83,54 +87,56 @@ struct native_point {
 
 struct native_event {
     uint64_t cookie;
-    int32_t result; /* COMM_OK, or what went wrong: BACKEND mostly */
-    int32_t code;   /* the library's own number for it */
+    int32_t result; /* COMM_OK or an error, usually BACKEND */
+    int32_t code;   /* the library's own error code */
 };
 
 struct native_class {
     const char *name;
-    /* Finds the library and says its version (which all ranks of a world must have alike), or UNSUPPORTED with what is missing and what to
-       do in error_text. Starts nothing, talks to nobody: comm_describe_backend asks too. May be called again. */
+    /* Finds the library and its version, which must be the same on all ranks of a world. Or UNSUPPORTED, with what is
+     * missing and what to do in error_text. Starts nothing and communicates with nobody; comm_describe_backend also
+     * calls it. May be called again. */
     enum comm_result (*probe)(const struct native_config *config, char version[NATIVE_VERSION_BYTES]);
-    /* All ranks do this at about the same time: they have met, and every one's probe was OK. May block until the deadline, as far as the
-       library lets itself be bounded. Nothing is left behind by a failure but what the library keeps for the process. */
+    /* All ranks call this at about the same time: they have met, and every rank's probe was OK. May block until the
+     * deadline, as far as the library can be limited. A failure leaves nothing behind except what the library keeps for
+     * the process. */
     enum comm_result (*open)(const struct native_config *config, struct native **native);
-    /* Twice: with offers NULL it makes the channel and writes this rank's offer; then, with those of all members in rank order, it begins
-       to connect. Never blocks. UNSUPPORTED from the first: this communicator has no native; if any member says so, none has one. Another
-       error of either ends the channel. */
+    /* Called twice. With offers NULL it makes the channel and writes this rank's offer. Then, with the offers of all
+     * members in rank order, it begins to connect. Never blocks. UNSUPPORTED from the first call: this communicator has
+     * no native; if any member says so, none has one. Any other error of either call ends the channel. */
     enum comm_result (*join)(struct native *native, const struct wire_team *team, const void *offers, void *offer,
                              struct native_channel **channel);
-    /* After the second join: PENDING, then OK, or an error (the channel is still left by `leave`). */
+    /* After the second join: PENDING, then OK or an error. After an error the channel must still be left with `leave`. */
     enum comm_result (*joined)(struct native_channel *channel);
-    /* COMM_OK: it will do this call. UNSUPPORTED: it lacks that, a program serves it; decided from what is equal on every rank alone (type,
-       operator, lengths, never addresses or displacements). A call without buffers or counts only asks. Anything else refuses the call on
-       this rank, with the reason in why. */
+    /* COMM_OK: the native will do this call. UNSUPPORTED: it cannot, and a program does it. This is decided only from
+     * what is equal on all ranks (type, operator, lengths; never addresses or displacements). A call without buffers or
+     * counts is only a query. Any other result refuses the call on this rank, with the reason in why. */
     enum comm_result (*accept)(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes);
-    /* An accepted call. COMM_OK: its buffers are the library's until its event. An error fails the communicator. */
+    /* Starts an accepted call. COMM_OK: the library owns its buffers until its event. An error fails the communicator. */
     enum comm_result (*start)(struct native_channel *channel, const struct native_call *call, int32_t *code);
-    /* NATIVE_STREAM alone (NULL otherwise): what is started from now on runs after the point. COMM_OK: an event with the cookie comes once
-       the stream got there. UNSUPPORTED: it would have to park where it may not. */
+    /* Only NATIVE_STREAM (otherwise NULL): what is started from now on runs after the point. COMM_OK: an event with the
+     * cookie comes once the stream has reached the point. UNSUPPORTED: it would have to park where it may not. */
     enum comm_result (*wait)(struct native_channel *channel, const struct native_point *point, uint64_t cookie);
     /* The point of that wait, which had no word, is reached: one store, no call of the library. */
     void (*reach)(struct native_channel *channel, uint64_t cookie);
-    /* NATIVE_STREAM alone (NULL otherwise): put on its stream as one, which ends when all of them have; matched with the peers' in the
-       order in which each of the two ranks makes them, of the same length on both. ARGUMENT, with the reason in why: nothing happened.
-       Another error fails the communicator. */
+    /* Only NATIVE_STREAM (otherwise NULL): puts the messages on its stream as one operation, which ends when all of
+     * them have. They match the peers' messages in the order in which each of two ranks issues them, and have the same
+     * length on both. ARGUMENT, with the reason in why: nothing happened. Any other error fails the communicator. */
     enum comm_result (*messages)(struct native_channel *channel, const struct native_message *messages, uint32_t count, uint64_t cookie,
                                  int32_t *code, char *why, size_t why_bytes);
-    /* NATIVE_STREAM alone: what is put on a stream of the caller's from now on runs after the operation, or wait, of this cookie, which was
-       started; where that has ended, it does nothing. FULL: nothing happened. */
+    /* Only NATIVE_STREAM: what is put on the caller's stream from now on runs after the started operation or wait with
+     * this cookie. Does nothing if that has ended. FULL: nothing happened. */
     enum comm_result (*await)(struct native_channel *channel, uint64_t cookie, struct CUstream_st *stream);
-    /* NATIVE_STREAM alone: the stream that its operations go into, and whose device that is. `given`, before the second join: into that
-       stream of the caller's, from the first operation on. */
+    /* Only NATIVE_STREAM: the stream that its operations are put on, and the device of that stream. `given`, before the
+     * second join: use this stream of the caller's, from the first operation on. */
     struct device *(*stream)(struct native_channel *channel, struct CUstream_st *given, struct CUstream_st **stream);
-    /* What ended. Bounded; called only while something is pending. */
+    /* Returns what has ended. Bounded; called only while something is pending. */
     uint32_t (*advance)(struct native_channel *channel, struct native_event *events, uint32_t max);
-    /* WIRE_ABORT: the communicator failed: stop what can be stopped, release what is parked, do not block; again: look again. WIRE_CLOSE:
-       the last call on the channel. Both return how many operations the library may still touch the buffers of; what is left at WIRE_CLOSE
-       the native keeps for ever, on purpose. */
+    /* WIRE_ABORT: the communicator failed. Stop what can be stopped and release what is parked, without blocking;
+     * called again, look again. WIRE_CLOSE: the last call on the channel. Both return the number of operations whose
+     * buffers the library may still access. What is left at WIRE_CLOSE the native keeps for ever, on purpose. */
     uint32_t (*leave)(struct native_channel *channel, enum wire_leave how);
-    /* A text for the code of an event or a start. */
+    /* Writes a text for the code of an event or a start. */
     void (*explain)(struct native *native, int32_t code, char *text, size_t bytes);
     void (*close)(struct native *native);
 };

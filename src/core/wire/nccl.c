@@ -1,5 +1,5 @@
-/* The native nccl as the table knows it: it is in the module `cuda`, which is loaded when somebody asks. What is opened then is the
- * module's own; nothing goes through here any more. */
+/* The native nccl as the table knows it. The implementation is in the module `cuda`, which is loaded on demand. The
+ * native that open returns is the module's own; its calls do not go through this file. */
 #include "wire/module.h"
 
 static const struct native_class *load(const struct native_config *config)

@@ -1,4 +1,4 @@
-/* The one place that names wires, boots and environments. A row without a wire says why it cannot be had. */
+/* The only place that names wires, boots and environments. A row without a wire says why it is not available. */
 #include "wire/table.h"
 
 #include "base/format.h"

@@ -1,4 +1,4 @@
-/* All wires, boots, natives, devices and environments that exist: the one place that names them. Adding a backend is one row here. */
+/* All existing wires, boots, natives, devices and environments. To add a backend, add one row here. */
 #ifndef WIRE_TABLE_H
 #define WIRE_TABLE_H
 
@@ -7,19 +7,19 @@
 #include "wire/native.h"
 #include "wire/wire.h"
 
-/* A backend as a user names it. */
+/* A backend by the name that users give it. */
 struct wire_backend {
     const char *name;
     const struct wire_class *wire;      /* NULL: not built into this library */
-    const struct boot_class *boot;      /* how its ranks meet; NULL: they are all in this process */
-    const struct native_class *native;  /* does whole collectives, beside the wire; NULL: there is none */
-    const char *missing;                /* why it cannot be had, and what to do; NULL: it is here */
-    int32_t fixed_order;                /* evaluates the canonical order */
+    const struct boot_class *boot;      /* how its ranks meet; NULL: all ranks are in this process */
+    const struct native_class *native;  /* does whole collectives, next to the wire; NULL: none */
+    const char *missing;                /* why it is not available, and what to do; NULL: it is available */
+    int32_t fixed_order;                /* evaluates reductions in the canonical order */
     int32_t network;                    /* its ranks may run on several hosts */
-    int32_t device_buffers, reserved;   /* it takes buffers of a device */
-    const struct wire_class *far_wire;  /* of a wire made of two; NULL: tcp */
-    const struct native_class *library; /* whose library, the same on all ranks, its wire needs; NULL: none but native's */
-    const char *near, *far;             /* of which it is made: for ranks of one host, and of different ones; NULL: of itself */
+    int32_t device_buffers, reserved;   /* accepts device buffers */
+    const struct wire_class *far_wire;  /* the wire across hosts, if the wire consists of two; NULL: tcp */
+    const struct native_class *library; /* the library that the wire needs, the same on all ranks; NULL: only the native's */
+    const char *near, *far;             /* its two wires: for ranks of one host, and for ranks of different hosts; NULL: it is one wire */
 };
 
 extern const struct wire_backend wire_backends[];
@@ -28,9 +28,9 @@ static inline const struct native_class *wire_backend_library(const struct wire_
 {
     return b->library ? b->library : b->native;
 }
-const struct wire_backend *wire_backend_find(const char *name); /* NULL: no such name */
-const struct wire_backend *wire_backend_here(const char *name); /* a form of it that has all ranks in this process; NULL: none of its own */
-const struct wire_backend *wire_backend_across(const char *name); /* a form of it whose ranks run on several hosts; NULL: none of its own */
+const struct wire_backend *wire_backend_find(const char *name);   /* NULL: no such name */
+const struct wire_backend *wire_backend_here(const char *name);   /* its form with all ranks in this process; NULL: it has none */
+const struct wire_backend *wire_backend_across(const char *name); /* its form with ranks on several hosts; NULL: it has none */
 const struct comm_env *wire_default_env(void);
 
 #endif

@@ -1,12 +1,13 @@
 /*
- * wire: what carries bytes between ranks. Not send and receive: a rank EXPOSEs a chunk to one peer or to several, a peer VIEWs it. Through
- * shared memory a view is a pointer; over a network it is bytes that landed.
+ * wire: what carries bytes between ranks. There is no send and receive: a rank EXPOSEs a chunk to one or several peers,
+ * and a peer VIEWs it. Through shared memory a view is a pointer; over a network it is bytes that have arrived.
  *
- * A wire belongs to an engine; a channel to one communicator on that wire. Calls on a channel are serialised by its communicator's lock;
- * `poll` runs under the engine's lock and only hands over events. No call blocks (but `open` and `close`), allocates (but open, join), or
- * recurses.
+ * A wire belongs to an engine; a channel belongs to one communicator on that wire. Calls on a channel are serialised by
+ * its communicator's lock. `poll` runs under the engine's lock and only returns events. No call blocks (except open and
+ * close), allocates (except open and join), or recurses.
  *
- * A backend fills one `struct wire_class` completely: no slot is optional, and the conformance suite runs on every row of wire/table.c.
+ * A backend fills one `struct wire_class` completely, except for slots that are marked optional. The conformance suite
+ * runs on every row of wire/table.c.
  */
 #ifndef WIRE_WIRE_H
 #define WIRE_WIRE_H
@@ -17,8 +18,9 @@
 #include "base/log.h"
 
 /* ------------------------------------------------------------------------------------------------------------ keys and edges */
-/* Operation, iteration and edge in one word: a line's flag is the key itself, so "is it there, and is it this one" is one compare. The seq
- * of collectives starts at 1, so no key is 0. For a message seq is its number in its ordered pair, from 1. */
+/* Operation, iteration and edge in one word. A line's flag is the key itself, so one compare answers both "has it
+ * arrived" and "is it the right one". The seq of collectives starts at 1, so no key is 0. For a message, seq is its
+ * number in its ordered pair of ranks, from 1. */
 typedef uint64_t wire_key; /* seq 32, round 24, edge 8 */
 static inline wire_key wire_key_of(uint32_t seq, uint32_t round, uint32_t edge)
 {
@@ -37,42 +39,45 @@ static inline uint32_t wire_key_edge(wire_key key)
     return (uint32_t)key & 255;
 }
 
-/* The kind of an edge, equal on every rank, decides where its exposures lie. Both bits clear: a private stream. */
-enum wire_edge { WIRE_ONCE = 1 /* one round */, WIRE_TO_ALL = 2 /* one place that every peer of the exposure reads */ };
-/* ONCE | TO_ALL is a line. ONCE alone (private, one round) is a line for each reader, for WIRE_EACH_BYTES at most. An operation has one
- * such edge, whichever its number, so that wires keep places for one alone: levels have a ONCE | TO_ALL edge each. */
+/* The kind of an edge. It is equal on every rank and decides where exposures lie. Both bits clear: a private stream. */
+enum wire_edge { WIRE_ONCE = 1 /* one round */, WIRE_TO_ALL = 2 /* all peers of the exposure read the same place */ };
+/* ONCE | TO_ALL is a line. ONCE alone (private, one round) is one line for each reader, for at most WIRE_EACH_BYTES. An
+ * operation has only one such private edge, whatever its number, so wires keep places for one alone; each level of an
+ * algorithm has a ONCE | TO_ALL edge. */
 enum { WIRE_STREAM_EDGES = 4 /* edge numbers 0..3 may be streams */, WIRE_ONCE_EDGES_MAX = 16, WIRE_EACH_BYTES = 4096 };
 
 enum wire_flag {
     WIRE_WORK = 0,    /* the kind: an exposure of a collective's program ... */
-    WIRE_MESSAGE = 1, /* ... or of a message: `tag` and a key of its pair; peers is one peer ... */
-    WIRE_NOTE = 2,    /* ... or a note: sort = edge of the key; never waits for room; to all members, also after an abort */
+    WIRE_MESSAGE = 1, /* ... or of a message: `fingerprint` is its tag, the key is that of its pair, and peers is one peer ... */
+    WIRE_NOTE = 2,    /* ... or a note: its sort is the edge of the key. It never waits for room, goes to all members, and is sent even
+                       * after an abort */
     WIRE_KIND = 3,
-    WIRE_BUILT = 4,       /* the bytes already stand where reserve() said */
-    WIRE_NONTEMPORAL = 8, /* view with land: write past the cache */
-    WIRE_DISCARD = 16,    /* view of a message: take no byte of it, let the sender go (a truncated receive) */
-    WIRE_GLANCE = 32,   /* view: not there yet is AGAIN, and nothing is remembered. DONE: as always, but the struct wire_view is not kept */
-    WIRE_DEPOSIT = 128, /* expose, with BUILT: in the place that reserve() gave with LANDING */
-    WIRE_LAST = 256,    /* expose: the caller has nothing more to expose before the flush, so there is nothing to wait for */
+    WIRE_BUILT = 4,       /* the bytes already are where reserve() said */
+    WIRE_NONTEMPORAL = 8, /* view with land: write with non-temporal stores */
+    WIRE_DISCARD = 16,    /* view of a message: take none of its bytes and release the sender (a truncated receive) */
+    WIRE_GLANCE = 32,     /* view: AGAIN if it has not arrived, and nothing is remembered. DONE as always, but the wire does not keep the
+                           * struct wire_view */
+    WIRE_DEPOSIT = 128,   /* expose, with BUILT: the bytes are in the place that reserve() returned with LANDING */
+    WIRE_LAST = 256,      /* expose: the caller exposes nothing more before the flush, so the wire need not wait for more */
 };
-/* Of each sort the newest counts; of the last sort a note may be long, in whole words of 8 bytes. */
+/* Only the newest note of each sort counts. A note of the last sort may be long, in whole 8-byte words. */
 enum { WIRE_NOTE_BYTES = 48, WIRE_NOTE_SORTS = 5, WIRE_NOTE_LONG = WIRE_NOTE_SORTS - 1, WIRE_NOTE_LONG_BYTES = 512 };
 static inline size_t wire_note_bytes(uint32_t sort)
 {
     return sort == WIRE_NOTE_LONG ? WIRE_NOTE_LONG_BYTES : WIRE_NOTE_BYTES;
 }
 
-/* The upper half of a cookie that a wire puts in place of its caller's, whose never has it. */
+/* The upper half of the wire's own cookies. Callers' cookies never have this value. */
 #define WIRE_COOKIE_OWN UINT32_C(0x7fffffff)
 
 enum wire_result {
-    WIRE_DONE = 0,      /* expose: the bytes are free again; view: they are there */
-    WIRE_PENDING = 1,   /* the cookie comes with an event */
-    WIRE_AGAIN = 2,     /* no room: nothing happened; ask again in a later pass */
-    WIRE_NONE = 3,      /* reserve: build it wherever you like and expose it as usual */
-    WIRE_LANDING = 4,   /* reserve: *pad is where the only reader wants them, in its own memory; nobody reads them anywhere else */
-    WIRE_MISMATCH = -1, /* view: the peer's call or length is another; nothing was written */
-    WIRE_FAILED = -2,   /* expose: no memory for the places that it needs, and asking again will not help; nothing happened */
+    WIRE_DONE = 0,      /* expose: the buffer may be reused; view: the bytes have arrived */
+    WIRE_PENDING = 1,   /* an event with the cookie follows */
+    WIRE_AGAIN = 2,     /* no room: nothing happened; try again in a later pass */
+    WIRE_NONE = 3,      /* reserve: build the bytes anywhere and expose them as usual */
+    WIRE_LANDING = 4,   /* reserve: *pad is the only reader's own memory, where it wants the bytes; nobody reads them anywhere else */
+    WIRE_MISMATCH = -1, /* view: the peer's call or length differs; nothing was written */
+    WIRE_FAILED = -2,   /* expose: no memory for the places that it needs, and trying again will not help; nothing happened */
 };
 
 struct wire_span {
@@ -80,28 +85,29 @@ struct wire_span {
     size_t bytes;
 };
 
-/* Filled before its view's event (or the call's DONE). Memory of the caller, in place until released; the rest is the wire's. */
+/* Filled before its view's event (or before the call returns DONE). The struct is the caller's memory and stays in
+ * place until released; its contents are the wire's. */
 struct wire_channel;
 struct wire_view {
     const void *at;
     size_t bytes;
     void *ack;
     uint64_t word;
-    struct wire_channel *from; /* by which it came: a channel of several wires gives it back there */
-    bool exclusive; /* nobody else reads these bytes: `release` gives them back, also of a ONCE edge. The asker clears it before it asks */
+    struct wire_channel *from; /* the channel by which it came: a channel made of several wires releases it there */
+    bool exclusive; /* no other reader: `release` gives the bytes back, even on a ONCE edge. The caller clears this before the view */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ one exposure, one view */
 struct wire_expose {
     wire_key key;
-    uint32_t fingerprint;  /* of the call; both ends compare. A message: its tag instead */
+    uint32_t fingerprint;  /* fingerprint of the call; both ends compare it. For a message: its tag */
     uint16_t edge;         /* enum wire_edge */
     uint16_t flags;        /* enum wire_flag: the kind, BUILT, DEPOSIT */
-    const uint16_t *peers; /* ranks of the channel's team, this rank not among them */
+    const uint16_t *peers; /* ranks of the channel's team, without this rank */
     uint32_t npeers;
     uint32_t nspans;
     const struct wire_span
-        *spans; /* the bytes, in order; copied or kept until DONE or the cookie. With BUILT, and for a message: one span */
+        *spans; /* the bytes, in order; copied, or kept until DONE or the cookie. With BUILT, and for a message: one span */
     uint64_t cookie;
 };
 
@@ -111,24 +117,25 @@ struct wire_look {
     uint16_t edge;
     uint16_t flags;
     uint32_t peer;
-    uint32_t rounds; /* of a stream: those of its edge that are not over, with this one; 0: not known. Of the last few, as many as there are
-                        credits, nobody waits to hear that they were taken */
-    void *land;      /* where the bytes must end, or NULL: wherever the wire has them, until released. A landed view is released by itself.
-                        While it is pending the wire, and a peer that it told of the place, may write there */
-    size_t bytes;    /* expected length. A message: how many to take, at most the announced */
+    uint32_t rounds; /* for a stream: the number of rounds of its edge that are not over, including this one; 0: unknown. The exposer need
+                      * not learn that the last rounds, as many as there are credits, were taken */
+    void *land;      /* where the bytes must go, or NULL: wherever the wire has them, until released. A view with land is released by
+                      * itself. While it is pending, the wire may write there, and so may a peer that knows the place */
+    size_t bytes;    /* expected length. For a message: how many bytes to take, at most the announced length */
     uint64_t cookie;
-    struct wire_view *view; /* NULL when landing */
+    struct wire_view *view; /* NULL with land */
 };
 
 enum wire_event_kind {
-    WIRE_EVENT_DONE = 1, /* cookie; result DONE or MISMATCH (with peer) */
-    WIRE_EVENT_ANNOUNCED =
-        2, /* a message or a note: flags' kind in `result`, peer, key, tag, bytes; a note's bytes at `note` until the next advance */
-    WIRE_EVENT_DOWN = 3, /* from poll alone: the wire's peer is dead or cannot be reached; peer is the WORLD rank of the wire, result a
-                            comm_result: PEER, or CLOSED if it closed its wire in good order; bytes: 0, or for how many nanoseconds it was
-                            silent while its process lived, or, with tag set, while its host acknowledged nothing either */
-    WIRE_EVENT_LOST = 4, /* of a channel, after DOWN: something of peer's that is asked for will never be here, though all that it sent may
-                            have left; result, tag and bytes as in DOWN; key: of what, 0: of a message. Once for each peer */
+    WIRE_EVENT_DONE = 1,      /* cookie; result is DONE or MISMATCH (with peer) */
+    WIRE_EVENT_ANNOUNCED = 2, /* a message or a note: kind from `enum wire_flag` in `result`, peer, key, tag, bytes; a note's bytes at
+                               * `note`, until the next advance */
+    WIRE_EVENT_DOWN = 3, /* only from poll: a peer of the wire is dead or unreachable. peer: its WORLD rank; result: a comm_result, PEER, or
+                          * CLOSED if it closed its wire regularly; bytes: 0, or for how many nanoseconds it was silent while its process
+                          * lived or, with tag set, while its host acknowledged nothing */
+    WIRE_EVENT_LOST = 4, /* of a channel, after DOWN: something requested from the peer will never arrive, though everything that the peer
+                          * sent may have been delivered. result, tag and bytes as in DOWN; key: what is lost, 0: a message. Once per peer
+                          */
 };
 struct wire_event {
     uint32_t kind;
@@ -142,43 +149,46 @@ struct wire_event {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ channels */
-/* A rank's published calls, caps.calls of them, in memory that the members on its host read: from these the text of a mismatch is written,
- * and a call that somebody lacks is found. seq is stored last, with release; a reader checks it before and after, for the writer
- * may be that many ahead and write over what is being read: therefore every field is atomic. */
+/* The published calls of a rank, caps.calls of them, in memory that the members on its host can read. They serve to
+ * write the text of a mismatch and to find a call that some rank has not made. seq is stored last, with release, and a
+ * reader checks it before and after. The writer may be that many calls ahead and overwrite what is being read, so every
+ * field is atomic. */
 struct wire_call {
     _Atomic uint32_t seq;
     _Atomic uint32_t fingerprint;
     _Atomic uint8_t collective, type, flags;
-    _Atomic int8_t refused; /* 0, or the comm_result for which this rank refused it */
+    _Atomic int8_t refused; /* 0, or the comm_result with which this rank refused the call */
     _Atomic uint32_t op;
     _Atomic int32_t root;
-    _Atomic uint32_t chain; /* of this call and all before it: what lines and frames carry, so that a divergence shows at the next
-                               exchange, whatever it was */
+    _Atomic uint32_t chain; /* hash of this call and all calls before it. Lines and frames carry it, so that any divergence is found at the
+                             * next exchange */
     _Atomic uint64_t n;
 };
 _Static_assert(sizeof(struct wire_call) == 32, "two to a cache line");
 
-/* 64 bytes shared by a channel's members on one host, in new memory: zero. The engine's to use; the wire only provides it. */
+/* 64 bytes that the members of a channel on one host share. New memory is zero. The engine uses them; the wire only
+ * provides them. */
 struct wire_board {
-    _Alignas(64) _Atomic uint64_t cause; /* 0, or 1 + the rank whose proposal was adopted (one compare-and-swap) */
+    _Alignas(64) _Atomic uint64_t cause; /* 0, or 1 + the rank whose proposal was adopted (by one compare-and-swap) */
     _Atomic uint64_t word[7];
 };
 _Static_assert(sizeof(struct wire_board) == 64, "one cache line");
 
 struct wire_caps {
-    uint32_t inline_max;    /* bytes that travel inside a line */
+    uint32_t inline_max;    /* bytes that fit in a line */
     uint32_t window;        /* operations in flight at once */
-    uint32_t calls;         /* length of calls[], a power of two; 0: 2 * window. With 4 * window a rank's oldest unfinished call is there
-                               however far others went on without it: they are at most three windows ahead, or with limits.ahead nine */
+    uint32_t calls;         /* length of calls[], a power of two; 0: 2 * window. With 4 * window a rank's oldest unfinished call is still
+                             * there however far others have continued: they are at most three windows ahead, or nine with limits.ahead */
     uint64_t once_max;      /* longest exposure of a ONCE edge */
     uint64_t chunk_all;     /* longest exposure of a TO_ALL stream */
     uint64_t chunk_private; /* longest exposure of a private stream */
-    uint64_t chunk_least;   /* shorter pieces of a stream cost more than they overlap; 0: PROGRAM_CHUNK_MIN_BYTES. Equal on all members */
-    bool dirties;           /* of two members: who read the bytes of a ONCE edge, more than a line has, dirties them (data_dirty) */
-    int64_t note_lead_ns;   /* a note may come so much earlier than a message that left before it; 0: never earlier */
+    uint64_t chunk_least;   /* a stream in shorter pieces costs more than their overlap gains; 0: PROGRAM_CHUNK_MIN_BYTES. Equal on all
+                             * members */
+    bool dirties;         /* with two members: the reader of a ONCE edge's bytes that do not fit in a line marks them dirty (data_dirty) */
+    int64_t note_lead_ns; /* a note may arrive this much earlier than a message that was sent before it; 0: never earlier */
 };
 
-/* What went over a network for a channel, frames and all: of this rank, to and from whom. Read by anybody. */
+/* Network traffic of a channel, with frame headers: of this rank, from and to any peer. Any thread may read it. */
 struct wire_traffic {
     _Atomic uint64_t out, in;
 };
@@ -186,65 +196,66 @@ struct wire_traffic {
 /* Every wire's channel begins with this. */
 struct wire_channel {
     const struct wire_class *class;
-    struct wire *wire;                      /* of that class: not the world's own where that is made of several */
-    const struct wire_memory_class *memory; /* that all members reach; NULL: they share none */
-    const struct wire_traffic *traffic;     /* NULL: there is no network */
-    bool borrows;                           /* peers have shown bytes where they lie, in memory of wire_memory: see there */
+    struct wire *wire;                      /* of that class: in a world whose wire consists of several, the part, not the whole */
+    const struct wire_memory_class *memory; /* memory that all members share; NULL: none */
+    const struct wire_traffic *traffic;     /* NULL: not a network */
+    bool borrows;                           /* peers have exposed bytes in their own memory; see wire_memory_class */
     struct wire_caps caps;
     struct wire_board *board;            /* NULL across hosts */
-    struct wire_call *calls;             /* this rank's own, call seq at [seq % caps.calls] */
+    struct wire_call *calls;             /* this rank's own; call seq is at [seq % caps.calls] */
     struct wire_call *const *peer_calls; /* by rank of the team; NULL where it cannot be read */
 };
 
 struct wire_team {
     uint64_t id; /* equal on all members, different for every communicator of a world */
     int32_t rank, size;
-    const int32_t *world; /* world rank of each member; the caller's, kept until leave */
+    const int32_t *world; /* world rank of each member; the caller's memory, valid until leave */
 };
 
-/* Agreed at creation, equal on all members. Zero: the wire's default. minimal: one place per edge, one credit, for the simulator. */
+/* Agreed at creation, equal on all members. Zero: the wire's default. minimal: one place per edge and one credit, for
+ * the simulator. */
 struct wire_limits {
     uint32_t window;
     uint32_t once_edges;
     uint32_t credits;
     uint32_t minimal;
     uint64_t chunk;
-    uint32_t rendezvous;    /* a message is sent when its receive was posted, however short it is */
-    uint32_t chunk_private; /* of private streams, where chunk is 0 */
-    uint32_t copies;        /* nobody is shown bytes in their owner's memory: there is no board that all members share */
-    uint32_t ahead;         /* members share CPUs: who needs nothing of the others goes far on while it has one, in shared memory */
+    uint32_t rendezvous;    /* a message is sent only when its receive is posted, however short it is */
+    uint32_t chunk_private; /* chunk length of private streams, if chunk is 0 */
+    uint32_t copies;        /* do not expose bytes in their owner's memory, because not all members share a board */
+    uint32_t ahead;         /* members share CPUs: in shared memory a rank that waits for no other may run far ahead while it has a CPU */
 };
 enum { WIRE_OFFER_BYTES = 64 };
 enum wire_leave {
-    WIRE_ABORT = 1, /* the communicator failed: forget all pending views and exposures. On return the wire touches no user memory of this
-                       channel; board, notes and calls stay readable */
-    WIRE_CLOSE = 2, /* the last call on a channel: its memory goes back once all members have left */
+    WIRE_ABORT = 1, /* the communicator failed: forget all pending views and exposures. On return the wire accesses no user memory of this
+                     * channel; board, notes and calls stay readable */
+    WIRE_CLOSE = 2, /* the last call on a channel: its memory is returned once all members have left */
 };
 
-/* Peers are looked after in ticks: poll is called once in the shortest of WIRE_TICK_NS, peer_timeout_ns / WIRE_TICKS and link_timeout_ns /
- * WIRE_LINK_TICKS, or oftener. */
+/* Peers are checked in ticks: poll is called once in the shortest of WIRE_TICK_NS, peer_timeout_ns / WIRE_TICKS and
+ * link_timeout_ns / WIRE_LINK_TICKS, or more often. */
 enum { WIRE_TICK_NS = 1000000000, WIRE_TICKS = 24, WIRE_LINK_TICKS = 4 };
 
 struct wire_config {
     const struct comm_env *env;
     const struct base_log *log;
-    struct env_bell *bell;        /* this engine's; peers' activity rings it while the wire is armed */
-    struct env_bell *watch;       /* the monitor's: death notices (descriptors) are watched by this one alone */
+    struct env_bell *bell;        /* of this engine; activity of peers rings it while the wire is armed */
+    struct env_bell *watch;       /* of the monitor; only this bell watches the descriptors that report deaths */
     struct wire_boot *boot;       /* how the ranks meet; NULL for `local` */
-    int32_t rank, ranks;          /* of the world; rank -1: all of them are in this process */
-    int32_t oversubscribed;       /* more ranks than CPUs: they will sleep often, so sleeping must be cheap */
-    uint64_t world;               /* equal on all ranks, unlike any other world's */
-    const int32_t *host;          /* by rank: the number of its host, from 0 in the order of their lowest ranks; NULL: not asked */
-    bool across;                  /* peers of this rank's own host are another wire's: this one need not reach them */
-    const struct wire_class *far; /* of a wire made of two: the one across hosts; NULL: tcp */
+    int32_t rank, ranks;          /* of the world; rank -1: all ranks are in this process */
+    int32_t oversubscribed;       /* more ranks than CPUs: ranks sleep often, so sleeping must be cheap */
+    uint64_t world;               /* equal on all ranks, different from any other world's */
+    const int32_t *host;          /* by rank: the number of its host, from 0 in the order of the hosts' lowest ranks; NULL: unknown */
+    bool across;                  /* another wire serves the peers on this rank's own host; this one need not reach them */
+    const struct wire_class *far; /* the wire across hosts, for a wire made of two; NULL: tcp */
     const char *launcher;         /* as team_launch_find names it */
     const char *library;          /* mpi: the file of a library that its module opens itself, or NULL */
-    struct wire *guard;           /* mpi: a wire among the same ranks, open, which tells of deaths, notes and published calls; the new wire
-                                     owns it once it is open */
+    struct wire *guard;           /* mpi: an open wire among the same ranks that reports deaths and carries notes and published calls. The
+                                   * new wire owns it once it is open */
     int64_t deadline;
-    int64_t peer_timeout_ns; /* equal on all ranks: a live process that is silent for so long is told down; 0: 30 s */
-    int64_t link_timeout_ns; /* the same of a host that acknowledges nothing; 0: 3 s */
-    char *error_text;        /* where open says why it failed */
+    int64_t peer_timeout_ns; /* equal on all ranks: a live process that is silent for this long is reported as down; 0: 30 s */
+    int64_t link_timeout_ns; /* the same for a host that acknowledges nothing; 0: 3 s */
+    char *error_text;        /* open writes here why it failed */
     size_t error_text_bytes;
 };
 
@@ -256,84 +267,94 @@ static inline bool wire_joins(const struct wire_config *config, int32_t a, int32
 struct wire; /* begins with its class */
 
 /*
- * Memory of one rank that its peers on this host reach too. What is exposed on a stream out of such memory need not be copied first:
- * readers are shown where it lies, and the exposure is PENDING until all of them gave it back. After a failure its owner may write it while
- * somebody still reads: therefore a reader that was shown such bytes (channel->borrows) looks at the board after its last read, and has
- * succeeded only if no cause stands there; the owner's requests end after the cause was put there.
+ * Memory of one rank that its peers on this host can access. A stream exposure out of such memory need not be copied:
+ * readers access it in place, and the exposure is PENDING until all of them have released it. After a failure the owner
+ * may write the memory while a peer still reads it. Therefore a reader of such bytes (channel->borrows) loads the board
+ * after its last read, and has succeeded only if there is no cause on it. The owner's requests end after the cause was
+ * put there.
  *
- * A landing place in such memory may be told to the exposer, who then stores there (reserve: LANDING). So that a late writer writes
- * nowhere, `leave` with ABORT puts other pages in the place of those that peers were told of and that have not come.
+ * The exposer may learn a landing place in such memory and store there directly (reserve: LANDING). After a failure a
+ * late writer must not corrupt memory. So `leave` with ABORT replaces the pages of places that peers know and whose
+ * bytes have not arrived.
  */
 enum wire_placement { WIRE_PLACE_DEFAULT = 0, WIRE_PLACE_FIRST_TOUCH = 1, WIRE_PLACE_INTERLEAVE = 2 };
 struct wire_memory_class {
-    /* Zeroed, page-aligned, and there: want of memory is NULL here and never a fault. Any thread. */
+    /* Zeroed, page-aligned and committed: if memory is short the result is NULL, never a later fault. Any thread. */
     void *(*take)(struct wire *wire, size_t bytes, enum wire_placement placement);
-    /* keep, or after a failure of any channel of the wire: it is nobody's until the wire closes, so that who has not heard yet writes to
-       nobody's memory. */
+    /* With keep, or after a failure of any channel of the wire, the memory is not reused until the wire closes, because
+     * a peer that does not know of the failure yet may still write to it. */
     void (*give)(struct wire *wire, void *at, bool keep);
-    /* Whether all of it lies in one piece of this rank's such memory; *where names the place to peers, and stays true: no landing place is
-       told of there any more. */
+    /* Whether all of these bytes lie in one piece of this rank's shared memory. *where is their place as peers know it.
+     * It stays valid: from now on no landing place in this memory is announced to peers. */
     bool (*where)(struct wire *wire, const void *at, size_t bytes, uint64_t *where);
     void *(*reach)(struct wire_channel *channel, int32_t peer, uint64_t where);
-    /* Peers' memory was written by somebody of ours, which the next flush makes known to sleepers. Under the channel's lock. */
+    /* This rank has written to peers' memory; the next flush wakes the sleepers that wait for it. Under the channel's
+     * lock. */
     void (*wrote)(struct wire_channel *channel);
 };
 
 struct wire_class {
     const char *name;
     bool system_calls; /* a channel's calls may make system calls that are cancellation points (pthreads(7)) */
-    /* May block until config->deadline. COMM_OK, or an error with its text in config->error_text and nothing left behind. */
+    /* May block until config->deadline. COMM_OK, or an error with its text in config->error_text and nothing left
+     * behind. */
     enum comm_result (*open)(const struct wire_config *config, struct wire **wire);
     void (*close)(struct wire *wire);
-    /* Twice: with offers NULL it makes the channel and writes this rank's offer; then, with the offers of all members in rank order
-       (size * WIRE_OFFER_BYTES), it connects. Never blocks. An error of either ends the channel. */
+    /* Called twice. With offers NULL it makes the channel and writes this rank's offer. Then, with the offers of all
+     * members in rank order (size * WIRE_OFFER_BYTES), it connects. Never blocks. An error of either call ends the
+     * channel. */
     enum comm_result (*join)(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits, const void *offers,
                              void *offer, struct wire_channel **channel);
     void (*leave)(struct wire_channel *channel, enum wire_leave how);
-    /* Where to build the bytes of a coming exposure (same key, edge, peers), so that no copy is needed: DONE or LANDING, and *pad; NONE, or
-       AGAIN. The span says where they will lie in any case. */
+    /* Where to build the bytes of a coming exposure (same key, edge, peers), so that no copy is needed. DONE or
+     * LANDING: *pad is the place; or NONE, or AGAIN. The exposure's span must name the bytes' place in any case. */
     enum wire_result (*reserve)(struct wire_channel *channel, const struct wire_expose *expose, size_t bytes, void **pad);
     enum wire_result (*expose)(struct wire_channel *channel, const struct wire_expose *expose);
     enum wire_result (*view)(struct wire_channel *channel, const struct wire_look *look);
-    /* What expose and a glance do with one span of caps.once_max bytes or less on a ONCE edge, without their structures, which take as
-       long as the rest. Optional, all three or none. show: DONE, AGAIN or FAILED. see: DONE and *at, until this rank retires the operation;
-       AGAIN; MISMATCH. fetch: so many bytes of a peer's will be looked for soon; they are brought near if they can be. */
+    /* Fast forms of expose and of a glance, for one span of at most caps.once_max bytes on a ONCE edge, without the
+     * structures, which would take as long as the rest. Optional: all three or none. show: DONE, AGAIN or FAILED. see:
+     * DONE with *at valid until this rank retires the operation; AGAIN; MISMATCH. fetch: this many bytes of a peer will
+     * be read soon; prefetches them if possible. */
     enum wire_result (*show)(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes);
     enum wire_result (*see)(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes, const void **at);
     void (*fetch)(struct wire_channel *channel, wire_key key, uint32_t peer, size_t bytes);
-    /* view: may be overwritten by its exposer. view NULL: operation seq and all before it are retired on this rank. */
+    /* The exposer may overwrite the view's bytes. view NULL: operation seq and all before it are retired on this rank. */
     void (*release)(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
-    /* This channel's pending views and exposures, messages and notes. Returns how many events it wrote. */
+    /* Moves this channel's pending views and exposures, messages and notes. Returns the number of events that it wrote. */
     uint32_t (*advance)(struct wire_channel *channel, struct wire_event *events, uint32_t max);
-    /* What was exposed, released or retired since the last flush is made known to members that sleep: one fence for the lot. */
+    /* Makes everything exposed, released or retired since the last flush known to sleeping members, with one fence in
+     * all. */
     void (*flush)(struct wire_channel *channel);
-    /* Of the whole wire: peers that died or stand still; descriptors' readiness is taken away. May cost a system call, and its being called
-       is what peers see of this rank's life: for the monitor, once in every tick, not for every pass. */
+    /* For the whole wire: reports peers that have died or are silent; clears the readiness of descriptors. May cost a
+     * system call. Peers take these calls as this rank's sign of life: the monitor makes one in every tick, not in
+     * every pass. */
     uint32_t (*poll)(struct wire *wire, struct wire_event *events, uint32_t max);
-    /* on: publish that this engine is about to sleep, with a full fence, so that whoever publishes after rings the bell; the caller looks
-       once more before it sleeps. *deadline is lowered when the wire must be polled by then. off: awake again. */
+    /* on: publishes that this engine is about to sleep, with a full fence, so that anyone who publishes later rings the
+     * bell; the caller checks once more before it sleeps. *deadline is lowered if the wire must be polled by then. off:
+     * awake again. */
     void (*arm)(struct wire *wire, bool on, int64_t *deadline);
-    /* What this channel's wire knows of a member, for comm_describe_peer: host and address text. */
+    /* What this channel's wire knows of a member, for comm_describe_peer: host and address as text. */
     void (*describe)(struct wire_channel *channel, int32_t peer, char *address, size_t bytes);
-    const struct wire_memory_class *memory; /* optional too. NULL: ranks share no memory here */
+    const struct wire_memory_class *memory; /* optional; NULL: ranks share no memory on this wire */
     /*
-     * For channels whose peers must be served though nobody here waits; both or none, and none where all ranks are in one process.
-     * urge: so it is with this channel from now on, or no more. What then goes to a member sets WIRE_ASKED in its `asks`.
-     * heed, on: the monitor is about to sleep: what comes for such a channel wakes it, once. off: it is up. Either says whether something
-     * may have come that nobody took since, and takes WIRE_ASKED away. For the monitor alone, which calls off after each on.
+     * For channels whose peers must be served though no thread here waits. Both or none; none where all ranks are in
+     * one process. urge switches this for a channel. While it is on, anything sent to a member sets WIRE_ASKED in that
+     * member's `asks`. heed with on: the monitor is about to sleep, and the next arrival for such a channel wakes it
+     * once. heed with off: the monitor is awake. Both return whether something may have arrived that nobody has
+     * handled, and clear WIRE_ASKED. Only the monitor calls heed, and calls off after each on.
      */
     void (*urge)(struct wire_channel *channel, bool on);
     bool (*heed)(struct wire *wire, bool on);
 };
 
-/* Bits of a wire's `asks`. ASKED: set by a peer after what it has for us, taken by who makes a pass then. RESTS: whoever sets ASKED takes
- * it and rings our monitor. */
+/* Bits of a wire's `asks`. ASKED: a peer sets it after it has published something for this rank; the thread that then
+ * makes a pass clears it. RESTS: the monitor sleeps; the peer that sets ASKED clears RESTS and rings the monitor. */
 enum { WIRE_ASKED = 1, WIRE_RESTS = 2 };
 
 struct wire {
     const struct wire_class *class;
-    _Atomic uint32_t *asks; /* this rank's; NULL: none can reach it */
-    bool silent;            /* what comes rings nobody: sleepers look at it now and then, and so does the monitor while it serves */
+    _Atomic uint32_t *asks; /* this rank's word; NULL: no peer can reach it */
+    bool silent;            /* arrivals ring no bell: sleepers check from time to time, and so does the monitor while it serves */
 };
 
 #endif

@@ -1,4 +1,4 @@
-/* comm_close: local, bounded, consumes the communicator unless it may not be called here. */
+/* comm_close: local and bounded. It frees the communicator, unless it may not be called here (COMM_ERR_STATE). */
 #include "world/communicators.h"
 
 #include "base/format.h"
@@ -15,8 +15,8 @@ struct drain {
     struct comm_communicator *handle;
 };
 
-/* Both lines empty, seen under the lock, which is waited for: the monitor may hold it while nothing is left to do, and nobody would wake
- * whoever then took that for work and slept. */
+/* True if both lines are empty. Takes the lock and waits for it: the monitor may hold it although no work is left. A caller that mistook
+ * that for work and slept would not be woken. */
 static bool drained(void *arg)
 {
     struct drain *d = arg;
@@ -43,14 +43,14 @@ static struct comm_state *begin(struct comm_communicator *c, enum comm_result *r
 
     if (!b)
         return NULL;
-    if (b->recording.plan || engine_in_callback(b->unit.engine)) { /* a recorder is consumed by its end */
+    if (b->recording.plan || engine_in_callback(b->unit.engine)) { /* only the end of its plan or group closes a recorder */
         state_unlock(b);
         *r = COMM_ERR_STATE;
         return NULL;
     }
-    (void)state_step(b);    /* a receive whose message has come is none that nobody sends for */
-    recovery_withdraw(b);   /* waits end with CLOSED from here, and their callers' memory may go */
-    b->unit.closing = true; /* new calls are refused from here */
+    (void)state_step(b);    /* a receive whose message has arrived must complete and not be cancelled */
+    recovery_withdraw(b);   /* waits return CLOSED from now on, so their callers may free the memory */
+    b->unit.closing = true; /* new calls are refused from now on */
     atomic_store_explicit(&c->closing, 1, memory_order_seq_cst);
     if (!b->failed) {
         message_cancel_all(b->messages);
@@ -64,7 +64,7 @@ static struct comm_state *begin(struct comm_communicator *c, enum comm_result *r
     return b;
 }
 
-/* Members that need more of us must learn that nothing more comes. */
+/* Members that need more from this rank must learn that nothing more comes. */
 static void tell_close(struct comm_state *b)
 {
     if (b->failed)
@@ -86,7 +86,7 @@ static void end_requests(struct comm_state *b)
     base_home_visit(&b->unit.handle->lock, b->unit.handle->env);
     recovery_leave(b);
     if (state_idle(b)) {
-        tell_close(b); /* an agree or shrink was all that was unfinished */
+        tell_close(b); /* only an agree or shrink was unfinished */
     } else if (!b->failed) {
         struct cause cause = {
             .number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_CLOSED, .code = (int32_t)b->sequence};
@@ -95,7 +95,8 @@ static void end_requests(struct comm_state *b)
     base_home_unlock(&b->unit.handle->lock, b->unit.handle->env);
 }
 
-/* Queue waits of other communicators for points of c: they keep what those came to, for c's requests will say CLOSED. */
+/* Queue waits of other communicators may wait for requests of c, which will return CLOSED from now on. So store the present result in those
+ * waits. */
 static void settle_points(struct comm_state *b, const struct comm_communicator *c)
 {
     for (uint64_t t = b->line.done + 1; b->line.fences_issued && t < b->line.next; t++) {
@@ -112,7 +113,7 @@ static void settle_waiters(struct engine *e, const struct comm_communicator *c)
 {
     uint32_t words = atomic_load_explicit(&e->table.words, memory_order_acquire);
 
-    for (uint32_t w = 0; w < words; w++) { /* who waits is active */
+    for (uint32_t w = 0; w < words; w++) { /* a communicator with a queue wait is active */
         for (uint64_t bits = atomic_load_explicit(&e->table.active[w], memory_order_acquire); bits; bits &= bits - 1) {
             struct comm_communicator *handle =
                 atomic_load_explicit(&e->table.handles[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
@@ -146,9 +147,9 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
     else
         end_requests(b);
     settle_waiters(e, c);
-    do { /* again: another thread that was running them may have found none due just before the last one was */
+    do { /* repeat: another thread that ran callbacks may have found none due just before the last one became due */
         notify_run(e, c);
-        /* Threads inside a wait on c see `closing` and leave; they are short, so this ends. */
+        /* Threads inside a wait on c see `closing` and leave. They need little time, so this loop ends. */
         while (!alone(&d)) {
             engine_told_unlocked(e);
             env->relax(env, true);

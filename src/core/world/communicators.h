@@ -1,4 +1,4 @@
-/* Calls that make and end communicators. */
+/* Calls that create and close communicators. */
 #ifndef WORLD_COMMUNICATORS_H
 #define WORLD_COMMUNICATORS_H
 
@@ -6,7 +6,8 @@
 
 #include "comm/call.h"
 
-enum comm_result engine_id_create(const struct comm_config *config, struct comm_id *id, const char **why); /* why: of an error */
+/* *why: the text of an error */
+enum comm_result engine_id_create(const struct comm_config *config, struct comm_id *id, const char **why);
 enum comm_result engine_open(const struct comm_config *config, struct comm_communicator **world);
 enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
                                    struct comm_communicator **worlds);

@@ -1,14 +1,14 @@
 /*
- * Creating calls: operations of the parent's queue, in stages that are issued together under numbers of their own. Each reads what the one
- * before wrote when it ended, so the queue itself keeps them in order:
+ * Creating calls. They are operations of the parent's queue, in stages that are issued together, each with its own number. Each stage reads
+ * data that the end of the previous one wrote, so the queue itself keeps them in order:
  *
- *   colors   (split alone) who belongs together: how much memory a channel needs follows from how many its members are
- *   offers   everybody's offer for the new channel; then each connects
- *   ready    whether everybody could connect: all succeed, or all end with the same error
+ *   colors   (split only) which ranks belong together; the memory for a channel depends on the number of members
+ *   offers   the offers of all members for the new channel; then each member connects
+ *   ready    whether every member could connect: all succeed, or all end with the same error
  *
- * So whoever leaves the last stage with a child knows that all its members have connected. Should the parent fail in just that moment,
- * one member may have the child and another not; that other one is connected, and fails the child with the parent's cause before it drops
- * it, so that nobody waits there for who will never come.
+ * So if a rank gets a child from the last stage, all members have connected. If the parent fails at just that moment, one member may have
+ * the child and another not. The other one is connected, and fails the child with the parent's cause before it drops it, so that no rank
+ * waits there for a rank that will never come.
  */
 #include "world/communicators.h"
 #include "world/create.h"
@@ -63,7 +63,8 @@ static int32_t everybody(struct creation *n)
     return n->size;
 }
 
-/* Of a communicator that shrank, children have a library again where it makes new groups whatever became of the old ones: MPI does not. */
+/* True if children use no library. A child of a shrunk communicator uses one only if the library can create new groups whatever became of
+ * the old ones. MPI cannot. */
 static bool without_library(const struct comm_state *parent)
 {
     const struct native *native = parent->world->native;
@@ -96,7 +97,7 @@ void creation_offer(struct comm_state *parent, struct creation *n, int32_t count
         mine->result = state_create(parent->unit.engine, &config, &mine->offer, &n->child);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the stages' ends */
+/* ------------------------------------------------------------------------------------------------------------ ends of stages */
 static void colors_known(struct comm_state *b, struct creation *n)
 {
     if (n->color >= 0)
@@ -105,13 +106,14 @@ static void colors_known(struct comm_state *b, struct creation *n)
         n->mine[1].color = -1;
 }
 
-/* What a member says that came of it there. */
+/* The result that a member reported. */
 static enum comm_result result_of(int32_t said)
 {
     return heard_is_result(said) ? (enum comm_result)said : COMM_ERR_CORRUPT;
 }
 
-/* The members' offers are here: what is missing to connect is known to all ranks alike, but whether each could is not. */
+/* Connects the child. The members' offers are here. All ranks know alike whether an offer is missing, but not whether every member could
+ * connect. */
 static enum comm_result connect_child(struct creation *n)
 {
     enum comm_result worst = COMM_OK;
@@ -131,7 +133,7 @@ static enum comm_result connect_child(struct creation *n)
     return worst == COMM_OK ? state_library_joined(n->child) : worst;
 }
 
-/* Before it is OK here nobody has the child, since nobody heard from us that we are ready. */
+/* Until this returns OK, no rank has the child, because this rank has not reported that it is ready. */
 enum comm_result creation_connect(struct creation *n)
 {
     enum comm_result r = connect_child(n);
@@ -151,13 +153,13 @@ enum comm_result creation_agreed(const struct creation *n)
     return COMM_OK;
 }
 
-/* A rank of the parent as a rank of the child; -1: it is not in there. */
+/* The rank in the child of a rank of the parent; -1: it is not a member. */
 static int32_t rank_in_child(const struct comm_state *parent, const struct comm_state *child, int32_t rank)
 {
     return rank < 0 ? -1 : team_find(&child->team, parent->team.world[rank]);
 }
 
-/* A culprit that is no member of the child has no name there. */
+/* Fails the child with the parent's cause. If the rank of that cause is not a member of the child, the cause is DEPENDENCY. */
 void creation_fail(const struct comm_state *parent, struct creation *n)
 {
     struct comm_state *child = n->child;
@@ -177,7 +179,7 @@ void creation_fail(const struct comm_state *parent, struct creation *n)
                                .collective = n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT,
                                .point = (uint32_t)parent->failure.cause.result};
     base_home_visit(&child->unit.handle->lock, child->unit.handle->env);
-    child->unit.closing = true; /* it will not be here to hear of another's choice */
+    child->unit.closing = true; /* this rank will not be here when another one chooses */
     state_hear_abort(child);
     state_propose(child, &cause);
     base_home_unlock(&child->unit.handle->lock, child->unit.handle->env);
@@ -229,13 +231,13 @@ static enum comm_result ready_at(struct comm_state *b, enum entry_phase phase, v
     return stage_at(b, phase, arg, STAGE_READY);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the stages */
+/* ------------------------------------------------------------------------------------------------------------ stages */
 static struct timeline_range range_of(const void *at, size_t bytes)
 {
     return (struct timeline_range){(uintptr_t)at, (uintptr_t)at + bytes};
 }
 
-/* Ranks must choose the same algorithms: part of what they compare. 0: no options. */
+/* Ranks must choose the same algorithms, so this is part of what they compare. 0: no options. */
 static comm_op options_hash(const struct creation *n)
 {
     uint64_t hash = 0;
@@ -260,7 +262,7 @@ static enum comm_result issue_stage(struct comm_state *b, struct creation *n, in
     struct timeline_range sent_next = range_of(&n->mine[1], sizeof n->mine[1]);
     if (stage == STAGE_OFFERS)
         sent_next = range_of(&n->ready, sizeof n->ready);
-    if (stage != STAGE_READY) /* its end writes what the next one sends */
+    if (stage != STAGE_READY) /* the end of a stage writes what the next one sends */
         timeline_widen(&call.write, &sent_next);
     n->references++;
     enum comm_result r = state_issue(b, &call, at[stage], n, req);
@@ -269,7 +271,7 @@ static enum comm_result issue_stage(struct comm_state *b, struct creation *n, in
     return r;
 }
 
-/* The stages before this one are on their way, and the other ranks cannot go on without us. */
+/* Earlier stages have started, and the other ranks cannot go on without this one. */
 static void abandon(struct comm_state *b, struct creation *n, enum comm_result why)
 {
     struct cause cause = {.number = b->sequence,
@@ -287,7 +289,7 @@ static enum comm_result create_locked(struct comm_state *b, struct creation *n, 
     enum comm_result r = COMM_OK;
     int first = n->dup ? STAGE_OFFERS : STAGE_COLORS;
 
-    if (!timeline_reserve(&b->line, (uint64_t)(STAGE_READY - first + 1))) { /* all of it or nothing: FULL may be tried again */
+    if (!timeline_reserve(&b->line, (uint64_t)(STAGE_READY - first + 1))) { /* all stages or none: FULL may be tried again */
         creation_drop(n);
         return COMM_ERR_FULL;
     }
@@ -299,8 +301,7 @@ static enum comm_result create_locked(struct comm_state *b, struct creation *n, 
         r = issue_stage(b, n, stage, stage == STAGE_READY ? req : NULL);
         if (r != COMM_OK && stage != first)
             abandon(b, n, r);
-        else if (r == COMM_OK && b->failed &&
-                 stage != STAGE_READY) /* by what a peer said of this very call: all stages so far have ended */
+        else if (r == COMM_OK && b->failed && stage != STAGE_READY) /* a peer's note on this call: all earlier stages have ended */
             r = (enum comm_result)b->failure.cause.result;
     }
     creation_drop(n);
@@ -321,7 +322,7 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
         r = COMM_ERR_STATE;
     else if (b->failed)
         r = (enum comm_result)b->failure.cause.result;
-    else if (!n) /* its number is used up all the same */
+    else if (!n) /* its number is used up too */
         r = state_refuse(b, &(struct engine_call){.collective = how->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT}, COMM_ERR_MEMORY);
     if (n) {
         n->dup = how->dup;

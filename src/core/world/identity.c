@@ -1,4 +1,4 @@
-/* What a comm_id is made of: a job, a secret, and where the ranks meet. */
+/* The contents of a comm_id: a job, a secret, and the address at which the ranks meet. */
 #include "world/communicators.h"
 #include "world/open.h"
 
@@ -7,14 +7,14 @@
 
 #include <string.h>
 
-/* By stores that no compiler leaves out. */
+/* Clears the secret with stores that compilers do not remove. */
 void identity_wipe(struct identity *id)
 {
     for (size_t i = 0; i < sizeof id->secret; i++)
         ((volatile unsigned char *)id->secret)[i] = 0;
 }
 
-/* An address that was given, or, for a world over a network, one of this process. */
+/* Uses the given address. Without one, a world over a network gets an address of this process. */
 static enum comm_result offer_address(const struct comm_env *env, const struct comm_config *config, struct identity *id, const char **why)
 {
     const char *address = config && config->address ? config->address : env->lookup(env, "COMM_ADDRESS");

@@ -1,5 +1,5 @@
-/* How a world opens: who we are, what the options say, which backend, then meet the others. Blocking, with a deadline, and the only place
- * that is. */
+/* Opens a world: finds its own rank, reads the options, chooses the backend, then connects to the other ranks. It blocks, with a deadline;
+ * no other calls block like this. */
 #include "world/communicators.h"
 #include "world/open.h"
 #include "world/parts.h"
@@ -13,7 +13,7 @@
 
 enum { NATIVE_LOOK_NS = 100000 };
 
-/* ------------------------------------------------------------------------------------------------------------ who we are */
+/* ------------------------------------------------------------------------------------------------------------ rank and job */
 static void hex(char *to, const unsigned char *bytes, size_t count)
 {
     size_t at = 0;
@@ -77,7 +77,7 @@ static enum comm_result find_backend(struct opening *o)
 {
     const char *name = o->options.backend;
 
-    bool met = o->address && o->address[0]; /* over a network */
+    bool met = o->address && o->address[0]; /* true: over a network */
 
     if (!name[0] || base_equal(name, "auto"))
         name = o->launch.ranks == 1 ? "local" : open_several_hosts(o) ? "shm+tcp" : "shm";
@@ -179,7 +179,7 @@ static struct native_config native_config_of(struct opening *o)
                                   .error_text_bytes = sizeof o->text};
 }
 
-/* A rank that lacks it still meets the others, so that all of them hear why the world does not open. */
+/* A rank without the library still connects to the others, so that all ranks learn why the world does not open. */
 static enum comm_result probe_native(struct opening *o)
 {
     struct native_config config = native_config_of(o);
@@ -202,7 +202,7 @@ static enum comm_result open_native(struct opening *o, struct world *w)
     return r;
 }
 
-/* A library may wait for a dead rank without an end. */
+/* Checks for dead ranks, because a library may wait for one without an end. */
 static enum comm_result find_lost(struct opening *o, const struct comm_state *b)
 {
     engine_poll(o->engine);
@@ -216,7 +216,7 @@ static enum comm_result find_lost(struct opening *o, const struct comm_state *b)
     return COMM_PENDING;
 }
 
-/* Connecting is the library's; while the world opens it is waited for here. */
+/* The library connects by itself. While the world opens, this waits for it. */
 static enum comm_result await_native(struct opening *o, struct comm_state *b)
 {
     enum comm_result r = state_library_joined(b);
@@ -324,7 +324,7 @@ static enum comm_result start_threads(struct opening *o)
         e->monitor.runs = true;
     }
     trace_start(e);
-    engine_poll(e); /* the first heartbeat, before our caller goes anywhere: silence is counted from then on */
+    engine_poll(e); /* sends the first heartbeat before the caller goes on: from now on silence is measured */
     if (e->caller_only && mode == OPTION_PROGRESS_THREAD) {
         base_format(o->text, sizeof o->text,
                     "progress=thread, but a library under this engine may be called by the program's own threads alone (MPI below "
@@ -441,7 +441,7 @@ static enum comm_result connect_all(struct opening *o, struct comm_state **state
     return r;
 }
 
-/* Which backend has all ranks here. */
+/* Finds the backend that has all ranks in this process. */
 static enum comm_result find_backend_here(struct opening *o, const char *const *devices)
 {
     o->backend = wire_backend_here(o->options.backend);

@@ -1,5 +1,5 @@
-/* open: a world that is being opened. Private to the files that do it: open.c (the steps), open_options.c (what was asked), open_terms.c
- * (what all ranks must hold alike) and open_tell.c (what was chosen, and why). */
+/* open: a world that is being opened. Private to the files that open it: open.c (the steps), open_options.c (the requested options),
+ * open_terms.c (terms that all ranks must share) and open_tell.c (what was chosen, and why). */
 #ifndef WORLD_OPEN_H
 #define WORLD_OPEN_H
 
@@ -8,14 +8,14 @@
 
 enum { OPEN_TEXT_BYTES = 1024 };
 
-/* What a comm_id is made of. */
+/* The contents of a comm_id. */
 struct identity {
     unsigned char job[32], secret[32];
-    char address[64]; /* where rank 0 listens; empty: its ranks are on one host */
+    char address[64]; /* where rank 0 listens; empty: all ranks are on one host */
 };
 _Static_assert(sizeof(struct identity) == sizeof(struct comm_id), "an identity fills a comm_id");
 
-void identity_wipe(struct identity *id); /* its secret */
+void identity_wipe(struct identity *id); /* clears its secret */
 
 struct opening {
     const struct comm_env *env;
@@ -27,24 +27,26 @@ struct opening {
     struct engine *engine;
     struct world *world;
     struct wire_boot *boot;
-    struct identity identity;   /* of config.id */
-    const char *address, *met;  /* HOST:PORT of rank 0, and who gave it; NULL: nobody did */
-    const char *const *devices; /* of comm_open_local */
+    struct identity identity;   /* from config.id */
+    const char *address, *met;  /* HOST:PORT of rank 0, and its source; NULL: not given */
+    const char *const *devices; /* from comm_open_local */
     int64_t deadline;
     uint32_t check;          /* CHECK_* */
-    int32_t neighbours;      /* ranks of this world that run on this machine, this one too */
-    enum comm_result probed; /* of the backend's native: what this rank found */
+    int32_t neighbours;      /* ranks of this world on this machine, including this one */
+    enum comm_result probed; /* result of this rank's probe of the backend's native */
     char version[NATIVE_VERSION_BYTES];
     char text[OPEN_TEXT_BYTES];
 };
 
 /* open_options.c */
 enum comm_result open_begin(struct opening *o, const struct comm_config *given);
-enum comm_result open_complain(struct opening *o, enum comm_result result); /* logs why the world does not open; the same result */
+/* logs why the world does not open; returns the same result */
+enum comm_result open_complain(struct opening *o, enum comm_result result);
 
-bool open_by_environment(const struct opening *o, const char *key); /* tuning in the environment wins over the program */
+/* tuning options of the environment override the program */
+bool open_by_environment(const struct opening *o, const char *key);
 enum comm_result open_gather(struct opening *o, const void *in, size_t bytes, void *out);
-bool open_several_hosts(const struct opening *o); /* as far as this rank has been told */
+bool open_several_hosts(const struct opening *o); /* as far as this rank knows */
 enum comm_result open_terms(struct opening *o, struct world *w);
 void open_tell(const struct opening *o);
 

@@ -1,4 +1,4 @@
-/* What the program and the environment ask for when a world opens: the configuration, and the options that it sets. */
+/* The options that the program and the environment set for a new world: the configuration, and the options that it overrides. */
 #include "world/open.h"
 
 #include "base/format.h"
@@ -50,7 +50,7 @@ static bool program_decides(struct opening *o, const char *key, bool given)
     return true;
 }
 
-/* What the program chose of a few. */
+/* Validates the enum fields of the configuration. */
 static bool check_choices(struct opening *o)
 {
     const struct comm_config *c = &o->config;

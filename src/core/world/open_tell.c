@@ -1,4 +1,4 @@
-/* What was chosen while a world opened, and why: one line at info. */
+/* Logs what was chosen while a world opened, and why: one line at level info. */
 #include "world/open.h"
 
 #include "base/format.h"
@@ -29,7 +29,7 @@ static const char *why_progress(const struct opening *o)
     return open_by_environment(o, "progress") ? "requested by the environment" : "requested by the program";
 }
 
-/* Every option that is not left at its default, as its source wrote it. */
+/* Lists every option that does not have its default, as its source wrote it. */
 static void list_options(const struct opening *o, char *text, size_t bytes)
 {
     size_t at = 0;

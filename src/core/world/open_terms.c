@@ -9,24 +9,24 @@
 
 enum { AGREEMENT_MAGIC = 0x6d6d6f63 };
 
-/* Where a rank's peers need no network, or what COMM_HOST says. */
+/* The host of a rank, as the kernel or COMM_HOST names it. Its ranks need no network among themselves. */
 struct host_place {
     uint64_t host;
     char name[64];
 };
 
-/* What ranks tell each other when a world opens. Rank 0 decides. */
+/* What the ranks exchange when a world opens. Rank 0 decides. */
 struct agreement {
     uint64_t id;
     uint64_t chunk;
     int64_t timeout_ns, peer_timeout_ns, link_timeout_ns;
-    uint32_t window, minimal, free_order, fixed_order, magic, native; /* native: what its probe said */
+    uint32_t window, minimal, free_order, fixed_order, magic, native; /* native: the result of its probe */
     char version[NATIVE_VERSION_BYTES];
     uint64_t cpu[ENV_CPU_WORDS];
     uint64_t kernel;
     struct host_place place;
-    uint32_t order_block, told_cpus; /* told_cpus: option cpus */
-    uint32_t cpus, check;            /* that this rank may use, its quota too; CHECK_* */
+    uint32_t order_block, told_cpus; /* told_cpus: the value of option cpus */
+    uint32_t cpus, check;            /* cpus: CPUs this rank may use, with its quota; check: CHECK_* */
     char forced[256];
     struct machine_given machine;
 };
@@ -35,11 +35,11 @@ enum comm_result open_gather(struct opening *o, const void *in, size_t bytes, vo
 {
     if (o->boot)
         return o->boot->class->allgather(o->boot, in, bytes, out);
-    memcpy(out, in, bytes); /* alone, or all here: one says it for all */
+    memcpy(out, in, bytes); /* one rank, or all ranks are here, so one entry serves all */
     return COMM_OK;
 }
 
-/* All ranks report the lowest rank that lacks the library, or has another version than rank 0. That rank's own error says more. */
+/* All ranks report the lowest rank without the library, or with another version than rank 0. That rank's own error has the details. */
 static enum comm_result compare_natives(struct opening *o, const struct agreement *all, size_t ranks)
 {
     if (o->probed != COMM_OK)
@@ -67,8 +67,8 @@ bool open_several_hosts(const struct opening *o)
     return o->launch.ranks != o->launch.local_ranks || (host && *host);
 }
 
-/* COMM_HOST names this rank's host in place of what the kernel says: one name, or a list with commas, of which rank r takes the r-th, from
- * the beginning again where it ends. So one machine can play several. */
+/* Finds the host of a rank. COMM_HOST replaces the kernel's name for the host: one name, or a list with commas, from which rank r takes
+ * entry r modulo its length. So one machine can simulate several hosts. */
 static struct host_place place_of(const struct opening *o, int32_t rank)
 {
     const char *list = o->env->lookup(o->env, "COMM_HOST");
@@ -92,7 +92,7 @@ static struct host_place place_of(const struct opening *o, int32_t rank)
     return place;
 }
 
-/* By number, in the order of their lowest ranks. Ranks of this process have no agreement of their own. */
+/* Numbers the hosts in the order of their lowest ranks. Ranks of one process have no agreement each. */
 static enum comm_result find_hosts(struct opening *o, struct world *w, const struct agreement *all)
 {
     struct world_hosts *hosts = &w->hosts;
@@ -119,8 +119,8 @@ static enum comm_result find_hosts(struct opening *o, struct world *w, const str
 }
 
 /* ------------------------------------------------------------------------------------------------------------ terms */
-/* Ranks bound to a CPU each have as many as they are: what counts is what all may use together. A quota below its mask is all ranks' own.
- */
+/* Counts the CPUs that all ranks on this kernel may use together. If each rank is bound to one CPU, that is one CPU per rank. A quota below
+ * a rank's CPU mask limits all ranks together. */
 static uint32_t usable_cpus(const struct agreement *all, size_t ranks, uint64_t kernel)
 {
     uint64_t together[ENV_CPU_WORDS] = {0};
@@ -143,7 +143,7 @@ static uint32_t usable_cpus(const struct agreement *all, size_t ranks, uint64_t 
     return usable ? usable : 1;
 }
 
-/* By what rank 0 was told, and otherwise by what all of them can count. */
+/* From option cpus of rank 0, otherwise from the CPUs that all ranks may use. */
 static bool is_oversubscribed(const struct opening *o, const struct agreement *all, size_t ranks)
 {
     uint32_t cpus = all->told_cpus ? all->told_cpus : usable_cpus(all, ranks, all->kernel);
@@ -151,7 +151,7 @@ static bool is_oversubscribed(const struct opening *o, const struct agreement *a
     return o->neighbours == o->launch.ranks && (uint32_t)o->launch.ranks > cpus;
 }
 
-/* What this rank brings along. */
+/* Fills in what this rank contributes. */
 static bool fill_agreement(const struct opening *o, struct agreement *mine)
 {
     *mine = (struct agreement){.magic = AGREEMENT_MAGIC,
@@ -179,14 +179,14 @@ static bool fill_agreement(const struct opening *o, struct agreement *mine)
     return !o->env->random(o->env, &mine->id, sizeof mine->id);
 }
 
-/* Whether these ranks can open a world together. */
+/* Can these ranks open a world together? */
 static enum comm_result check_agreement(struct opening *o, const struct agreement *all, size_t ranks)
 {
     if (all->magic != AGREEMENT_MAGIC) {
         base_format(o->text, sizeof o->text, "rank 0 has another version of this library; expected the same version on all ranks");
         return COMM_ERR_CONFIG;
     }
-    if (all->machine.failed) { /* rank 0's file, so nobody opens */
+    if (all->machine.failed) { /* rank 0 could not read its machine file, so no rank opens */
         base_copy_text(o->text, sizeof o->text, all->machine.error);
         return COMM_ERR_CONFIG;
     }
@@ -203,10 +203,11 @@ static void apply_agreement(const struct opening *o, struct world *w, const stru
                                      .rendezvous = first->check & CHECK_RENDEZVOUS,
                                      .ahead = w->oversubscribed};
     w->check = first->check;
-    w->order_block = first->order_block & (first->order_block - 1) ? (int32_t)first->order_block : 0; /* blocks of 2^m are subtrees of T */
+    /* blocks of 2^m are subtrees of T */
+    w->order_block = first->order_block & (first->order_block - 1) ? (int32_t)first->order_block : 0;
     w->free_order = first->free_order != 0;
     w->fixed_order = first->fixed_order != 0;
-    w->timeout_ns = o->options.operation_timeout_ns; /* each rank's own */
+    w->timeout_ns = o->options.operation_timeout_ns; /* each rank's own value */
     w->peer_timeout_ns = first->peer_timeout_ns;
     w->link_timeout_ns = first->link_timeout_ns;
     memcpy(w->forced, first->forced, sizeof w->forced);

@@ -1,14 +1,14 @@
 /*
- * comm_subset: a communicator made by its members alone, while the other ranks go on and notice nothing. So it is no operation of the
- * parent's queue, which all ranks would share, but a request of the message line, and its members meet by setup messages: messages of the
- * library's own, each to each, in three rounds.
+ * comm_subset: its members alone create a communicator, while the other ranks continue and notice nothing. So it is not an operation of the
+ * parent's queue, which all ranks share, but a request of the message line. The members communicate with setup messages, which are messages
+ * of the library itself, from each member to each, in three rounds:
  *
- *   hello    how many subsets each has begun: the most of these is the number of this one, the same on all and new on all
- *   offers   as in a split; then each connects
- *   ready    whether everybody could: all succeed, or all end with the same error
+ *   hello    how many subsets each member has begun; the largest value is the number of this subset, equal and new on all
+ *   offers   as in a split; then each member connects
+ *   ready    whether every member could connect: all succeed, or all end with the same error
  *
- * A setup message belongs to the subset of its list and tag, and from the second round on of its number. Several of the same list and tag
- * are met in the order of their calls, which is that of the setup messages between any two.
+ * A setup message belongs to the subset with its list and tag, and from the second round on also with its number. Several subsets with the
+ * same list and tag are matched in the order of their calls, because setup messages between two ranks stay in that order.
  */
 #include "world/communicators.h"
 #include "world/create.h"
@@ -39,10 +39,10 @@ struct setup_message {
 struct subset {
     struct subset *next;
     struct creation *making;
-    uint64_t key, most; /* most: the greatest number heard of in the first round */
+    uint64_t key, most; /* most: the largest number received in the first round */
     uint32_t op;
     int32_t count, round;
-    int32_t sent, heard; /* in this round: to so many of the members, in their order; from so many others */
+    int32_t sent, heard; /* in this round: sent to this many members, in order; received from this many others */
     bool joining;
     bool heard_from[];
 };
@@ -66,7 +66,7 @@ static void drop_subset(struct comm_state *b, struct subset *s)
     while (*at != s)
         at = &(*at)->next;
     *at = s->next;
-    if (!b->failed) /* a failure has ended all joining */
+    if (!b->failed) /* a failure has already ended all joining */
         count_joining(b, s, false);
     creation_drop(s->making);
     b->unit.engine->env->give(b->unit.engine->env, s, subset_bytes(s->count));
@@ -125,7 +125,7 @@ static bool setup_done(struct comm_state *b, const struct message_finished *done
     setup_message->peer = done->peer;
     setup_message->arrived = true;
     b->setup.sending -= setup_message->is_send;
-    if (!whole) /* all setup messages are of one length */
+    if (!whole) /* all setup messages have the same length */
         setup_message->result = done->result == COMM_OK || done->result == COMM_ERR_TRUNCATED ? COMM_ERR_CORRUPT : done->result;
     if (setup_message->is_send && whole)
         drop_setup_message(b, setup_message);
@@ -139,13 +139,13 @@ static bool take_setup_messages(struct comm_state *b)
     while (message_setup(b->messages)) {
         struct setup_message *setup_message = take_setup_message(b, COMM_ANY_PEER, false);
         if (!setup_message || post_setup_message(b, setup_message) != COMM_OK)
-            break; /* no memory: asked again */
+            break; /* no memory: try again later */
         moved = true;
     }
     return moved;
 }
 
-/* What this round says to those who were not told yet. */
+/* Sends the message of this round to the members that have not got it yet. */
 static bool send_setup_messages(struct comm_state *b, struct subset *s)
 {
     struct creation *n = s->making;
@@ -200,7 +200,8 @@ static void hear(struct subset *s, const struct setup_message *setup_message)
         n->all_ready[setup_message->peer] = text->ready;
 }
 
-/* In the order in which they came: one that is still on its way holds back the later ones, which may be of the same pair. */
+/* Reads setup messages in the order of arrival. One that is still in flight holds back later ones, which may be of the same pair of
+ * ranks. */
 static bool read_setup_messages(struct comm_state *b)
 {
     bool moved = false;
@@ -209,7 +210,7 @@ static bool read_setup_messages(struct comm_state *b)
          setup_message && (setup_message->arrived || setup_message->is_send); setup_message = next) {
         struct subset *s = setup_message->is_send ? NULL : b->setup.subsets;
         next = setup_message->next;
-        if (setup_message->result != COMM_OK) { /* nobody can go on without it */
+        if (setup_message->result != COMM_OK) { /* no member can go on without it */
             bool theirs = setup_message->result == COMM_ERR_CORRUPT;
             state_propose(b, &(struct cause){.number = b->sequence,
                                              .rank = theirs ? setup_message->peer : b->team.rank,
@@ -235,7 +236,7 @@ static void next_round(struct subset *s)
     memset(s->heard_from, 0, (size_t)s->count * sizeof(bool));
 }
 
-/* All have been told and heard of in this round. False: asked again. */
+/* Ends a round after this rank has sent to all members and heard from all. False: call again. */
 static bool end_round(struct comm_state *b, struct subset *s)
 {
     struct creation *n = s->making;
@@ -267,14 +268,14 @@ static bool turn(struct comm_state *b)
 {
     enum comm_result refused = message_refused(b->messages);
 
-    if (refused != COMM_OK && !b->failed) { /* a setup message may have been lost, and no other can be sent: nobody can go on */
+    if (refused != COMM_OK && !b->failed) { /* a setup message may be lost, and no more can be sent: no member can go on */
         state_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = refused});
         return false;
     }
     bool moved = take_setup_messages(b) && p2p_take_finished(b);
 
     moved |= read_setup_messages(b);
-    if (b->failed || b->failure.proposal.result) /* which may be chosen by another, in time: until then there is no next setup message */
+    if (b->failed || b->failure.proposal.result) /* another rank may have to choose the cause; until then no more setup messages are sent */
         return false;
     for (struct subset *s = b->setup.subsets, *next; s && !b->failed; s = next) {
         next = s->next;
@@ -293,11 +294,11 @@ static bool step(struct comm_state *b)
     return moved;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ when it does not come */
-/* Something of that member has come or may be coming, and is read in its turn. */
+/* ------------------------------------------------------------------------------------------------------------ members that do not come */
+/* True if a message of that member has arrived or may be in flight; it will be read in its turn. */
 static bool setup_comes(const struct comm_state *b, const struct subset *s, int32_t rank)
 {
-    if (message_setup(b->messages)) /* not taken yet, for want of memory */
+    if (message_setup(b->messages)) /* not taken yet, because there was no memory */
         return true;
     for (const struct setup_message *setup_message = b->setup.messages; setup_message; setup_message = setup_message->next)
         if (!setup_message->is_send && (!setup_message->arrived || (setup_message->peer == rank && belongs(s, setup_message))))
@@ -305,7 +306,7 @@ static bool setup_comes(const struct comm_state *b, const struct subset *s, int3
     return false;
 }
 
-/* The subset and its member that is awaited and closed, or is awaited for too long. */
+/* Finds a subset with a member that has closed, or that it has waited for too long. */
 static const struct subset *awaits_gone(const struct comm_state *b, int64_t now, int32_t *rank)
 {
     for (const struct subset *s = b->setup.subsets; s; s = s->next) {
@@ -321,8 +322,8 @@ static const struct subset *awaits_gone(const struct comm_state *b, int64_t now,
     return NULL;
 }
 
-/* Others may be further and use the child already, so the parent fails, as with a split. But only when a step finds nothing more: whoever
- * was the last to be awaited may have closed when it had said all. */
+/* Other members may be further and may use the child already, so the parent fails, as in a split. But it fails only if a step finds nothing
+ * more, because the missing member may have closed after it had sent everything. */
 static void check(struct comm_state *b, int64_t now)
 {
     int32_t rank;
@@ -375,7 +376,7 @@ static struct subset *make_subset(struct comm_state *b, const int32_t *ranks, in
         n->members[i] = ranks[i];
         s->key = base_hash(s->key, (uint64_t)ranks[i]);
     }
-    n->identity = s->key | UINT64_C(1) << 63; /* no split's color, nor a dup */
+    n->identity = s->key | UINT64_C(1) << 63; /* differs from the color of a split, and from a dup */
     base_format(n->name, sizeof n->name, "%.*s/subset.%u", 12, b->name, tag);
     while (*at)
         at = &(*at)->next;

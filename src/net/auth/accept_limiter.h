@@ -1,18 +1,18 @@
 /*
- * accept_limiter: how much of a rank's time those who come to its acceptor may take once the world is open. Whatever is done for them is
- * charged with a stretch of time, at least fifty times what it takes of a CPU (a look of the monitor 60 us, a connection 20 us, an answer
- * to a hello 150 us); while more is charged than has passed, nobody looks. What was not used is saved up, to a bound: so honest ranks, who
- * come in bursts, are not slowed, and what was charged for one who was let in is given back. Pure.
+ * accept_limiter: limits the CPU time that unauthenticated connections can take from a rank after its world has opened. Each step of the
+ * acceptor is charged a stretch of time, at least fifty times its CPU cost (one check by the monitor costs 60 us, an accept 20 us, an
+ * answer to a hello 150 us). While the charge exceeds the time that has passed, the acceptor does nothing. Unused time is saved up to a
+ * bound, so that bursts of honest ranks are not delayed. The charge for a peer that is admitted is returned. Pure.
  */
 #ifndef NET_AUTH_ACCEPT_LIMITER_H
 #define NET_AUTH_ACCEPT_LIMITER_H
 
 #include <stdint.h>
 
-#define PACE_LOOK_NS INT64_C(8000000)
-#define PACE_ACCEPT_NS INT64_C(1000000)
-#define PACE_ANSWER_NS INT64_C(12000000)
-#define PACE_SAVED_NS INT64_C(1000000000)
+#define RATE_LOOK_NS INT64_C(8000000)
+#define RATE_ACCEPT_NS INT64_C(1000000)
+#define RATE_ANSWER_NS INT64_C(12000000)
+#define RATE_SAVED_NS INT64_C(1000000000)
 
 struct accept_limiter {
     int64_t charged_until;
@@ -20,8 +20,8 @@ struct accept_limiter {
 
 static inline void accept_limiter_charge(struct accept_limiter *p, int64_t now, int64_t ns)
 {
-    if (p->charged_until < now - PACE_SAVED_NS)
-        p->charged_until = now - PACE_SAVED_NS;
+    if (p->charged_until < now - RATE_SAVED_NS)
+        p->charged_until = now - RATE_SAVED_NS;
     p->charged_until += ns;
 }
 
@@ -30,7 +30,7 @@ static inline void accept_limiter_give_back(struct accept_limiter *p, int64_t ns
     p->charged_until -= ns;
 }
 
-/* How long nobody is to look; 0: not at all. */
+/* How long the acceptor must rest; 0: not at all. */
 static inline int64_t accept_limiter_rest(const struct accept_limiter *p, int64_t now)
 {
     return p->charged_until > now ? p->charged_until - now : 0;

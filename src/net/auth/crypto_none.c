@@ -1,4 +1,4 @@
-/* crypto where the build found no library for it: nothing can be proved, and whoever asks is told why. */
+/* crypto for builds without a library: every operation fails, and crypto_missing returns the reason. */
 #define _GNU_SOURCE
 #include "net/auth/crypto.h"
 

@@ -1,4 +1,4 @@
-/* crypto on libcrypto of OpenSSL 3. Any failure is false: no memory, or a provider (FIPS) that lacks an algorithm. */
+/* crypto on libcrypto of OpenSSL 3. A function returns false on any failure: no memory, or a provider (FIPS) that lacks the algorithm. */
 #define _GNU_SOURCE
 #include "net/auth/crypto.h"
 
@@ -86,7 +86,7 @@ bool crypto_has_aes(void)
     return here;
 }
 
-/* It is one of libcrypto's contexts: its key stays set, each call gives another nonce. */
+/* A cipher is an EVP_CIPHER_CTX. Its key stays set; each call sets another nonce. */
 static EVP_CIPHER_CTX *context_of(struct crypto_cipher *cipher)
 {
     return (EVP_CIPHER_CTX *)(void *)cipher;
@@ -116,10 +116,10 @@ bool crypto_cipher_rekey(struct crypto_cipher *cipher)
 
 void crypto_cipher_end(struct crypto_cipher *cipher)
 {
-    EVP_CIPHER_CTX_free(context_of(cipher)); /* which wipes the key */
+    EVP_CIPHER_CTX_free(context_of(cipher)); /* this also wipes the key */
 }
 
-/* Noise's: four zero bytes, then the number, in little-endian order for ChaCha20 and in big-endian order for AES-GCM. */
+/* The nonce as Noise defines it: four zero bytes, then the number, little-endian for ChaCha20 and big-endian for AES-GCM. */
 static bool begin(EVP_CIPHER_CTX *c, uint64_t nonce, int seal, const void *about, size_t about_bytes)
 {
     bool aes = EVP_CIPHER_CTX_get_mode(c) == EVP_CIPH_GCM_MODE;

@@ -1,4 +1,5 @@
-/* The words in plain are in little-endian order, so that ranks of another order are refused by name and not by accident. */
+/* The codec of the handshake. The plain words are little-endian on every machine, so that ranks of any byte order can read the version and
+ * the reason for a refusal. */
 #include "net/auth/handshake.h"
 
 #include "base/bytes.h"

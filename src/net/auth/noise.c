@@ -5,7 +5,7 @@
 
 static const char protocol[] = "Noise_NNpsk0_25519_ChaChaPoly_SHA256";
 
-/* Its state is of no use any more, to anybody. */
+/* Wipes the state, so that nothing can be done with it any more. */
 static bool give_up(struct noise *n)
 {
     crypto_wipe(n, sizeof *n);
@@ -18,7 +18,7 @@ static bool mix_hash(struct noise *n, const void *bytes, size_t count)
     return crypto_hash(n->hash, sizeof n->hash, bytes, count, n->hash);
 }
 
-/* HKDF of the specification, section 4.3, with up to three outputs. */
+/* HKDF as in section 4.3 of the specification, with up to three outputs. */
 static bool stretch(const unsigned char chain[CRYPTO_HASH], const void *input, size_t bytes, unsigned char out[][CRYPTO_HASH], int outputs)
 {
     unsigned char secret[CRYPTO_HASH], text[CRYPTO_HASH + 1];
@@ -73,7 +73,8 @@ static bool decrypt_and_hash(struct noise *n, const unsigned char *in, size_t by
 {
     struct crypto_cipher *cipher = crypto_cipher_make(CRYPTO_CHACHA, n->key);
     unsigned char hash[CRYPTO_HASH] = {0};
-    bool done = cipher && crypto_hash(n->hash, sizeof n->hash, in, bytes, hash) /* plain may be in */
+    bool done = cipher &&
+                crypto_hash(n->hash, sizeof n->hash, in, bytes, hash) /* before decryption, since plain may be the same buffer as in */
                 && crypto_open(cipher, n->nonce++, n->hash, sizeof n->hash, in, bytes - CRYPTO_TAG, plain, in + bytes - CRYPTO_TAG);
 
     crypto_cipher_end(cipher);
@@ -88,12 +89,12 @@ bool noise_begin(struct noise *n, bool initiator, const unsigned char psk[CRYPTO
     n->initiator = initiator;
     memcpy(n->psk, psk, sizeof n->psk);
     memcpy(n->own, ephemeral, sizeof n->own);
-    bool done = crypto_hash(protocol, strlen(protocol), NULL, 0, n->hash); /* longer than a hash: so it is hashed */
+    bool done = crypto_hash(protocol, strlen(protocol), NULL, 0, n->hash); /* the name is longer than a hash, so it is hashed */
     memcpy(n->chain, n->hash, sizeof n->chain);
     return (done && mix_hash(n, prologue, prologue_bytes)) || give_up(n);
 }
 
-/* "e", and with a key that was shared before also MixKey of it (specification, section 9.2). */
+/* The token "e". With a pre-shared key it also includes MixKey (specification, section 9.2). */
 static bool mix_ephemeral(struct noise *n, const unsigned char key[CRYPTO_KEY])
 {
     return mix_hash(n, key, CRYPTO_KEY) && mix_key(n, key, CRYPTO_KEY);
@@ -108,7 +109,7 @@ static bool mix_agreed(struct noise *n)
     return done;
 }
 
-/* The tokens of the next message, whose ephemeral key is given. */
+/* Mixes the tokens of the next message, which has this ephemeral key. */
 static bool mix_tokens(struct noise *n, const unsigned char ephemeral[CRYPTO_KEY])
 {
     if (n->step == 0)
@@ -120,7 +121,7 @@ bool noise_write(struct noise *n, const void *payload, size_t bytes, unsigned ch
 {
     if (n->failed || n->step != (n->initiator ? 0 : 1))
         return give_up(n);
-    /* Only now: a pending peer's first message fails before anything costs as much as this. */
+    /* The expensive operations come last: a pending peer's invalid first message fails in noise_read before any of them. */
     bool done = crypto_public(n->own, message) && mix_tokens(n, message) && encrypt_and_hash(n, payload, bytes, message + CRYPTO_KEY);
     n->step++;
     return done || give_up(n);
@@ -147,6 +148,6 @@ bool noise_split(struct noise *n, unsigned char send[CRYPTO_KEY], unsigned char 
     memcpy(hash, n->hash, CRYPTO_HASH);
     crypto_wipe(out, sizeof out);
     crypto_wipe(n, sizeof *n);
-    n->failed = true; /* it is over */
+    n->failed = true; /* the handshake is over */
     return true;
 }

@@ -1,3 +1,4 @@
+/* Reads the first messages of pending peers without blocking: HELLO, and the first sealed greeting. */
 #define _GNU_SOURCE
 #include "net/auth/pending.h"
 
@@ -20,7 +21,7 @@ void pending_drop_eldest(struct pending_peers *s)
 
 void pending_add(struct pending_peers *s, int fd, int64_t now)
 {
-    if (s->count == STRANGERS_MAX)
+    if (s->count == UNAUTHENTICATED_MAX)
         pending_drop_eldest(s);
     s->one[s->count++] = (struct pending_peer){.fd = fd, .until = now + PENDING_NS};
 }
@@ -29,7 +30,7 @@ void pending_forget(struct pending_peers *s, uint32_t at)
 {
     crypto_wipe(&s->one[at].shake, sizeof s->one[at].shake);
     memmove(s->one + at, s->one + at + 1, (--s->count - at) * sizeof *s->one);
-    crypto_wipe(&s->one[s->count], sizeof s->one[s->count]); /* it was moved, and must not be found twice */
+    crypto_wipe(&s->one[s->count], sizeof s->one[s->count]); /* wipe the copy that memmove left behind */
 }
 
 void pending_close_all(struct pending_peers *s)
@@ -66,7 +67,8 @@ void pending_name(int fd, char *text, size_t bytes)
         inet_ntop(at.ss_family, address, text, (socklen_t)bytes);
 }
 
-/* A poll then wakes for so many bytes, and not for each of a slow one's; where a socket does not know this, it wakes more often. */
+/* Sets the number of bytes for which poll wakes, so that a peer that sends single bytes does not wake it each time. If the socket does not
+ * support this, poll wakes more often, which is harmless. */
 void pending_wait_for(int fd, int bytes)
 {
     (void)!setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
@@ -78,7 +80,7 @@ void pending_refuse(int fd, enum handshake_fault fault)
 
     handshake_refuse(fault, head);
     if (send(fd, head, sizeof head, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        return; /* gone: it will notice by itself */
+        return; /* the peer is gone and will notice it */
 }
 
 static bool again(void)
@@ -92,7 +94,7 @@ static enum pending_heard out(char why[PENDING_WHY], const char *text)
     return PENDING_OUT;
 }
 
-/* Its first bytes behind the names are a public key, made for this one connection. */
+/* The first bytes after the names are a public key that is made for one connection only, so they identify the hello. */
 static uint64_t mark_of(const unsigned char hello[HANDSHAKE_HELLO])
 {
     uint64_t mark;
@@ -116,7 +118,7 @@ static void remember(struct hellos *h, uint64_t mark)
     h->count = h->count + 1 == 2 * HELLOS_KEPT ? HELLOS_KEPT : h->count + 1;
 }
 
-/* All of it has come. */
+/* Called when all of the hello has arrived. */
 static enum pending_heard answer(const struct pending_acceptor *acceptor, struct pending_peer *s, char why[PENDING_WHY])
 {
     unsigned char hello[HANDSHAKE_HELLO], answer[HANDSHAKE_ANSWER];

@@ -1,10 +1,10 @@
-/* Memory for keys, and the key that is made of a secret. */
+/* Memory for keys, and the derivation of the key from a secret. */
 #define _GNU_SOURCE
 #include "net/auth/secret.h"
 
 #include <sys/mman.h>
 
-/* What this kernel does not know is done without: dumps and children would then have what they always had. */
+/* Old kernels may lack these madvise flags. Failures are ignored: dumps and children then contain the keys. */
 void *secret_take(size_t bytes)
 {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -22,7 +22,7 @@ void secret_give(void *memory, size_t bytes)
     if (!memory)
         return;
     crypto_wipe(memory, bytes);
-    munmap(memory, bytes); /* which unlocks it */
+    munmap(memory, bytes); /* this also unlocks it */
 }
 
 bool secret_key(const void *secret, size_t bytes, unsigned char key[CRYPTO_KEY])

@@ -1,16 +1,14 @@
-/* secret: the key that is made of a job's secret, and the memory that keys are kept in. */
+/* secret: derives a key from a job's secret, and allocates the memory for keys. */
 #ifndef NET_AUTH_SECRET_H
 #define NET_AUTH_SECRET_H
 
 #include "net/auth/crypto.h"
 
-/*
- * Memory for keys, zeros, in pages of its own that no core dump has, that a forked child finds empty, and that are not paged out where the
- * limit on locked memory allows it. NULL: no memory. Given back it is wiped; NULL is nothing.
- */
+/* Zeroed memory for keys in pages of its own. Core dumps exclude it, a forked child sees it empty, and it is not swapped if the limit on
+ * locked memory permits. NULL: no memory. secret_give wipes the memory; it accepts NULL. */
 void *secret_take(size_t bytes);
 void secret_give(void *memory, size_t bytes);
-/* Of any bytes that only this job knows. */
+/* Derives the key from any bytes that only this job knows. */
 bool secret_key(const void *secret, size_t bytes, unsigned char key[CRYPTO_KEY]);
 
 #endif

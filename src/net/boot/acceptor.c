@@ -1,7 +1,5 @@
-/*
- * The acceptor of a meeting: rank 0 lets in who says the right greeting, and where the job has a secret, who has proved it before. Who is
- * turned away is told why, and rank 0 remembers the last of them for its own error.
- */
+/* The acceptor of a meeting: rank 0 admits peers with a correct greeting. If the job has a secret, a peer must prove it first. A refused
+ * peer is sent the reason, and rank 0 keeps the last refusal for its own error text. */
 #define _GNU_SOURCE
 #include "net/boot/star.h"
 
@@ -56,7 +54,7 @@ static enum greeted turn_away(struct boot_star *b, int fd, const char *why)
     return GREETED_OUT;
 }
 
-/* Without a secret, or before one is proved. */
+/* In plain: the job has no secret, or the peer has not proved it. */
 static enum greeted refuse_plainly(struct boot_star *b, int fd, const char *text)
 {
     boot_send_refusal(fd, COMM_ERR_AUTH, text);
@@ -64,7 +62,7 @@ static enum greeted refuse_plainly(struct boot_star *b, int fd, const char *text
 }
 
 /* ------------------------------------------------------------------------------------------------------------ greetings */
-/* Empty: it is a rank of this world. */
+/* Checks a greeting. text is empty if the peer is a rank of this world, else the reason for the refusal. */
 static void judge(const struct boot_star *b, const struct greeting *g, size_t bytes, char text[BOOT_TEXT])
 {
     text[0] = 0;
@@ -88,7 +86,7 @@ static enum greeted greet(struct boot_star *b, int fd)
         return GREETED_LATER;
     if (n <= 0)
         return turn_away(b, fd, "it ended before it said who it is");
-    if (n >= HANDSHAKE_NAMES) { /* this rank has no secret, or would not be here */
+    if (n >= HANDSHAKE_NAMES) { /* a handshake; this rank has no secret, since it called greet */
         unsigned char names[HANDSHAKE_NAMES];
         struct handshake_names said;
         memcpy(names, &g, sizeof names);
@@ -121,7 +119,7 @@ static enum greeted hear_hello(struct boot_star *b, struct pending_peer *s, bool
     }
 }
 
-/* Sealed with keys of this connection: whoever says it has the secret now, and is not a recording. */
+/* Reads the sealed greeting. Its keys are made for this connection, so the sender holds the secret and is not a replay. */
 static enum greeted hear_greeting(struct boot_star *b, struct pending_peer *s, bool last)
 {
     struct greeting g;
@@ -156,7 +154,7 @@ static enum greeted hear(struct boot_star *b, struct pending_peer *s, short seen
 }
 
 /* ------------------------------------------------------------------------------------------------------------ rank 0 */
-/* Without descriptors. Pending peers give way first: who is no pending peer comes again. */
+/* Called when no descriptor is free. Closes a pending peer first; an honest one connects again. */
 static enum comm_result make_room(const struct boot_star *b, struct pending_peers *s)
 {
     char limit[160];
@@ -175,7 +173,7 @@ static enum comm_result let_in(struct boot_star *b, struct pending_peers *s, int
     int fd = files_accept(listener, b->config.log, (uint32_t)b->config.ranks);
     if (fd < 0 && files_are_short(errno))
         return make_room(b, s);
-    if (fd < 0) /* who waits outside stays there, so without memory this would be tried for ever */
+    if (fd < 0) /* the connection stays in the backlog, so without memory this would repeat for ever */
         return boot_again() || errno == ECONNABORTED ? COMM_OK : star_fail_errno(b, "accept");
     if (listener == b->by_name && !user_is_ours(fd, why)) {
         base_format(text, sizeof text, "the process that connected does not belong to rank 0's user: %s", why);
@@ -184,11 +182,11 @@ static enum comm_result let_in(struct boot_star *b, struct pending_peers *s, int
     }
     pending_add(s, fd, b->config.env->now(b->config.env));
     if (b->sealed)
-        pending_wait_for(fd, sizeof(struct greeting)); /* the least that anybody says */
+        pending_wait_for(fd, sizeof(struct greeting)); /* the shortest first message of any peer */
     return COMM_OK;
 }
 
-/* One wait over the listener, those not yet known and those known; *here grows. */
+/* Waits once for the listeners, the pending peers and the admitted ranks. Adds admitted ranks to *here. */
 static enum comm_result gather_once(struct boot_star *b, struct pending_peers *s, int32_t *here)
 {
     nfds_t n = 0;
@@ -196,13 +194,13 @@ static enum comm_result gather_once(struct boot_star *b, struct pending_peers *s
     b->wait[n++] = (struct pollfd){.fd = b->by_name, .events = POLLIN};
     for (uint32_t i = 0; i < s->count; i++)
         b->wait[n++] = (struct pollfd){.fd = s->one[i].fd, .events = POLLIN | POLLRDHUP};
-    nfds_t known = n; /* no more than there are: the kernel polls no more than may be open */
+    nfds_t known = n; /* only admitted ranks are in the array: poll accepts no more entries than the limit on open files */
     for (int32_t i = 1; i < b->config.ranks; i++)
         if (b->peer[i] >= 0)
             b->wait[n++] = (struct pollfd){.fd = b->peer[i], .events = POLLRDHUP};
     int ms = boot_remaining_ms(&b->config);
     int ready = poll(b->wait, n, ms);
-    if (!ms) { /* also when somebody is at the acceptor: it may be for ever */
+    if (!ms) { /* also if a peer is at the acceptor, since peers may keep coming */
         name_missing(b);
         return COMM_ERR_TIMEOUT;
     }
@@ -223,7 +221,7 @@ static enum comm_result gather_once(struct boot_star *b, struct pending_peers *s
     return b->wait[1].revents && result == COMM_OK ? let_in(b, s, b->by_name) : result;
 }
 
-/* Who has not said enough to be judged. */
+/* Refuses a peer that has not sent enough to be judged. */
 static void tell_that_all_are_there(struct boot_star *b, struct pending_peer *s)
 {
     char text[BOOT_TEXT];
@@ -237,15 +235,15 @@ static void tell_that_all_are_there(struct boot_star *b, struct pending_peer *s)
     turn_away(b, s->fd, text);
 }
 
-/* All ranks are there, so any other peer that has come is told that there is no place for it. If its connection only ended, it would take
- * that for rank 0's death. */
+/* All ranks have come, so every other peer is told that there is no place for it. If its connection simply ended, it would believe that
+ * rank 0 died. */
 static void turn_away_the_rest(struct boot_star *b, struct pending_peers *s)
 {
     const int listeners[BOOT_LISTENERS] = {b->listener, b->by_name};
 
     for (int i = 0; i < BOOT_LISTENERS; i++) {
         struct pollfd more = {.fd = listeners[i], .events = POLLIN};
-        for (int k = 0; k < STRANGERS_MAX && poll(&more, 1, 0) > 0 && let_in(b, s, listeners[i]) == COMM_OK; k++)
+        for (int k = 0; k < UNAUTHENTICATED_MAX && poll(&more, 1, 0) > 0 && let_in(b, s, listeners[i]) == COMM_OK; k++)
             ;
     }
     for (uint32_t i = s->count; i-- > 0; pending_forget(s, i)) {
@@ -287,7 +285,7 @@ static enum comm_result unproved(const struct boot_star *b, enum handshake_fault
                      b->config.rank, handshake_fault_text(fault));
 }
 
-/* *again: the connection ended before rank 0 said a word: it had no place, or is only just coming. */
+/* *again: the connection ended before rank 0 sent anything. Rank 0 had no space for it, or is just starting. */
 static enum comm_result prove_by(struct boot_star *b, struct handshake *shake, bool *again)
 {
     const struct handshake_names names = {HANDSHAKE_MEETING, (uint32_t)b->config.rank, 0, 0, 0};
@@ -315,7 +313,7 @@ static enum comm_result prove_by(struct boot_star *b, struct handshake *shake, b
     return fault ? unproved(b, fault) : COMM_OK;
 }
 
-/* However it ends, nothing of it is left. */
+/* Wipes the handshake, whatever the result is. */
 static enum comm_result prove(struct boot_star *b, bool *again)
 {
     enum comm_result result = prove_by(b, &b->keys->shake, again);
@@ -350,5 +348,6 @@ enum comm_result acceptor_connect_to_root(struct boot_star *b)
     if (b->sealed && !seal_write(&b->seal[0], &g, sizeof g, sealed))
         return boot_fail(&b->config, COMM_ERR_MEMORY, "no memory for the handshake");
     enum io io = b->sealed ? boot_send_all(&b->config, b->root, sealed, sizeof sealed) : boot_send_all(&b->config, b->root, &g, sizeof g);
-    return io == IO_LATE ? star_root_lost(b, io) : star_expect(b, FRAME_WELCOME, 0); /* gone: it may have said why */
+    return io == IO_LATE ? star_root_lost(b, io)
+                         : star_expect(b, FRAME_WELCOME, 0); /* IO_GONE: rank 0 may have sent a reason, so read it */
 }

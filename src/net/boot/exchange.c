@@ -1,7 +1,8 @@
 /*
- * exchange: ranks that meet by the program's own exchange (a store, MPI, a job service): everything that a world needs while it opens
- * goes through it, so there is no listener of ours and no address to be told. Each rank says by which address it is reached; rank 0's
- * random word becomes the job's secret, since only the ranks of this job are in the exchange. On one host loopback is enough.
+ * exchange: ranks meet by the program's own allgather (a store, MPI, a job service). It carries everything that a world needs while it
+ * opens, so rank 0 does not listen and no address is needed. Each rank contributes the address at which it can be reached. Rank 0
+ * contributes a random word that becomes the job's secret, since only ranks of this job take part in the exchange. On one host the wires
+ * use loopback.
  */
 #define _GNU_SOURCE
 #include "net/boot/exchange.h"
@@ -27,7 +28,7 @@ struct card {
 struct boot_exchange {
     struct wire_boot boot;
     struct boot_config config;
-    unsigned char *key; /* of secret_take */
+    unsigned char *key; /* from secret_take */
 };
 
 static enum comm_result exchange_allgather(struct wire_boot *boot, const void *in, size_t bytes, void *out)
@@ -49,7 +50,7 @@ static enum comm_result check_card(const struct boot_config *c, const struct car
     return COMM_OK;
 }
 
-/* All cards: whether there are several hosts, and what the key is. */
+/* Checks all cards, finds out whether there are several hosts, and sets the key. */
 static enum comm_result use_cards(struct boot_exchange *b, const struct card *all, bool keyed)
 {
     const struct boot_config *c = &b->config;
@@ -84,13 +85,13 @@ static enum comm_result meet(struct boot_exchange *b, bool keyed)
     char why[200];
 
     c->env->identity(c->env, &who);
-    mine.host = who.place_id; /* containers of one machine have a loopback each */
+    mine.host = who.place_id; /* containers of one machine have separate loopback interfaces */
     if (c->env->random(c->env, mine.word, sizeof mine.word))
         return boot_fail(c, COMM_ERR_SYSTEM, "no randomness for the meeting");
     if (!interface_address(c->env, mine.address, why, sizeof why))
         return boot_fail(c, COMM_ERR_CONFIG, "%s", why);
     size_t bytes = (size_t)c->ranks * sizeof mine;
-    struct card *all = secret_take(bytes); /* one rank's word becomes the secret */
+    struct card *all = secret_take(bytes); /* secret memory, because rank 0's word becomes the secret */
     if (!all)
         return boot_fail(c, COMM_ERR_MEMORY, "no memory to meet %d ranks", c->ranks);
     enum comm_result result = exchange_allgather(&b->boot, &mine, sizeof mine, all);

@@ -5,7 +5,7 @@
 #include "net/auth/crypto.h"
 #include "wire/boot.h"
 
-/* config->exchange is there. key: of a secret that was given, or NULL. */
+/* config->exchange must be set. key: the key of a secret that the program gave, or NULL. */
 enum comm_result boot_exchange_open(const struct boot_config *config, const unsigned char *key, struct wire_boot **boot);
 
 #endif

@@ -1,4 +1,4 @@
-/* Whole frames or the reason why not. A descriptor that came is either handed on or closed. */
+/* Sends and receives whole frames, or returns why it could not. Every received descriptor is either passed on or closed. */
 #define _GNU_SOURCE
 #include "net/boot/io.h"
 
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define WAIT_NS INT64_C(1000000000)
-#define LOOK_NS INT64_C(50000000) /* between two looks at the outer meeting */
+#define LOOK_NS INT64_C(50000000) /* between two checks of the outer meeting */
 
 enum comm_result boot_fail(const struct boot_config *c, enum comm_result result, const char *format, ...)
 {
@@ -98,7 +98,7 @@ enum io boot_send_frame(const struct boot_config *c, int fd, uint32_t kind, cons
     return io == IO_OK ? boot_send_all(c, fd, bytes, count) : io;
 }
 
-/* Never waits: whoever is told that all is over may be stuck itself. */
+/* Does not block, since the receiver may be blocked itself. */
 void boot_send_refusal(int fd, enum comm_result result, const char *text)
 {
     char packet[sizeof(struct frame) + BOOT_TEXT];
@@ -107,7 +107,7 @@ void boot_send_refusal(int fd, enum comm_result result, const char *text)
     memcpy(packet, &frame, sizeof frame);
     memcpy(packet + sizeof frame, text, length);
     if (send(fd, packet, sizeof frame + length, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        return; /* gone: it will notice by itself */
+        return; /* the peer is gone and will notice it */
 }
 
 union control {
@@ -132,7 +132,7 @@ enum io boot_send_fds(const struct boot_config *c, int fd, const int *fds, uint3
         ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
         if (n == (ssize_t)sizeof frame)
             return IO_OK;
-        if (n >= 0 || !boot_again()) /* a short frame cannot be taken back */
+        if (n >= 0 || !boot_again()) /* the rest of a partly sent frame cannot follow without the descriptors */
             return IO_GONE;
         enum io io = boot_wait_for(c, fd, POLLOUT);
         if (io != IO_OK)
@@ -140,7 +140,8 @@ enum io boot_send_fds(const struct boot_config *c, int fd, const int *fds, uint3
     }
 }
 
-/* Exactly `count` descriptors behind one frame. A refusal in its place is read by the caller: *frame then says so. */
+/* Receives exactly `count` descriptors with one frame. A refusal may come instead; *frame then has its header, and the caller reads the
+ * rest. */
 enum io boot_receive_fds(const struct boot_config *c, int fd, struct frame *frame, int *fds, uint32_t count)
 {
     union control control;

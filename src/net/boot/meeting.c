@@ -1,4 +1,4 @@
-/* What rank 0 says of itself, as text and back, and by which media the others can come to know it. */
+/* The text form of what rank 0 publishes about itself, and the table of media in which it can do so. */
 #define _GNU_SOURCE
 #include "net/boot/meeting.h"
 
@@ -20,7 +20,7 @@ size_t meeting_format(const struct meeting *m, char text[MEETING_BYTES])
     return at;
 }
 
-/* "NAME value\n" at *at; the value without its newline. */
+/* Parses "NAME value\n" at *at. value excludes the newline. */
 static bool take_line(const char **at, const char *end, const char *name, char *value, size_t room)
 {
     size_t length = strlen(name);

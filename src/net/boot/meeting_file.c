@@ -1,7 +1,5 @@
-/*
- * The medium file: in a folder that all hosts of a job see and nobody else reads. It is whole or not there: written beside its name and
- * renamed.
- */
+/* The medium file: a file in a folder that all hosts of a job see and nobody else reads. It is written under another name in the same
+ * folder and renamed, so readers see the whole file or none. */
 #define _GNU_SOURCE
 #include "net/boot/meeting.h"
 
@@ -78,7 +76,7 @@ static enum comm_result file_read(const struct boot_config *config, const char *
     return read_whole(path, m, why, why_bytes) ? COMM_OK : COMM_ERR_TIMEOUT;
 }
 
-/* If it is still that run's. */
+/* Removes the file only if this run wrote it. */
 static void file_remove(const char *path, uint64_t run)
 {
     struct meeting m;

@@ -1,11 +1,11 @@
 /*
- * The medium store:pmi: the store of hydra (MPICH, Intel MPI) and of whoever else speaks version 1 of PMI's simple wire protocol (Balaji et
- * al., "PMI: A Scalable Parallel Process-Management Interface for Extreme-Scale Systems", 2010; mpich/src/pmi): one line and one answer at
- * a time over the descriptor PMI_FD. What one rank puts the others see after a barrier of all.
+ * The medium store:pmi: the store of hydra (MPICH, Intel MPI) and of other launchers with version 1 of PMI's simple wire protocol (Balaji
+ * et al., "PMI: A Scalable Parallel Process-Management Interface for Extreme-Scale Systems", 2010; mpich/src/pmi). The protocol has one
+ * request line and one reply line at a time over the descriptor PMI_FD. Other ranks see what a rank has put after a barrier of all ranks.
  *
- * The process shares it with MPI, should it use that too, before or afterwards: either may say init, and after finalize nobody is heard any
- * more. Who spoke and ends without finalize has crashed, in hydra's eyes, and the other ranks are killed. So it is said when the process
- * ends.
+ * If the process also uses MPI, before or afterwards, MPI shares this connection. Both may send init, but after finalize the launcher
+ * ignores everything. A process that sent init and ends without finalize has crashed in hydra's eyes, and hydra kills the other ranks.
+ * Therefore finalize is sent when the process exits.
  */
 #define _GNU_SOURCE
 #include "net/boot/meeting.h"
@@ -25,14 +25,14 @@
 
 enum { LINE = 1100, NAME = 280, GOODBYE_MS = 500 }; /* values have at most 1,024 bytes, names of stores 256 */
 
-/* Of the process, as the descriptor is. */
+/* One for the process, like the descriptor. */
 static struct {
     pthread_mutex_t lock;
-    int fd;          /* -1: not looked for yet */
-    pid_t process;   /* whose it is: a forked child says nothing */
-    ino_t socket;    /* MPI closes it at its own end, and the number may then be another file's */
+    int fd;          /* -1: PMI_FD has not been read yet */
+    pid_t process;   /* the process that began the session; a forked child does not send finalize */
+    ino_t socket;    /* inode of the socket: MPI closes the descriptor when it finalizes, and its number may then belong to another file */
     char name[NAME]; /* of the store */
-    bool lost;       /* an answer did not come, or was none: from then on nothing can be told apart */
+    bool lost;       /* a reply was missing or malformed, so later replies cannot be matched to requests */
 } pmi = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
 struct p2p_op {
@@ -49,7 +49,7 @@ static enum comm_result give_up(struct p2p_op *t, const char *what, const char *
     return COMM_ERR_SYSTEM;
 }
 
-/* A whole line. MSG_NOSIGNAL where it is a socket, as it is with every launcher that was tried. */
+/* Sends a whole line. MSG_NOSIGNAL needs a socket; it was one with every launcher tried. */
 static bool say(struct p2p_op *t, const char *line, size_t bytes)
 {
     for (size_t at = 0; at < bytes;) {
@@ -94,7 +94,7 @@ static enum comm_result hear(struct p2p_op *t, const char *expected)
     return COMM_OK;
 }
 
-/* " NAME=value" up to a blank; NULL: it says none. */
+/* The value of " NAME=value" in the reply, up to a blank. NULL: there is none. */
 static const char *value_in(const char *answer, const char *name, size_t *length)
 {
     size_t n = strlen(name);
@@ -141,7 +141,7 @@ static void say_goodbye(void)
         poll(&answer, 1, GOODBYE_MS);
 }
 
-/* Once for the process: MPI may have said init already; it is answered again. */
+/* Starts the session once per process. MPI may have sent init already; the launcher then replies again. */
 static enum comm_result begin(struct p2p_op *t)
 {
     static const char init[] = "cmd=init pmi_version=1 pmi_subversion=1\n", name[] = "cmd=get_my_kvsname\n";
@@ -183,7 +183,7 @@ static enum comm_result barrier(struct p2p_op *t)
     return ask(t, line, sizeof line - 1, "barrier_out");
 }
 
-/* Values have no blanks and no ends of lines. */
+/* PMI values must not contain blanks or newlines, so they are replaced. */
 static void swap(char *text, size_t bytes, const char from[2], const char to[2])
 {
     for (size_t i = 0; i < bytes; i++)

@@ -1,9 +1,9 @@
 /*
- * The medium store:pmix: the store of Open MPI's mpirun, of PRRTE and of SLURM with --mpi=pmix (PMIx Standard 4.1, chapters 5 and 6). Its
- * library is opened where it is, and only when a world meets by it; this file needs its types alone.
+ * The medium store:pmix: the store of Open MPI's mpirun, of PRRTE and of SLURM with --mpi=pmix (PMIx Standard 4.1, chapters 5 and 6). The
+ * library is loaded with dlopen, and only when a world meets by it; this file needs only its types.
  *
- * Its session is the process's. mpirun holds who ends without closing it for crashed, and after it was closed MPI cannot start any more;
- * so it is closed when the process ends.
+ * The process has one session. mpirun treats a process that ends without closing the session as crashed, and MPI cannot start after the
+ * session was closed. Therefore the session is closed when the process exits.
  */
 #define _GNU_SOURCE
 #include "net/boot/meeting.h"
@@ -22,11 +22,11 @@
 #    include <time.h>
 #    include <unistd.h>
 
-/* Of the process. */
+/* One for the process. */
 static struct {
     pthread_mutex_t lock;
     bool started;
-    pid_t process; /* whose session it is: a forked child has none */
+    pid_t process; /* the process that began the session; a forked child has no session */
     pmix_proc_t self;
     __typeof__(PMIx_Init) *init;
     __typeof__(PMIx_Finalize) *finalize;
@@ -43,7 +43,7 @@ static bool load(char *why, size_t why_bytes)
         void *to;
     } wanted[] = {{"PMIx_Init", &pmix.init},     {"PMIx_Finalize", &pmix.finalize}, {"PMIx_Put", &pmix.put},
                   {"PMIx_Commit", &pmix.commit}, {"PMIx_Get_nb", &pmix.get_nb},     {"PMIx_Error_string", &pmix.error_string}};
-    void *library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL); /* global: its plug-ins look for its names */
+    void *library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_GLOBAL); /* global, because its plug-ins look up its symbols */
 
     for (size_t i = 0; library && i < sizeof wanted / sizeof *wanted; i++) {
         void *found = dlsym(library, wanted[i].name);
@@ -66,7 +66,7 @@ static enum comm_result begin(char *why, size_t why_bytes)
 {
     if (pmix.started)
         return COMM_OK;
-    if (!getenv("PMIX_RANK") || !getenv("PMIX_NAMESPACE")) { /* its library would look for a server of this user by itself */
+    if (!getenv("PMIX_RANK") || !getenv("PMIX_NAMESPACE")) { /* without a launcher, the library would look for any server of this user */
         base_format(why, why_bytes, "PMIX_NAMESPACE is not set: no launcher that has PMIx started this rank; give COMM_ADDRESS=HOST:PORT");
         return COMM_ERR_CONFIG;
     }
@@ -117,7 +117,7 @@ static enum comm_result pmix_write(const struct boot_config *config, const char 
 }
 
 /* ------------------------------------------------------------------------------------------------------------ asking */
-/* Whoever is last frees it: who asked may leave before there is an answer. */
+/* A request with a callback. The last of the requester and the callback frees it, because the requester may leave before the answer. */
 struct question {
     pthread_mutex_t lock;
     pthread_cond_t answered;
@@ -134,7 +134,7 @@ static void drop(struct question *q)
     free(q);
 }
 
-/* On a thread of PMIx's. */
+/* Runs on a thread of PMIx. */
 static void on_answer(pmix_status_t status, pmix_value_t *value, void *arg)
 {
     struct question *q = arg;
@@ -166,7 +166,7 @@ static struct question *make_question(void)
     return q;
 }
 
-/* The answer is there when rank 0 has put it. */
+/* Waits until rank 0 has put the value, or until the deadline. */
 static pmix_status_t await(struct question *q, const struct boot_config *config)
 {
     int64_t left = config->deadline - config->env->now(config->env);
@@ -209,7 +209,7 @@ static enum comm_result get(const struct boot_config *config, const char *world,
     pmix_status_t status = pmix.get_nb(&zero, key, NULL, 0, on_answer, q);
     if (status == PMIX_SUCCESS) {
         status = await(q, config);
-    } else { /* nobody will answer */
+    } else { /* the callback will not be called */
         q->done = true;
     }
     if (status == PMIX_ERR_TIMEOUT || status == PMIX_ERR_NOT_FOUND)

@@ -1,4 +1,4 @@
-/* Where ranks of several hosts meet: addresses, as they are read, named and allowed. */
+/* Addresses at which ranks of several hosts meet: parsing, naming, and which ones are allowed. */
 #define _GNU_SOURCE
 #include "net/boot/place.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* "host:port", "[v6]:port". */
+/* Parses "host:port" or "[v6]:port". */
 bool place_read(const char *address, struct place *p)
 {
     const char *colon = strrchr(address, ':');
@@ -37,7 +37,7 @@ void place_host(const struct sockaddr *address, char *text, size_t bytes)
         base_copy_text(text, bytes, "?");
 }
 
-/* By which address of its own this rank is reached: the one that leads to rank 0, unless the user named interfaces. */
+/* Sets the address at which other ranks reach this one: the local address of the connection to rank 0, unless the user named interfaces. */
 void place_note_own(struct boot_star *b, int fd)
 {
     struct sockaddr_storage own;
@@ -57,8 +57,8 @@ void place_note_own(struct boot_star *b, int fd)
                               : "where rank 0 listens");
 }
 
-/* Over loopback TCP the kernel does not say whose process is at the other end, and without a secret nothing else does. So where there is
- * none ranks of a loopback address meet at an abstract socket of that address's name: there it does, and both sides ask. */
+/* Without a secret, only the kernel can identify the process at the other end, and it does not do so for loopback TCP. Therefore ranks with
+ * a loopback address and no secret meet at an abstract socket that is named after the address. There both sides check the peer's user. */
 bool place_is_of_user(const struct boot_star *b, const struct sockaddr *address)
 {
     return !b->boot.key && interface_is_loopback(address);

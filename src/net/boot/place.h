@@ -1,4 +1,4 @@
-/* Where ranks of several hosts meet (tcp.c). */
+/* Addresses at which ranks of several hosts meet (tcp.c). */
 #ifndef NET_BOOT_PLACE_H
 #define NET_BOOT_PLACE_H
 
@@ -9,26 +9,26 @@ enum { PLACE_HOST_BYTES = 256 };
 
 struct place {
     char host[PLACE_HOST_BYTES], port[8];
-    char why[MEETING_WHY];               /* why the last attempt came to nothing */
-    bool open;                           /* addresses beyond loopback are: there is a secret, or it was allowed without */
-    bool given;                          /* a secret was, and not by the medium */
-    bool known;                          /* what rank 0 says there was read, and will not change */
-    const struct meeting_medium *medium; /* where rank 0 says the rest; NULL: it was said */
-    const char *name;                    /* of the place in it */
-    char world[16];                      /* that name, of a medium of one job */
-    char what[64];                       /* where ranks of one user meet, for texts */
-    int held;                            /* a socket that has rank 0's port where nobody listens there; -1: none */
+    char why[MEETING_WHY]; /* why the last attempt failed */
+    bool open;             /* addresses beyond loopback are allowed: there is a secret, or the user permitted it without one */
+    bool given;            /* a secret was given, not found in the medium */
+    bool known;            /* rank 0's entry in the medium was read and will not change */
+    const struct meeting_medium *medium; /* the medium in which rank 0 publishes its address; NULL: the address was given */
+    const char *name;                    /* the place in the medium */
+    char world[16];                      /* the storage of `name`, for a medium of one job */
+    char what[64];                       /* for texts: the meeting point of ranks of one user */
+    int held;                            /* a socket that reserves rank 0's port while nothing listens on it; -1: none */
     struct meeting meeting;
 };
 
-void place_host(const struct sockaddr *address, char *text, size_t bytes); /* in digits */
+void place_host(const struct sockaddr *address, char *text, size_t bytes); /* in numeric form */
 uint16_t place_port(const struct sockaddr *address);
-bool place_read(const char *address, struct place *p); /* "host:port", "[v6]:port" */
-/* By which address of its own this rank is reached: the one that leads to rank 0, unless the user named interfaces. */
+bool place_read(const char *address, struct place *p); /* "host:port" or "[v6]:port" */
+/* Sets the address at which other ranks reach this one: the local address of the connection to rank 0, unless the user named interfaces. */
 void place_note_own(struct boot_star *b, int fd);
-/* Whether ranks meet there at a socket where the kernel says whose process each is. */
+/* Whether ranks meet at a socket for which the kernel identifies the peer's user. */
 bool place_is_of_user(const struct boot_star *b, const struct sockaddr *address);
-void place_name(const struct sockaddr *address, struct star_name *name, struct place *p); /* the name of that socket */
+void place_name(const struct sockaddr *address, struct star_name *name, struct place *p); /* makes the name of that socket */
 enum comm_result place_not_allowed(struct boot_star *b, const struct sockaddr *address);
 
 #endif

@@ -1,4 +1,5 @@
-/* A file must be this user's alone, as a private key's must. What was read is wiped once the key is made of it. */
+/* Reads the job's secret. A file must belong to this user and be readable by nobody else, like a private key. The text is wiped after the
+ * key is made. */
 #define _GNU_SOURCE
 #include "net/boot/secret_find.h"
 
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The text without the newline that editors and echo put behind it. */
+/* The length without the newline that editors and echo append. */
 static size_t trimmed(const char *text, size_t bytes)
 {
     while (bytes && (text[bytes - 1] == '\n' || text[bytes - 1] == '\r'))

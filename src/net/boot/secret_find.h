@@ -1,4 +1,4 @@
-/* secret_find: where the job's secret comes from. It is never logged, nor part of an error's text. */
+/* secret_find: finds the job's secret. The secret is never logged and never part of an error text. */
 #ifndef NET_BOOT_SECRET_FIND_H
 #define NET_BOOT_SECRET_FIND_H
 
@@ -8,8 +8,9 @@
 enum { SECRET_LEAST = 16, SECRET_TEXT_LEAST = 32, SECRET_MOST = 4096 };
 
 /*
- * The program's secret, or else the file that COMM_SECRET_FILE names, or else COMM_SECRET: as a key. *there false: there is none. CONFIG:
- * too short to be one, both variables are set, a file that others may read; UNSUPPORTED: no library that could use it.
+ * Makes the key from the program's secret, or else from the file that COMM_SECRET_FILE names, or else from COMM_SECRET. *there is false if
+ * there is no secret. CONFIG: the secret is too short, both variables are set, or others may read the file. UNSUPPORTED: this build has no
+ * crypto library.
  */
 enum comm_result secret_find(const struct boot_config *config, unsigned char key[CRYPTO_KEY], bool *there);
 

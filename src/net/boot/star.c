@@ -1,8 +1,8 @@
 /*
- * star: how ranks meet over stream sockets, whatever the sockets are: rank 0 listens, the others connect (acceptor.c); every exchange
- * is a star over rank 0. All waiting has the world's deadline, and whoever is missing, dead or refused is named. It must not know what the
- * blobs are for. How one listens, dials and lets somebody in is its kind's: boot_unix within one host, boot_tcp between hosts. Where the
- * job has a secret and the sockets leave the host, everything exchanged is sealed with the keys of each connection's handshake.
+ * star: ranks meet over stream sockets of any kind. Rank 0 listens and the others connect (acceptor.c); every exchange goes through rank 0.
+ * All waits end at the world's deadline, and errors name the ranks that are missing, dead or refused. This file must not know what the
+ * exchanged blobs mean. The kind of star says how to listen and dial: boot/unix.c within one host, boot/tcp.c between hosts. If the job has
+ * a secret and the sockets leave the host, everything exchanged is sealed with the keys of each connection's handshake.
  */
 #define _GNU_SOURCE
 #include "net/boot/star.h"
@@ -21,7 +21,7 @@ enum comm_result star_fail_errno(const struct boot_star *b, const char *what)
     return boot_fail(&b->config, COMM_ERR_SYSTEM, "%s: %s", what, strerror(errno));
 }
 
-/* Rank 0 alone: what failed here is told to all. */
+/* Rank 0 only: sends its failure to all ranks. */
 enum comm_result star_tell_all(const struct boot_star *b, enum comm_result result)
 {
     const char *text = b->config.error_text_bytes ? b->config.error_text : "rank 0 gave up";
@@ -44,7 +44,7 @@ enum comm_result star_dead_rank(const struct boot_star *b, int32_t rank)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ frames */
-/* What `count` bytes are on the way. */
+/* The number of bytes on the wire for `count` bytes. */
 static size_t way_bytes(const struct boot_star *b, size_t count)
 {
     return b->sealed ? seal_bytes(count) : count;
@@ -88,7 +88,7 @@ void star_send_refusal(int fd, struct seal *seal, enum comm_result result, const
     if (!seal_write(seal, &frame, sizeof frame, sealed) || !seal_write(seal, text, length, sealed + head))
         return;
     if (send(fd, sealed, head + seal_bytes(length), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        return; /* gone: it will notice by itself */
+        return; /* the peer is gone and will notice it */
 }
 
 static enum comm_result changed(const struct boot_star *b)
@@ -114,7 +114,7 @@ static enum comm_result receive_bytes(const struct boot_star *b, void *bytes, si
     return io == IO_OK ? COMM_OK : star_root_lost(b, io);
 }
 
-/* A frame of this kind from rank 0, or the reason why there will be none. */
+/* Receives a frame of this kind from rank 0, or returns why there is none. */
 enum comm_result star_expect(const struct boot_star *b, uint32_t kind, uint64_t bytes)
 {
     struct frame frame;
@@ -136,7 +136,7 @@ enum comm_result star_expect(const struct boot_star *b, uint32_t kind, uint64_t 
 static size_t memory_bytes(int32_t ranks)
 {
     return sizeof(struct boot_star) + (size_t)ranks * sizeof(int) +
-           ((size_t)ranks + BOOT_LISTENERS + BOOT_STRANGERS_MAX) * sizeof(struct pollfd);
+           ((size_t)ranks + BOOT_LISTENERS + BOOT_UNAUTHENTICATED_MAX) * sizeof(struct pollfd);
 }
 
 static size_t keys_bytes(int32_t ranks)
@@ -186,7 +186,7 @@ struct boot_star *star_make(const struct boot_config *config, const struct boot_
     b->keys = keys;
     b->seal = keys->seal;
     b->wait = (struct pollfd *)(void *)(b + 1);
-    b->peer = (int *)(void *)(b->wait + config->ranks + BOOT_LISTENERS + BOOT_STRANGERS_MAX);
+    b->peer = (int *)(void *)(b->wait + config->ranks + BOOT_LISTENERS + BOOT_UNAUTHENTICATED_MAX);
     for (int32_t i = 0; i < config->ranks; i++)
         b->peer[i] = -1;
     for (const char *at = config->job; *at; at++)
@@ -202,7 +202,7 @@ enum comm_result star_meet(struct boot_star *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ exchanging */
-/* Reads `each` bytes from every rank, in whatever order they come. at: ranks * each. */
+/* Reads `each` bytes from every rank, in order of arrival. at has ranks * each bytes. */
 static enum comm_result collect(struct boot_star *b, char *at, size_t each, size_t *got)
 {
     int32_t left = b->config.ranks - 1;
@@ -228,7 +228,7 @@ static enum comm_result collect(struct boot_star *b, char *at, size_t each, size
     return COMM_OK;
 }
 
-/* What rank i sent: a frame and its bytes, as they came. */
+/* Splits what rank i sent into a frame header and its payload. */
 static enum comm_result take_apart(struct boot_star *b, int32_t i, const char *at, size_t bytes, char *out)
 {
     struct frame frame;
@@ -275,15 +275,15 @@ enum comm_result star_allgather(struct wire_boot *boot, const void *in, size_t b
     if (b->config.rank == 0)
         return gather_as_root(b, in, bytes, out);
     enum io io = star_send_frame(b, 0, FRAME_DATA, in, bytes);
-    if (io != IO_OK && io != IO_GONE) /* gone: it may have said why */
+    if (io != IO_OK && io != IO_GONE) /* IO_GONE: rank 0 may have sent a reason, so read it */
         return star_root_lost(b, io);
     uint64_t all = (uint64_t)b->config.ranks * bytes;
     enum comm_result result = star_expect(b, FRAME_DATA, all);
     return result == COMM_OK ? receive_bytes(b, out, all) : result;
 }
 
-/* Ranks say nothing between two exchanges but what the next one begins with, and rank 0 answers that when it has it of all: what comes from
- * there before is a refusal, or its end. */
+/* Between two exchanges a rank sends only the start of the next one, and rank 0 answers only when it has the data of all ranks. So anything
+ * that arrives from rank 0 before that is a refusal, or the end of the connection. */
 bool star_is_over(struct wire_boot *boot)
 {
     struct boot_star *b = (struct boot_star *)boot;

@@ -1,9 +1,11 @@
 /*
- * tcp: how ranks of several hosts meet: rank 0 listens at the address that all were given, the others dial it until their time is up,
- * since it may start later than they, and its name may not resolve yet. The address may also be a medium that all of them have, a file or
- * their launcher's store, in which rank 0 says it. Without an address they meet by the program's exchange, or can only be on one host, and
- * meet there as boot_unix does. Where the job has a secret, ranks prove it before anything else is said; without one, addresses beyond
- * loopback need to be allowed, and at loopback itself ranks meet by a name, as boot_unix's do, where the kernel says whose process each is.
+ * tcp: how ranks of several hosts meet. Rank 0 listens at the address that all ranks were given. The others dial it until the deadline,
+ * since rank 0 may start later and its name may not resolve yet. Instead of an address there may be a medium in which rank 0 publishes it:
+ * a file, or the launcher's store. Without an address, ranks meet by the program's exchange, or by boot/unix.c if they are on one host.
+ *
+ * If the job has a secret, ranks prove it before they send anything else. Without a secret, an address beyond loopback needs the user's
+ * permission. Without a secret at loopback, ranks meet at an abstract socket as in boot/unix.c, where the kernel identifies the peer's
+ * user.
  */
 #define _GNU_SOURCE
 #include "net/boot/star.h"
@@ -38,10 +40,11 @@ static enum comm_result bind_at(struct boot_star *b, const struct addrinfo *at)
     b->listener = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (b->listener < 0)
         return star_fail_errno(b, "socket");
-    if (setsockopt(b->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0) /* an earlier job's last packets may still hold it */
+    if (setsockopt(b->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) <
+        0) /* connections of an earlier job in TIME_WAIT may still hold the port */
         return star_fail_errno(b, "SO_REUSEADDR");
     if (bind(b->listener, at->ai_addr, at->ai_addrlen) < 0 ||
-        (!place_is_of_user(b, at->ai_addr) && listen(b->listener, b->config.ranks + BOOT_STRANGERS_MAX) < 0)) {
+        (!place_is_of_user(b, at->ai_addr) && listen(b->listener, b->config.ranks + BOOT_UNAUTHENTICATED_MAX) < 0)) {
         if (errno == EADDRINUSE)
             return boot_fail(&b->config, COMM_ERR_CONFIG,
                              "port %s of %s is taken: another job or program listens there; give COMM_ADDRESS another", p->port, p->host);
@@ -54,7 +57,7 @@ static enum comm_result bind_at(struct boot_star *b, const struct addrinfo *at)
     return COMM_OK;
 }
 
-/* Where a secret is proved this is only for those who have none, to tell them so; what keeps it from being made is then no error. */
+/* If the job has a secret, this socket only tells ranks without one why they are refused. A failure to make it is then no error. */
 static enum comm_result listen_by_name(struct boot_star *b)
 {
     struct place *p = b->place;
@@ -71,7 +74,7 @@ static enum comm_result listen_by_name(struct boot_star *b)
         boot_fail(&b->config, COMM_OK, "%s", "");
         return COMM_OK;
     }
-    p->held = b->boot.key ? -1 : b->listener; /* the port stays ours */
+    p->held = b->boot.key ? -1 : b->listener; /* keeps the port reserved */
     b->listener = b->boot.key ? b->listener : -1;
     return result;
 }
@@ -83,7 +86,7 @@ static enum comm_result listen_at(struct boot_star *b, const struct addrinfo *at
     return result == COMM_OK && interface_is_loopback(at->ai_addr) ? listen_by_name(b) : result;
 }
 
-/* The others find it, and what they must know, in the medium. */
+/* Publishes rank 0's address and what else the others need in the medium. */
 static enum comm_result write_meeting(struct boot_star *b)
 {
     struct place *p = b->place;
@@ -102,7 +105,8 @@ static enum comm_result write_meeting(struct boot_star *b)
     return result == COMM_OK ? result : boot_fail(&b->config, result, "COMM_ADDRESS=%s: %s", b->config.address, p->why);
 }
 
-/* An address of this host, a port that the kernel chooses, and, where no secret was given, one that only readers of the medium know. */
+/* Chooses an address of this host and a port that the kernel selects. If no secret was given, also makes one, which only readers of the
+ * medium know. */
 static enum comm_result prepare_meeting(struct boot_star *b)
 {
     struct place *p = b->place;
@@ -133,7 +137,8 @@ static enum comm_result tcp_listen(struct boot_star *b)
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
     int error;
 
-    while ((error = getaddrinfo(p->host, p->port, &hints, &list)) == EAI_AGAIN || error == EAI_NONAME) { /* it may get its name later */
+    while ((error = getaddrinfo(p->host, p->port, &hints, &list)) == EAI_AGAIN ||
+           error == EAI_NONAME) { /* the host may get its name later */
         if (!boot_remaining_ms(&b->config))
             break;
         poll(NULL, 0, RETRY_MOST_MS);
@@ -159,7 +164,8 @@ static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
     if (connect(fd, at->ai_addr, at->ai_addrlen) < 0)
         error = errno;
     if (error == EINPROGRESS) {
-        struct pollfd there = {.fd = fd, .events = POLLOUT}; /* not for ever: what was said may be old, or the next address better */
+        struct pollfd there = {.fd = fd,
+                               .events = POLLOUT}; /* bounded, since the address may be out of date, or the next address may be better */
         int ms = boot_remaining_ms(&b->config) < DIAL_MOST_MS ? boot_remaining_ms(&b->config) : DIAL_MOST_MS;
         error = poll(&there, 1, ms) > 0 ? 0 : ETIMEDOUT;
         if (!error && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
@@ -188,14 +194,14 @@ static enum dialed dial_by_name(struct boot_star *b, const struct sockaddr *addr
         base_log(b->config.log, LOG_INFO, "tcp: reached at %s (by which it reaches rank 0)", b->boot.address);
         return DIAL_THERE;
     }
-    if (b->boot.key) /* rank 0 may still come, and prove it */
+    if (b->boot.key) /* rank 0 may still come, and prove the secret */
         return DIAL_LATER;
     *result = failed;
     base_copy_text(p->why, sizeof p->why, "no process listens there for ranks of this host");
     return dialed == STAR_FAILED ? DIAL_NEVER : DIAL_LATER;
 }
 
-/* Every address that the name has, in turn. */
+/* Tries every address of the name in turn. */
 static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
 {
     struct place *p = b->place;
@@ -203,7 +209,7 @@ static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
     enum dialed dialed = DIAL_LATER;
     int error = getaddrinfo(p->host, p->port, &hints, &list);
 
-    if (error) { /* pods and hosts get their names when they start */
+    if (error) { /* pods and hosts get their names only when they start */
         base_format(p->why, sizeof p->why, "its name: %s", gai_strerror(error));
         return DIAL_LATER;
     }
@@ -217,7 +223,8 @@ static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
             dialed = dial_one(b, at);
             if (dialed == DIAL_NEVER)
                 *result = star_fail_errno(b, "socket");
-            if (dialed == DIAL_LATER && interface_is_loopback(at->ai_addr)) /* a rank 0 without a secret says there that it has none */
+            if (dialed == DIAL_LATER &&
+                interface_is_loopback(at->ai_addr)) /* a rank 0 without a secret listens there to say that it has none */
                 dialed = dial_by_name(b, at->ai_addr, result);
         }
     }
@@ -225,8 +232,8 @@ static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
     return dialed;
 }
 
-/* What rank 0 has said by now. A file that an earlier run left is passed over until rank 0 replaces it; a job's own store has the job's
-   name from rank 0 too, since launchers that have one need not name their jobs. */
+/* Reads what rank 0 has published so far. A file of an earlier run is ignored until rank 0 replaces it. From a launcher's store the job's
+ * name is taken too, since such launchers need not name their jobs. */
 static enum dialed read_meeting(struct boot_star *b, enum comm_result *result)
 {
     struct place *p = b->place;
@@ -282,7 +289,8 @@ static enum comm_result tcp_dial(struct boot_star *b)
         if (!boot_remaining_ms(&b->config))
             return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time at %s port %s: %s", p->host, p->port, p->why);
         poll(NULL, 0, nap);
-        nap = nap * 2 < RETRY_MOST_MS ? nap * 2 : RETRY_MOST_MS - b->config.rank % 64; /* not all at one moment */
+        nap =
+            nap * 2 < RETRY_MOST_MS ? nap * 2 : RETRY_MOST_MS - b->config.rank % 64; /* so that ranks do not all retry at the same moment */
     }
     return result;
 }
@@ -290,7 +298,7 @@ static enum comm_result tcp_dial(struct boot_star *b)
 static const struct star_kind kind = {.listen = tcp_listen, .dial = tcp_dial};
 
 /* ------------------------------------------------------------------------------------------------------------ the class */
-/* On one host the kernel says that they are one user's; the key is for the wire. */
+/* On one host the kernel identifies the user, so the key is only for the wires. */
 static enum comm_result open_here(const struct boot_config *config, const unsigned char *key, struct wire_boot **boot)
 {
     enum comm_result result = boot_unix.open(config, boot);
@@ -306,7 +314,7 @@ static enum comm_result refuse(const struct boot_config *config, const char *for
     return COMM_ERR_CONFIG;
 }
 
-/* That this process opened, or tried to: the same on every rank. */
+/* The number of worlds that this process opened or tried to open; the same on every rank. */
 static atomic_uint worlds_by_store;
 
 static enum comm_result read_settings(const struct boot_config *config, struct place *p)
@@ -360,10 +368,10 @@ static enum comm_result open_with(const struct boot_config *config, const unsign
     return COMM_OK;
 }
 
-/* What has a key in it while ranks meet. */
+/* Data with keys in it, needed while ranks meet. */
 struct meeting_secrets {
     unsigned char key[CRYPTO_KEY];
-    struct place place; /* a medium may say one */
+    struct place place; /* a medium may contain a key */
 };
 
 static enum comm_result tcp_boot_open(const struct boot_config *config, struct wire_boot **boot)
@@ -386,7 +394,8 @@ static enum comm_result tcp_boot_open(const struct boot_config *config, struct w
     return result;
 }
 
-/* Free now, and this host's: what a world may be told before any of its ranks listens. Another process may take it meanwhile. */
+/* Finds an address of this host with a free port, for a world whose ranks do not listen yet. Another process may take the port in the
+ * meantime. */
 static bool tcp_offer(const struct comm_env *env, char *address, size_t bytes)
 {
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM}, *at = NULL;

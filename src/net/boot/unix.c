@@ -1,7 +1,5 @@
-/*
- * unix: how the processes of one host meet, over an abstract socket: nothing in the file system, gone with its last process. Only
- * processes of the same user are let in. The exchanges are boot_star's; descriptors are passed here.
- */
+/* unix: how the processes of one host meet: at an abstract socket. It leaves nothing in the file system and disappears with its last
+ * process. Only processes of the same user are admitted. star.c does the exchanges; this file passes descriptors. */
 #define _GNU_SOURCE
 #include "net/boot/star.h"
 
@@ -18,7 +16,7 @@ extern const struct boot_class boot_unix;
 /* ------------------------------------------------------------------------------------------------------------ at a name */
 void star_name(struct star_name *name, const char *text)
 {
-    char *path = name->address.sun_path + 1; /* a leading zero: abstract */
+    char *path = name->address.sun_path + 1; /* a leading zero byte makes the name abstract */
 
     memset(name, 0, sizeof *name);
     name->address.sun_family = AF_UNIX;
@@ -26,7 +24,7 @@ void star_name(struct star_name *name, const char *text)
     name->length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(path));
 }
 
-/* Somebody has the name: one of ours, who is about to meet there too; or another user, so that nobody else can. */
+/* The name is in use: by a rank 0 of our user that is about to meet there too, or by another user, perhaps to block it. */
 static enum comm_result name_taken(struct boot_star *b, const struct star_name *name, const char *what)
 {
     char why[USER_WHY];
@@ -49,7 +47,7 @@ enum comm_result star_listen_at(struct boot_star *b, const struct star_name *nam
         return star_fail_errno(b, "socket");
     if (bind(fd, (const struct sockaddr *)&name->address, name->length) < 0)
         result = errno == EADDRINUSE ? name_taken(b, name, what) : star_fail_errno(b, "bind");
-    else if (listen(fd, b->config.ranks + BOOT_STRANGERS_MAX) < 0)
+    else if (listen(fd, b->config.ranks + BOOT_UNAUTHENTICATED_MAX) < 0)
         result = star_fail_errno(b, "listen");
     if (result == COMM_OK)
         b->by_name = fd;
@@ -72,7 +70,7 @@ enum star_dialed star_dial_at(struct boot_star *b, const struct star_name *name,
         dialed = STAR_NOT_YET;
     else
         *result = star_fail_errno(b, "connect");
-    if (dialed == STAR_DIALED && !user_is_ours(b->root, why)) { /* before it hears a word of ours */
+    if (dialed == STAR_DIALED && !user_is_ours(b->root, why)) { /* before any of our data is sent */
         *result = boot_fail(&b->config, COMM_ERR_AUTH, "what listens for %s on this host is not this rank's user's: %s", what, why);
         dialed = STAR_FAILED;
     }
@@ -133,7 +131,7 @@ static enum comm_result unix_dial(struct boot_star *b)
 static const struct star_kind kind = {.listen = unix_listen, .dial = unix_dial};
 
 /* ------------------------------------------------------------------------------------------------------------ the class */
-/* The host's own exchange spreads a name that nobody else can guess. */
+/* Distributes an unguessable name through the program's own exchange. */
 static enum comm_result agree_on_token(struct boot_star *b, unsigned char *token, size_t bytes)
 {
     const struct comm_env *env = b->config.env;
@@ -185,7 +183,8 @@ static enum comm_result pass_as_root(struct boot_star *b, uint32_t count, int *a
                                               "the descriptors of rank %d did not come: it died, or a limit on open files was met", i));
     }
     for (int32_t i = 1; i < b->config.ranks; i++) {
-        for (uint32_t at = 0; at < total; at += BOOT_FDS_PACKET) { /* each acknowledged: descriptors in flight are limited per user */
+        for (uint32_t at = 0; at < total;
+             at += BOOT_FDS_PACKET) { /* each packet is acknowledged, because the kernel limits descriptors in flight per user */
             struct frame ack = {.magic = 0};
             uint32_t n = total - at < BOOT_FDS_PACKET ? total - at : BOOT_FDS_PACKET;
             enum io io = boot_send_fds(&b->config, b->peer[i], all + at, n);

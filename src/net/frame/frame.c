@@ -1,10 +1,10 @@
-/* The codec of frames. Pure: no state but a table that is built once at compile time. */
+/* The codec of frames. Pure: the only data is a constant table. */
 #include "net/frame/frame.h"
 
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------------------------------ CRC-32C */
-/* One nibble at a time: 64 bytes of table, for machines without the instruction. */
+/* The table for one nibble at a time (64 bytes), for machines without the CRC instruction. */
 static const uint32_t nibble[16] = {0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
                                     0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
 
@@ -67,7 +67,7 @@ void frame_encode(const struct frame *f, unsigned char head[FRAME_HEAD])
 struct bound {
     uint32_t least, most;
 };
-/* How long a payload each kind may have. */
+/* The bounds of the payload's length for each kind. */
 static const struct bound bounds[FRAME_KINDS] = {
     [FRAME_EXPOSE] = {0, FRAME_PAYLOAD_MAX},
     [FRAME_ACK] = {0, 0},

@@ -1,7 +1,7 @@
-/* Which frames are stale: they come after that which they speak of has gone. Pure. */
+/* Decides which frames are stale, that is, arrive after the channel or operation they refer to has ended. Pure. */
 #include "net/frame/stale.h"
 
-/* Numbers wrap: their difference counts. */
+/* Numbers wrap, so the sign of the difference decides. */
 static bool reached(uint32_t at, uint32_t wanted)
 {
     return (int32_t)(at - wanted) >= 0;

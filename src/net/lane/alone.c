@@ -1,20 +1,20 @@
 /*
- * What goes alone: a short exposure, before which nothing waits to leave and behind which its caller has nothing to say for now. It is made
- * in one place of the wire's and given to the kernel in one call, without a block, a queue and a flush; and who waits for it takes it out
- * of its lane's stage, where nothing else stands before it. The common ways (send.c, receive.c) know all that may be otherwise and
- * cost the more for it: most of what a small exchange costs besides the kernel's part is how much code it runs through.
+ * The fast path for a short exposure, when no other frame waits to be sent and the caller has nothing to send after it for now. The frame
+ * is made in one fixed buffer of the wire and passed to the kernel in one call, without a block, a queue or a flush. The receiver takes it
+ * directly from its lane's stage if it is first there. The general paths (send.c, receive.c) handle all other cases and cost more: apart
+ * from the kernel's part, the cost of a small exchange is mostly the amount of code it runs.
  */
 #include "net/lane/lane.h"
 
 #include <errno.h>
 
-/* ------------------------------------------------------------------------------------------------------------ leaving */
+/* ------------------------------------------------------------------------------------------------------------ sending */
 static bool is_free(const struct tcp_lane *lane)
 {
     return lane->fd >= 0 && !lane->out && !lane->sending && !lane->records && !lane->ended && !lane->deaf;
 }
 
-/* What peers are owed but for retirements goes behind other frames, by the flush. */
+/* Owed words (except retirements) and dirty lanes must go through the flush, after other frames. */
 static bool may_begin(const struct tcp_channel *c)
 {
     const struct tcp_wire *w = c->wire;
@@ -31,7 +31,7 @@ bool tcp_may_go_alone(const struct tcp_channel *c, const struct wire_expose *e, 
     return alone;
 }
 
-/* Its first and last lines are zeros, but for the header, until the payload is put where this says. */
+/* Fills the frame's header, and zeros its first and last lines elsewhere. Returns where the payload must be put. */
 static unsigned char *make_frame(struct tcp_channel *c, struct tcp_lane *lane, struct frame *f, unsigned char *at)
 {
     uint32_t end = frame_span(f->bytes);
@@ -45,7 +45,7 @@ static unsigned char *make_frame(struct tcp_channel *c, struct tcp_lane *lane, s
     return at + frame_payload_at(f->bytes);
 }
 
-/* The lane's queue is empty: it begins with the rest of this. */
+/* Queues the rest of the frame. The lane's queue is empty, so the rest becomes its first block. */
 static void keep_rest(struct tcp_lane *lane, const unsigned char *from, uint32_t bytes, int64_t sent)
 {
     struct tcp_block *b;
@@ -95,13 +95,13 @@ void tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t b
 
     tcp_burst_goes_on(c->wire);
     c->wire->burst.row++;
-    if (e->npeers + 1 == c->size) /* all are told what they are owed; else the flush looks at the others */
+    if (e->npeers + 1 == c->size) /* every peer is told of the retirements here; otherwise the flush must look at the others */
         c->retires = false;
     for (uint32_t i = 0; i < e->npeers; i++)
         send_frame(c, e->peers[i], &c->member[e->peers[i]].lane[TCP_LANE_SMALL], f, e->spans->at);
 }
 
-/* The same to the other one of two, where there is room; of TCP_SMALL_BYTES at most. */
+/* The same for the other rank of two, if it has room. At most TCP_SMALL_BYTES. */
 static bool show_alone(struct tcp_channel *c, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
 {
     const uint32_t peer = c->other;
@@ -140,14 +140,14 @@ enum wire_result tcp_publish_inline(struct wire_channel *channel, wire_key key, 
                                                      .spans = &span});
 }
 
-/* ------------------------------------------------------------------------------------------------------------ coming */
-/* Between two frames, with nothing of them in the stage: so the next bytes are a header at its beginning. */
+/* ------------------------------------------------------------------------------------------------------------ receiving */
+/* Whether the lane is between two frames and its stage is empty. The next bytes are then a header, at the beginning of the stage. */
 static bool is_between(const struct tcp_lane *lane)
 {
     return lane->fd >= 0 && !lane->ended && !lane->in_body && !lane->end && !lane->pad && !lane->ahead_bytes && !lane->records;
 }
 
-/* It is what this look is for, and all of it is here. */
+/* Whether this frame is the one looked for, and has arrived completely. */
 static bool is_it(const struct tcp_channel *c, const struct wire_look *l, const struct frame *f, size_t here)
 {
     bool same =
@@ -156,7 +156,7 @@ static bool is_it(const struct tcp_channel *c, const struct wire_look *l, const 
     return same && f->tag == l->fingerprint && f->bytes == l->bytes && frame_span(f->bytes) <= here;
 }
 
-/* What comes first in the stage, in which there are `here` bytes; what is behind it is left there. False: there is no place for it. */
+/* Takes the first frame of the stage, which has `here` bytes, and leaves the rest in it. False: no space for a block or slot. */
 static bool take_it(struct tcp_channel *c, const struct wire_look *l, struct tcp_lane *lane, const struct frame *f, uint32_t here)
 {
     struct tcp_block *block = c->slots.live < c->slots.live_most ? tcp_block_take(c->wire, f->bytes) : NULL;
@@ -192,7 +192,7 @@ static void go_on(struct tcp_wire *w, struct tcp_lane *lane)
     w->poller->class->submit(w->poller);
 }
 
-/* So many bytes came. */
+/* Handles `bytes` bytes that were received into the stage. */
 static bool take_alone(struct tcp_channel *c, const struct wire_look *l, struct tcp_lane *lane, uint32_t bytes)
 {
     struct frame f;
@@ -211,14 +211,14 @@ static bool take_alone(struct tcp_channel *c, const struct wire_look *l, struct 
     return taken;
 }
 
-/* Bytes; -EAGAIN: nothing yet; else it must look the common way. */
+/* Tries to receive. Returns the number of bytes; -EAGAIN: nothing yet; any other value: use the general path. */
 static int64_t attempt(struct tcp_wire *w, struct tcp_lane *lane)
 {
     int64_t n = w->poller->class->attempt(w->poller, lane->socket);
 
     if (n == -EBUSY)
         return n;
-    w->burst.row = 0; /* as any look, it ends a row */
+    w->burst.row = 0; /* a look ends a row of sends, like any other look */
     w->burst.messages = false;
     if (n <= 0 && n != -EAGAIN)
         tcp_received(lane, n);
@@ -238,9 +238,9 @@ enum wire_result tcp_look_alone(struct tcp_channel *c, const struct wire_look *l
     return n > 0 && take_alone(c, l, lane, (uint32_t)n) ? WIRE_DONE : WIRE_NONE;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ seeing */
-/* So many bytes came. What is looked for can be told by its header, which is made for that: then no header needs to be read, and the
- * payload is put where the last one was, whose operation is over. */
+/* ------------------------------------------------------------------------------------------------------------ polling inline */
+/* Handles `here` bytes that were received. The header that is expected is encoded and compared as bytes, so no header needs to be decoded.
+ * The payload replaces the last one, whose operation is over. */
 static bool take_seen(struct tcp_channel *c, struct tcp_lane *lane, struct frame *f, uint32_t here)
 {
     unsigned char head[FRAME_HEAD];
@@ -262,7 +262,7 @@ static bool take_seen(struct tcp_channel *c, struct tcp_lane *lane, struct frame
     return true;
 }
 
-/* The word that rides behind every second one. */
+/* Takes the RETIRED frame that follows every second exposure. */
 static bool take_retired(struct tcp_channel *c, struct tcp_lane *lane, uint32_t at, uint32_t here)
 {
     struct frame f;
@@ -290,7 +290,7 @@ static bool came_alone(struct tcp_channel *c, struct tcp_lane *lane, struct fram
     return seen;
 }
 
-/* As tcp_look_alone, where no other exposure is here; of TCP_SMALL_BYTES at most. */
+/* Like tcp_look_alone, if no other exposure has arrived. At most TCP_SMALL_BYTES. */
 static enum wire_result see_alone(struct tcp_channel *c, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes)
 {
     struct tcp_wire *w = c->wire;
@@ -339,7 +339,7 @@ enum wire_result tcp_poll_inline(struct wire_channel *channel, wire_key key, uin
     return result;
 }
 
-/* What will be looked for is in the kernel. */
+/* Nothing to prefetch: the bytes are still in the kernel. */
 void tcp_fetch(struct wire_channel *channel, wire_key key, uint32_t peer, size_t bytes)
 {
     (void)channel;

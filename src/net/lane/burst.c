@@ -1,4 +1,4 @@
-/* What is sent in a row leaves together: a packet costs as much as a hundred frames in it. */
+/* Bursts: frames that are sent in a row leave together, because a packet costs as much as a hundred frames in it. */
 #include "net/lane/lane.h"
 
 #include <sys/timerfd.h>
@@ -10,8 +10,8 @@ static void set_timer(const struct tcp_wire *w, long ns)
     timerfd_settime(w->burst.timer, 0, &until, NULL);
 }
 
-/* Something is held. To set a timer and take it back costs as much as three packets where a hypervisor has the clock. So a caller who ends
- * row after row by himself has one that is far away, and that moves when it comes near. */
+/* Sets a timer, because something is held back. To set and cancel a timer costs as much as three packets if a hypervisor owns the clock. So
+ * for a caller that ends row after row itself, the timer is set far ahead, and set again only when it comes near. */
 static void guard(struct tcp_wire *w, int64_t now)
 {
     if (w->burst.rows_ended < TCP_ROWS_ENDED) {
@@ -23,7 +23,7 @@ static void guard(struct tcp_wire *w, int64_t now)
     }
 }
 
-/* Or it was over, and with it the habit. */
+/* Continues the row, or ends it if its last send was too long ago. */
 void tcp_burst_goes_on(struct tcp_wire *w)
 {
     int64_t now = w->env->now(w->env);
@@ -37,11 +37,16 @@ void tcp_burst_goes_on(struct tcp_wire *w)
     w->burst.row_ns = now;
 }
 
-/* A packet costs as much as a hundred frames in it. So of what a caller sends in a row, without looking into the library meanwhile, the
- * first few leave at once and the rest together: when somebody looks, or lies down, or when the monitor's timer ends, whichever is first.
- * Two in a row are no row yet: who waits for each operation has them too, when a peer was ahead, and the timer costs more than a packet.
- * Nor is what has time between it: who sends now and then and never looks, as who answers a sleeping loop, is not held up. After many long
- * rows, each ended at once by its caller, the next is one from its first on; a short one is the last that waits so. */
+/*
+ * A packet costs as much as a hundred frames in it. So if a caller sends several times in a row without looking into the library, the first
+ * sends leave at once and the rest together: when a thread polls, when a thread goes to sleep, or when the timer wakes the monitor,
+ * whichever is first.
+ *
+ * Two sends are not yet a row. A caller that waits for each operation also makes two sends if a peer was ahead, and the timer costs more
+ * than a packet. Sends with time between them are no row either, so a thread that sends now and then and never looks (as in answers to a
+ * sleeping event loop) is not delayed. After many long rows that the caller itself ended at once, the next row is held from its first send
+ * on. A short row ends this.
+ */
 void tcp_hold_or_send(struct tcp_wire *w)
 {
     tcp_burst_goes_on(w);

@@ -1,5 +1,5 @@
-/* Which links there are where not all are made when a world opens (mesh/links.c has how and why): who is a neighbour, and what is wanted.
- */
+/* The state of links when not all of them are made at the world's opening (mesh/links.c has how and why): which peers are neighbours, and
+ * which links are wanted. */
 #include "net/lane/lane.h"
 
 static struct tcp_wire *wire_of(const struct tcp_link *link)
@@ -62,7 +62,7 @@ void tcp_want(struct tcp_link *link, bool base)
     w->env->bell_ring(w->env, w->watch);
 }
 
-/* A link that is new is one of the base graph from its third connection on. */
+/* A new link joins the base graph when it has both its heartbeat connection and its small lane. */
 void tcp_add_neighbour(struct tcp_link *link)
 {
     struct tcp_graph *d = wire_of(link)->graph;

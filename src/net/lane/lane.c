@@ -1,4 +1,4 @@
-/* The life of a connection: it starts, somebody waits for what comes on it, it ends. */
+/* The life of a connection: its start, the waits for data on it, and its end. */
 #include "net/lane/lane.h"
 
 #include <errno.h>
@@ -8,12 +8,12 @@
 int tcp_lane_start(struct tcp_lane *lane)
 {
     struct tcp_wire *w = lane->port->wire;
-    /* Where notes are passed on a byte beside the heartbeats says that there is one, so the monitor wakes. */
+    /* If notes are forwarded, a byte beside the heartbeats announces one, so the monitor must wake for input. */
     uint32_t wakes = lane->lane == TCP_BEAT && w->graph ? EPOLLIN : 0;
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET | wakes, .data.u32 = lane->socket};
     int error = lane->lane == TCP_BEAT ? 0 : -w->poller->class->add(w->poller, lane->socket, lane->fd);
-    /* What watches a socket costs each segment that arrives there. Where all links have their heartbeats a death ends those too, and then
-     * the others are looked at (tcp_poll). */
+    /* Each watch of a socket costs time for every segment that arrives. If all links have heartbeats, a death ends the heartbeat's
+     * connection too, and then the others are looked at (tcp_poll). */
     bool watched = lane->lane == TCP_BEAT || w->graph;
 
     if (!error && watched && epoll_ctl(w->monitor.deaths, EPOLL_CTL_ADD, lane->fd, &event) < 0)
@@ -25,7 +25,7 @@ int tcp_lane_start(struct tcp_lane *lane)
     return error;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ who is waited for */
+/* ------------------------------------------------------------------------------------------------------------ waiting */
 static void await_on(struct tcp_wire *w, struct tcp_lane *lane, bool on)
 {
     lane->looks += on ? 1 : UINT32_MAX;
@@ -40,14 +40,14 @@ static void await_on(struct tcp_wire *w, struct tcp_lane *lane, bool on)
     }
 }
 
-/* Who waits for bulk also waits for what lets him send his own. */
+/* A thread that waits for bulk data also waits on the small lane: the acknowledgements there permit this rank's own sends. */
 void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t which, bool on)
 {
     for (uint32_t lane = 0; lane <= which; lane++)
         await_on(c->wire, &c->member[peer].lane[lane], on);
 }
 
-/* What waited for it: frames to be sent, and who waits for some to come. */
+/* Continues what waited for the connection: frames to send, and threads that wait for frames. */
 void tcp_lane_opened(struct tcp_lane *lane)
 {
     struct tcp_wire *w = lane->port->wire;
@@ -74,7 +74,7 @@ void tcp_lane_down(struct tcp_lane *lane)
     w->poller->class->remove(w->poller, lane->socket);
     lane->sending = false;
     shutdown(lane->fd, SHUT_RDWR);
-    tcp_drop_out(lane); /* nobody reads it; the monitor says why */
+    tcp_drop_out(lane); /* no thread reads it; the monitor reports the cause */
     w->env->bell_ring(w->env, w->watch);
 }
 

@@ -1,7 +1,7 @@
 /*
- * lane: what moves on the connections of the tcp wire. Each pair of ranks has two lanes (state.h); here are their queues, what is read from
- * them, and what stands on them: exposures and views, messages, notes, and what is passed on where not all ranks are connected. Nothing
- * here connects or listens.
+ * lane: the data path of the tcp wire. Each pair of ranks has two lanes (state.h). This module has their queues, reads their input, and
+ * implements on them exposures and views, messages, notes, and the forwarding of notes if not all ranks are connected. It does not connect
+ * or listen.
  */
 #ifndef NET_LANE_LANE_H
 #define NET_LANE_LANE_H
@@ -27,7 +27,7 @@ static inline void tcp_count(_Atomic uint64_t *traffic, const struct frame *f)
 
     atomic_store_explicit(traffic, before + frame_span(f->bytes), memory_order_relaxed);
 }
-/* Numbers wrap: their difference counts. There is no number 0. */
+/* Numbers wrap, so the sign of the difference decides. There is no number 0. */
 static inline bool tcp_reached(uint32_t at, uint32_t wanted)
 {
     return (int32_t)(at - wanted) >= 0;
@@ -36,7 +36,7 @@ static inline uint32_t tcp_lane_for(uint64_t bytes)
 {
     return bytes > TCP_SMALL_BYTES ? TCP_LANE_BULK : TCP_LANE_SMALL;
 }
-/* More waits to leave than one send takes: what can be said later is. */
+/* More is queued than one send takes, so frames that can wait should wait. */
 static inline bool tcp_backed_up(const struct tcp_lane *lane)
 {
     return lane->out && lane->out->next;
@@ -49,26 +49,26 @@ static inline uint64_t *tcp_ack_of(struct tcp_channel *c, uint32_t peer, wire_ke
 }
 
 /* lane.c: the life of a connection */
-int tcp_lane_start(struct tcp_lane *lane);   /* its socket is connected, and from now on the poller's. 0, or an errno */
-void tcp_lane_opened(struct tcp_lane *lane); /* what waited for it goes on */
+int tcp_lane_start(struct tcp_lane *lane);   /* the socket is connected and now belongs to the poller. Returns 0 or an errno */
+void tcp_lane_opened(struct tcp_lane *lane); /* continues what waited for the connection */
 void tcp_lane_end(struct tcp_lane *lane, const char *why);
-void tcp_lane_down(struct tcp_lane *lane); /* the same without a word in the log */
+void tcp_lane_down(struct tcp_lane *lane); /* like tcp_lane_end, without a log message */
 void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t lane, bool on);
-/* keys: of the connection's handshake. kind CRYPTO_NONE: records are only checked, without keys. False: no memory. */
+/* keys: of the connection's handshake. kind CRYPTO_NONE: records have checksums only, without keys. False: no memory. */
 static inline bool tcp_lane_seal(struct tcp_lane *lane, const struct seal *keys, enum crypto_kind kind)
 {
     lane->records = record_start(lane->port->wire->env, keys, kind, lane->lane == TCP_BEAT);
     return lane->records != NULL;
 }
 
-/* memory.c: all under the wire's lock; NULL: no memory */
+/* memory.c: callers hold the wire's lock; NULL: no memory */
 struct tcp_block *tcp_block_take(struct tcp_wire *w, size_t bytes);
 void tcp_block_give(struct tcp_wire *w, struct tcp_block *block);
 static inline size_t tcp_block_room(const struct tcp_block *block)
 {
     return (size_t)1 << block->order;
 }
-/* No more of it than that may be touched. */
+/* Only the first `bytes` bytes may be accessed (checked by sanitizers). */
 static inline void tcp_block_bound(const struct tcp_block *block, size_t bytes)
 {
     edge_set(block->data, bytes, tcp_block_room(block));
@@ -93,29 +93,29 @@ void tcp_send_dirty(struct tcp_wire *w);
 void tcp_sent(struct tcp_lane *lane, int64_t result);
 void tcp_piece_lost(struct tcp_block *block);
 void tcp_forget_sends(struct tcp_channel *c);
-void tcp_drop_out(struct tcp_lane *lane);                                       /* what was to be sent is forgotten */
-void tcp_send_waiting(struct tcp_lane *lane);                                   /* what stands in its queue leaves with the next send */
-void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes); /* of the process, and of nobody's channel */
+void tcp_drop_out(struct tcp_lane *lane);                                       /* discards the queue */
+void tcp_send_waiting(struct tcp_lane *lane);                                   /* sends the queue with the next flush */
+void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes); /* for the process, without a channel */
 void tcp_post_word(struct tcp_channel *c, uint32_t peer, uint32_t which, enum frame_kind kind, wire_key key); /* without a payload */
 
-/* owed.c: what peers are owed: acknowledgements, retirements, credits */
+/* owed.c: words owed to peers: acknowledgements, retirements, credits */
 void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s);
 void tcp_owed(struct tcp_channel *c);
 void tcp_tell_acks(struct tcp_channel *c);
-void tcp_tell_with(struct tcp_channel *c, uint32_t peer, uint32_t which); /* behind what leaves by that lane anyway */
-void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link);    /* a link is new: what its peer is owed */
+void tcp_tell_with(struct tcp_channel *c, uint32_t peer, uint32_t which); /* after a frame that leaves on that lane anyway */
+void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link);    /* after a new link: the retirements that its peer has missed */
 
-/* burst.c: what is sent in a row leaves together */
-void tcp_hold_or_send(struct tcp_wire *w);  /* what is dirty leaves now, or soon */
-void tcp_unhold(struct tcp_wire *w);        /* a pump begins: it sends all that is dirty */
-void tcp_burst_goes_on(struct tcp_wire *w); /* something leaves: is it of a row? */
+/* burst.c: frames that are sent in a row leave together */
+void tcp_hold_or_send(struct tcp_wire *w);  /* sends dirty lanes now or soon */
+void tcp_unhold(struct tcp_wire *w);        /* a pump begins: sends all dirty lanes */
+void tcp_burst_goes_on(struct tcp_wire *w); /* something leaves: continues a row, or begins one */
 
-/* alone.c */
+/* alone.c: the fast path for one short exposure */
 bool tcp_may_go_alone(const struct tcp_channel *c, const struct wire_expose *e, size_t bytes);
-void tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t bytes); /* if it may */
-/* A glance at what has not come yet. DONE; AGAIN; NONE: it must look the common way, at what came or for what it could not. */
+void tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t bytes); /* only after tcp_may_go_alone */
+/* Looks for an exposure that has not arrived yet. DONE; AGAIN; NONE: use the general path, which handles whatever has arrived. */
 enum wire_result tcp_look_alone(struct tcp_channel *c, const struct wire_look *l);
-/* Of a channel of two. */
+/* For a channel of two ranks. */
 enum wire_result tcp_publish_inline(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes);
 enum wire_result tcp_poll_inline(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes,
                                  const void **at);
@@ -123,15 +123,16 @@ void tcp_fetch(struct wire_channel *channel, wire_key key, uint32_t peer, size_t
 
 /* receive.c */
 void tcp_receive_start(struct tcp_lane *lane);
-void tcp_digest(struct tcp_lane *lane); /* what stands in its stage */
+void tcp_digest(struct tcp_lane *lane); /* handles the bytes in the stage */
 void tcp_received(struct tcp_lane *lane, int64_t result);
-const char *tcp_open_records(struct tcp_lane *lane, size_t bytes); /* so much of its records came. NULL, or why it must end */
+const char *tcp_open_records(struct tcp_lane *lane,
+                             size_t bytes); /* so many bytes of records have come. NULL, or why the connection must end */
 void tcp_forget_receives(struct tcp_channel *c);
 
 /* pump.c */
-uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots); /* how many transfers ended */
-void tcp_pump_few(struct tcp_wire *w);                                     /* while nobody waits for a frame of a certain peer */
-void tcp_hear(struct tcp_channel *c, uint32_t peer);                       /* reads what a peer has said: that there is room, perhaps */
+uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots); /* returns how many transfers ended */
+void tcp_pump_few(struct tcp_wire *w);                                     /* while no thread waits for a frame of a particular peer */
+void tcp_hear(struct tcp_channel *c, uint32_t peer);                       /* reads what a peer has sent, in case it is a credit */
 
 /* view.c: exposures and views */
 enum wire_result tcp_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
@@ -141,7 +142,7 @@ enum wire_result tcp_view(struct wire_channel *channel, const struct wire_look *
 void tcp_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
 void tcp_slot_whole(struct tcp_channel *c, struct tcp_slot *slot);
 void tcp_calls_came(struct tcp_channel *c, uint32_t peer);
-void tcp_miss(struct tcp_channel *c, uint32_t peer, wire_key key); /* asked for, and its peer is down: it will never be here */
+void tcp_miss(struct tcp_channel *c, uint32_t peer, wire_key key); /* it was requested and the peer is down, so it will never arrive */
 void tcp_missed(struct tcp_channel *c, const struct tcp_link *link);
 
 /* message.c */
@@ -160,21 +161,20 @@ void tcp_calls_show(struct tcp_channel *c);
 void tcp_calls_asked(struct tcp_channel *c, uint32_t peer);
 void tcp_calls_tell(struct tcp_channel *c);
 const char *tcp_note_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload, uint32_t number);
-const char *tcp_note_fault(const struct frame *f); /* whether it can be one, of any rank; NULL: it can */
+const char *tcp_note_fault(const struct frame *f); /* checks the format; NULL: valid */
 const char *tcp_calls_fault(const struct frame *f, const unsigned char *payload);
 const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
 
-/* graph.c: links that are made when they are needed, and the base graph. A link is usable at any time: what is sent on it waits until it
- * stands. */
-void tcp_want(struct tcp_link *link, bool base);          /* it is needed: the monitor makes it */
-bool tcp_stands(const struct tcp_link *link);             /* all of it that is needed */
-bool tcp_is_base(const struct tcp_wire *w, int32_t peer); /* when nobody is down */
+/* graph.c: links that are made when needed, and the base graph. A link can be used at any time: frames wait until it is connected. */
+void tcp_want(struct tcp_link *link, bool base);          /* the link is needed; the monitor makes it */
+bool tcp_stands(const struct tcp_link *link);             /* whether all needed connections of the link exist */
+bool tcp_is_base(const struct tcp_wire *w, int32_t peer); /* in the base graph, if no rank is down */
 bool tcp_is_neighbour(const struct tcp_link *link);
-void tcp_add_neighbour(struct tcp_link *link); /* one of its lanes is new */
+void tcp_add_neighbour(struct tcp_link *link); /* one of its connections is new */
 struct tcp_link *const *tcp_base_links(struct tcp_wire *w, uint32_t *count);
 struct tcp_relay *tcp_relay_of(const struct tcp_wire *w);
 
-/* relay.c: what is said to all, passed on along the base graph */
+/* relay.c: notes to all ranks, forwarded along the base graph */
 struct tcp_relay *tcp_relay_make(const struct tcp_wire *w);
 void tcp_relay_give(struct tcp_wire *w, struct tcp_relay *p);
 void tcp_relay_note(struct tcp_channel *c, const struct tcp_note *n);

@@ -1,5 +1,5 @@
-/* Memory of the tcp wire: blocks from pools by size, and the small records. It only grows until a channel or the wire ends, so that after
- * the first operations nothing is allocated. */
+/* Memory of the tcp wire: pools of blocks by size, and small records. It only grows until a channel or the wire ends, so nothing is
+ * allocated after the first operations. */
 #include "net/lane/lane.h"
 
 /* ------------------------------------------------------------------------------------------------------------ blocks */
@@ -110,7 +110,7 @@ void tcp_slots_retire(struct tcp_channel *c, uint32_t seq)
         struct tcp_slot **at = &c->slots.bucket[i];
         while (*at) {
             struct tcp_slot *s = *at;
-            if (!tcp_reached(seq, wire_key_seq(s->key)) || (s->begun && !s->whole)) { /* half of it is here: later */
+            if (!tcp_reached(seq, wire_key_seq(s->key)) || (s->begun && !s->whole)) { /* it has arrived in part: retire it later */
                 at = &s->next;
                 continue;
             }
@@ -175,7 +175,7 @@ void tcp_hold_drop(struct tcp_channel *c, struct tcp_hold *hold)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ events */
-/* A second list of the size of the first must be had before the first is full, or nothing is told any more: so it is ended there. */
+/* Doubles the list of events. Without memory, events would be lost, so the process ends (tcp_tell). */
 static bool grow(struct tcp_channel *c)
 {
     const struct comm_env *env = c->wire->env;

@@ -1,7 +1,7 @@
 /*
- * Messages. Short ones travel at once, as long as their receiver has room for one more that nobody has taken; longer ones are announced,
- * and their bytes go from the sender's buffer to the receiver's when it has granted them. Announcements themselves are bounded by what the
- * receiver's engine has taken notice of.
+ * Messages between two ranks. A short message is sent at once while the receiver has a free slot for it. A longer one is announced, and its
+ * bytes go from the sender's buffer to the receiver's after the receiver has granted them. The number of announcements is bounded by how
+ * many the receiver's engine has processed.
  */
 #include "net/lane/lane.h"
 
@@ -186,7 +186,7 @@ enum wire_result tcp_message_view(struct tcp_channel *c, const struct wire_look 
     return WIRE_PENDING;
 }
 
-/* NULL: no such one. */
+/* The granted message with this number; NULL: there is none. */
 struct tcp_message *tcp_message_granted(struct tcp_channel *c, uint32_t peer, uint32_t number)
 {
     struct tcp_message *m = find(c, false, peer, number);

@@ -1,10 +1,10 @@
-/* Notes, and the calls that ranks publish. Neither waits for room: a note that could not be sent yet is replaced by the next of its sort,
- * and calls are told at the monitor's tick, or when somebody asks for them because his own differ. */
+/* Notes and published calls. Neither waits for space. A note that could not be sent yet is replaced by the next one of its kind. Calls are
+ * sent at the monitor's tick, or when a peer requests them because its own calls differ. */
 #include "net/lane/lane.h"
 
 #include "wire/collective.h"
 
-enum { CALL_BYTES = 32, CALLS_A_FRAME = 128, TO_ALL = INT32_MAX /* in a rank's place: by being passed on */ };
+enum { CALL_BYTES = 32, CALLS_A_FRAME = 128, TO_ALL = INT32_MAX /* as a rank: forward to all */ };
 _Static_assert(CALL_BYTES *CALLS_A_FRAME + FRAME_PASS_HEAD <= FRAME_CONTROL_MAX, "a frame of calls is a control frame");
 
 /* ------------------------------------------------------------------------------------------------------------ notes */
@@ -39,7 +39,7 @@ void tcp_note_expose(struct tcp_channel *c, const struct wire_expose *e)
     for (uint32_t i = 0; i < c->size && !c->wire->graph; i++)
         if (c->member[i].lane)
             c->member[i].unsent |= (uint8_t)(1u << sort);
-    tell_calls(c); /* first: a failure's text is made of them */
+    tell_calls(c); /* first, because a failure's text is made from the calls */
     if (c->wire->graph)
         tcp_relay_note(c, n);
     else
@@ -55,7 +55,7 @@ const char *tcp_note_fault(const struct frame *f)
     return f->bytes > wire_note_bytes(sort) ? "a note longer than its sort's" : NULL;
 }
 
-/* number: of what was passed on, where that may come out of turn; else 0. */
+/* number: of a forwarded note, which may arrive out of order; otherwise 0. */
 const char *tcp_note_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload, uint32_t number)
 {
     uint32_t sort = wire_key_edge(f->key);
@@ -75,7 +75,7 @@ const char *tcp_note_took(struct tcp_channel *c, uint32_t peer, const struct fra
     memcpy(n->data, payload, f->bytes);
     c->notes_fresh += !(m->fresh >> sort & 1);
     m->fresh |= (uint8_t)(1u << sort);
-    c->wire->env->bell_ring(c->wire->env, c->wire->watch); /* it may be of a communicator on which nobody waits */
+    c->wire->env->bell_ring(c->wire->env, c->wire->watch); /* the note may be for a communicator on which no thread waits */
     return NULL;
 }
 
@@ -105,7 +105,7 @@ uint32_t tcp_notes_take(struct tcp_channel *c, struct wire_event *events, uint32
 }
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
-/* False: it is not there, or was written over meanwhile. */
+/* False: there is no call, or it was overwritten while it was read. */
 static bool pack_call(const struct wire_call *call, unsigned char *at)
 {
     uint32_t seq = atomic_load_explicit(&call->seq, memory_order_acquire);
@@ -150,7 +150,7 @@ static void say_calls(struct tcp_channel *c, uint32_t peer, bool all, const void
         tcp_post(c, peer, FRAME_CALLS, 0, all, calls, bytes);
 }
 
-/* asked: all of them, and the last frame says that these were all. Otherwise those that have not been told at an earlier tick. */
+/* asked: sends all calls, and the last frame says so. Otherwise sends those that were not sent at an earlier tick. */
 void tcp_calls_send(struct tcp_channel *c, uint32_t peer, bool asked)
 {
     unsigned char calls[CALLS_A_FRAME * CALL_BYTES];
@@ -171,7 +171,8 @@ void tcp_calls_send(struct tcp_channel *c, uint32_t peer, bool asked)
         say_calls(c, peer, asked, calls, count * CALL_BYTES);
 }
 
-/* All of them, to each who asked and takes what it is sent: to others at the tick. So however often somebody asks, one answer waits. */
+/* Sends all calls to each peer that requested them and is reading what it is sent; to others at the tick. So at most one answer per peer
+ * waits, however often the peer asks. */
 static void answer(struct tcp_channel *c)
 {
     for (uint32_t i = 0; i < c->size && c->connected; i++) {
@@ -183,7 +184,7 @@ static void answer(struct tcp_channel *c)
     }
 }
 
-/* Somebody's calls differ from somebody's: all members will want to say whose, and before they hear of the failure itself. */
+/* Two ranks' calls differ. All members will want to name them, and before they hear of the failure itself. */
 void tcp_calls_show(struct tcp_channel *c)
 {
     uint32_t newest = 0;
@@ -210,7 +211,7 @@ void tcp_calls_asked(struct tcp_channel *c, uint32_t peer)
     answer(c);
 }
 
-/* Those of mine that were not told yet. */
+/* Sends this rank's calls that were not sent yet. */
 static void tell_calls(struct tcp_channel *c)
 {
     uint32_t newest = c->calls_told;
@@ -224,7 +225,7 @@ static void tell_calls(struct tcp_channel *c)
     }
     if (newest == c->calls_told)
         return;
-    bool all = true; /* who was left out hears them at the next tick, and the others once more */
+    bool all = true; /* a peer that was skipped gets them at the next tick, and the others get them again */
     if (c->wire->graph)
         tcp_calls_send(c, TO_ALL, false);
     for (uint32_t i = 0; i < c->size && !c->wire->graph; i++) {
@@ -238,7 +239,7 @@ static void tell_calls(struct tcp_channel *c)
         c->calls_told = newest;
 }
 
-/* At the tick. */
+/* Runs at the monitor's tick. */
 void tcp_calls_tell(struct tcp_channel *c)
 {
     answer(c);
@@ -273,7 +274,7 @@ const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct fr
     }
     if (f->tag)
         tcp_calls_came(c, peer);
-    if (differs) /* no exchange may ever show it: the monitor compares */
+    if (differs) /* no exchange may ever reveal it, so the monitor must compare */
         c->wire->env->bell_ring(c->wire->env, c->wire->watch);
     return NULL;
 }

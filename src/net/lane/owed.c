@@ -1,10 +1,8 @@
-/*
- * What peers are owed: acknowledgements of exposures, retirements of operations, credits for messages. It may wait for company, since a
- * sender has more places than one.
- */
+/* Words owed to peers: acknowledgements of exposures, retirements of operations, credits for messages. They can wait until another frame
+ * leaves, since a sender has several slots. */
 #include "net/lane/lane.h"
 
-/* Nobody waits for an acknowledgement of what has been retired here: that is told, too. */
+/* Skips exposures of retired operations: the retirement is sent too, and replaces their acknowledgement. */
 static void tell_acks(struct tcp_channel *c, uint32_t peer, uint32_t which)
 {
     struct tcp_member *m = &c->member[peer];
@@ -25,7 +23,7 @@ static void tell_retired(struct tcp_channel *c, uint32_t peer, uint32_t which)
     tcp_post_word(c, peer, which, FRAME_RETIRED, wire_key_of(c->retired, 0, 0));
 }
 
-/* A sender needs to hear of a chunk only when it has one more than it has credits: pieces shorter than the longest are seldom so many. */
+/* A sender must hear of a chunk only if it has more chunks than credits. Chunks shorter than the longest are seldom so many. */
 void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s)
 {
     struct tcp_member *m = &c->member[s->peer];
@@ -39,7 +37,7 @@ void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s)
         tell_acks(c, s->peer, TCP_LANE_SMALL);
 }
 
-/* By which connection something leaves for it now; TCP_LANES: by none. */
+/* The lane on which a frame is about to leave for this peer; TCP_LANES: none. */
 static uint32_t piggyback_of(const struct tcp_member *m)
 {
     uint32_t which = TCP_LANE_SMALL;
@@ -49,14 +47,14 @@ static uint32_t piggyback_of(const struct tcp_member *m)
     return which;
 }
 
-/* What peers are owed is told when it is much, or when something goes to them anyway: behind it, in the same packet. */
+/* Sends what peers are owed if it is much, or if another frame goes to the peer anyway; then it follows in the same packet. */
 void tcp_owed(struct tcp_channel *c)
 {
     bool owes = false, retires = false;
 
     for (uint32_t i = 0; i < c->size; i++) {
         struct tcp_member *m = &c->member[i];
-        if (!m->lane || m->lane[TCP_LANE_SMALL].fd < 0) /* who has no link with us needs to know nothing of us */
+        if (!m->lane || m->lane[TCP_LANE_SMALL].fd < 0) /* a peer without a link needs to know nothing */
             continue;
         uint32_t with = piggyback_of(m);
         bool piggyback = m->lane[TCP_LANE_SMALL].dirty;
@@ -65,7 +63,7 @@ void tcp_owed(struct tcp_channel *c)
             tell_retired(c, i, with < TCP_LANES ? with : TCP_LANE_SMALL);
             retired = 0;
         }
-        bool listens = !tcp_backed_up(&m->lane[TCP_LANE_SMALL]); /* who does not take what he is sent is given no more credits */
+        bool listens = !tcp_backed_up(&m->lane[TCP_LANE_SMALL]); /* a peer that does not read what it is sent gets no more credits */
         if ((seen || taken) && listens && (piggyback || seen >= c->handle.caps.window / 2 || taken >= TCP_EAGER_SLOTS / 2)) {
             m->seen_told = m->seen;
             m->taken_told = m->taken;
@@ -81,7 +79,7 @@ void tcp_owed(struct tcp_channel *c)
     c->retires = retires;
 }
 
-/* Somebody lies down here, so nothing moves: it may be for what a peer cannot send. */
+/* A thread of this rank goes to sleep, so nothing moves here. Perhaps a peer cannot send because it lacks these acknowledgements. */
 void tcp_tell_acks(struct tcp_channel *c)
 {
     for (uint32_t i = 0; i < c->size && c->owes; i++)

@@ -1,4 +1,4 @@
-/* One look at all sockets: what was received is taken, what was sent is let go, and what that made dirty leaves. */
+/* One look at all sockets: takes what was received, releases what was sent, and sends what became dirty. */
 #include "net/lane/lane.h"
 
 static struct tcp_lane *lane_of(const struct tcp_wire *w, uint32_t socket)
@@ -6,7 +6,7 @@ static struct tcp_lane *lane_of(const struct tcp_wire *w, uint32_t socket)
     return &w->links[socket / TCP_SOCKETS].lane[socket % TCP_SOCKETS];
 }
 
-/* The monitor is to be woken by what comes (tcp/heed.c). */
+/* Wakes the monitor if it asked to be woken by arrivals (tcp/heed.c). */
 static void wake_monitor(struct tcp_wire *w)
 {
     if (w->monitor.heeds && !w->monitor.came)
@@ -22,7 +22,7 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
     w->pumped = 0;
     tcp_unhold(w);
     for (int round = 0; round < TCP_ROUNDS && w->pumped < TCP_PUMP_BYTES; round++) {
-        if (hot == w->hot) /* who waited for what came does so no more */
+        if (hot == w->hot) /* a waiter that got its frame in an earlier round no longer waits */
             hots = w->hots;
         uint32_t n = w->poller->class->reap(w->poller, events, 32, hot, hots);
         for (uint32_t i = 0; i < n; i++) {
@@ -39,18 +39,18 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
         if (!n || (hot && w->arrivals != arrivals))
             break;
     }
-    w->poller->class->submit(w->poller); /* what another thread had made dirty and was sent here: its flush will find nothing more to do */
+    w->poller->class->submit(w->poller); /* another thread's dirty lanes may have been sent here; its own flush will find nothing to do */
     if (all)
         wake_monitor(w);
-    if (all && w->armed && !w->rung) { /* what was just read here may be what somebody sleeps for: bytes, or only a credit */
+    if (all && w->armed && !w->rung) { /* a sleeping thread may wait for what was just read here: data, or only a credit */
         w->rung = true;
         w->env->bell_ring(w->env, w->bell);
     }
     return all;
 }
 
-/* Whoever has said something is tried again when all have, or when a look at the others found nothing: in most programs each says one
- * thing in turn. */
+/* Does not read a peer again until all peers have sent something, or the others have nothing: in most programs each peer sends one frame in
+ * turn. */
 static void pump_missing(struct tcp_wire *w)
 {
     uint32_t missing[TCP_FEW_BATCH], count = 0;

@@ -1,7 +1,7 @@
 /*
- * What arrives. A lane reads into its stage: headers and small payloads. The rest of a large payload is received where it belongs, and in
- * the same call what stands behind it into the stage. A header is believed once its checksum, number, kind and length are right, and what
- * it names (channel, sender, credit) is so; else the connection ends, and the peer with it.
+ * Receiving. A lane reads into its stage: headers and small payloads. The rest of a large payload is received directly where it belongs,
+ * and in the same call the bytes after it go into the stage. A header is trusted only if its checksum, number, kind and length are right,
+ * and if the channel, sender and credit that it names exist. Otherwise the connection ends, and with it the link to the peer.
  */
 #include "net/lane/lane.h"
 
@@ -27,11 +27,11 @@ static struct tcp_channel *channel_of(const struct tcp_lane *lane, const struct 
     struct tcp_channel *c = place < w->channels ? w->channel[place] : NULL;
 
     if (!c || !stale_is_for(f->channel, c->name) || c->port != lane->port || !stale_is_member(f->from, c->size, c->world, lane->link->peer))
-        return NULL; /* left meanwhile, or never there: its bytes are passed over */
+        return NULL; /* the channel was left or never existed: its bytes are skipped */
     return c;
 }
 
-/* Nothing that its sender had a credit for is further away than this. */
+/* Whether a sender can have had a credit for this key. */
 static bool is_near(const struct tcp_channel *c, wire_key key)
 {
     return tcp_reached(c->retired + 2 * c->handle.caps.window + c->lag, wire_key_seq(key));
@@ -80,11 +80,12 @@ static const char *open_data(struct tcp_lane *lane, struct tcp_channel *c, const
         return "bytes of a message that was not granted";
     lane->message = m;
     lane->land = m->at + m->begun;
-    m->begun += f->bytes; /* now, so that no other frame can be given the same place */
+    m->begun += f->bytes; /* now, so that no other frame can get the same place */
     return NULL;
 }
 
-/* Which connection carries what: so two frames with a payload for one place never arrive at the same time. Words of room go by either. */
+/* Each kind of frame has its lane, so two frames with a payload for one place never arrive at the same time. Acknowledgements and
+ * retirements may use either lane. */
 static bool is_on_its_lane(const struct tcp_lane *lane, const struct frame *f)
 {
     switch (f->kind) {
@@ -131,13 +132,14 @@ static void close_body(struct tcp_lane *lane)
         lane->kept = s->block != NULL;
         s->whole = true;
         c->wire->arrivals +=
-            s->total < c->handle.caps.chunk_all; /* of what comes in long rows all is read first: that keeps the sockets empty */
+            s->total <
+            c->handle.caps.chunk_all; /* long rows of chunks do not count, so a pump reads all of them first and keeps the sockets empty */
         if (s->asked)
             tcp_slot_whole(c, s);
     } else if (c && lane->message) {
         struct tcp_message *m = lane->message;
         lane->message = NULL;
-        if (m->begun == m->take) /* all others had ended before this one began: they come by one connection */
+        if (m->begun == m->take) /* all earlier frames have ended, because they use the same connection */
             tcp_message_landed(c, m);
     }
 }
@@ -183,7 +185,7 @@ static bool has_body(const struct frame *f)
     return f->kind == FRAME_EXPOSE || f->kind == FRAME_DATA;
 }
 
-/* One header, and the payload of a control frame. False: more must come first, or the lane has ended. */
+/* Takes one header, and the payload of a control frame. False: more bytes must arrive first, or the lane has ended. */
 static bool take_frame(struct tcp_lane *lane)
 {
     const unsigned char *at = (const unsigned char *)lane->stage + lane->begin;
@@ -218,7 +220,7 @@ static bool take_frame(struct tcp_lane *lane)
     return !why;
 }
 
-/* What came ahead of it: mostly that block is its own now. */
+/* Uses the payload that was received ahead of its header. Usually its block becomes the slot's own. */
 static void take_ahead(struct tcp_lane *lane)
 {
     if (lane->slot && lane->slot->block == lane->ahead)
@@ -245,7 +247,7 @@ static void fill_body(struct tcp_lane *lane)
     lane->left -= n;
 }
 
-/* False: more of it must come first. */
+/* Skips padding. False: more of it must arrive first. */
 static bool pass_pad(struct tcp_lane *lane)
 {
     uint32_t here = lane->end - lane->begin, n = here < lane->pad ? here : lane->pad;
@@ -277,8 +279,8 @@ void tcp_digest(struct tcp_lane *lane)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the lane */
-/* How much is read ahead of a header: a frame as long as the last one that had a payload as a whole, where that is short, since a second
- * call costs more than copying it; else little, since the rest lands where it belongs. */
+/* How many bytes to read into the stage. If the last payload was short, a whole frame of its length, since a second call costs more than
+ * copying it. Otherwise few, since the rest is received where it belongs. */
 static size_t look_ahead(const struct tcp_lane *lane)
 {
     size_t room = lane->stage_bytes - lane->end;
@@ -287,8 +289,8 @@ static size_t look_ahead(const struct tcp_lane *lane)
     return whole || room < TCP_LOOK_AHEAD ? room : TCP_LOOK_AHEAD;
 }
 
-/* A header is next to come, and a payload behind it as the last one was, if that lay in a block and nobody has said where he wants one. On
- * the bulk lane alone: should the guess be wrong, header, payload and what is read ahead must have room in the stage. */
+/* Predicts that a header comes next, followed by a payload as long as the last one, if that one went into a block and no look has a target.
+ * Only on the bulk lane, since after a wrong guess the header, the payload and what follows must fit into the stage. */
 static bool is_next_known(const struct tcp_lane *lane)
 {
     bool between = lane->lane == TCP_LANE_BULK && !lane->in_body && !lane->end && !lane->pad;
@@ -296,7 +298,7 @@ static bool is_next_known(const struct tcp_lane *lane)
     return between && lane->kept && !lane->looks && lane->body_bytes > TCP_SMALL_BYTES && lane->body_bytes <= TCP_AHEAD_BYTES;
 }
 
-/* Then that is where it belongs, with one call and no copy. */
+/* Offers a block for the predicted payload, so that it arrives with one call and no copy. */
 static uint32_t offer_ahead(struct tcp_lane *lane)
 {
     struct tcp_wire *w = lane->port->wire;
@@ -318,7 +320,7 @@ static uint32_t offer_ahead(struct tcp_lane *lane)
     return 3;
 }
 
-/* Where what comes now goes; returns how many pieces. */
+/* Sets where the next bytes go. Returns the number of pieces. */
 static uint32_t fill_room(struct tcp_lane *lane)
 {
     struct tcp_wire *w = lane->port->wire;
@@ -345,7 +347,8 @@ void tcp_receive_start(struct tcp_lane *lane)
         tcp_received(lane, result);
 }
 
-/* A header, then what was taken for its payload, then more; if that it is not, all goes into the stage, as it came. */
+/* The bytes are a header, the predicted payload, and more. If the prediction was wrong, all of them are moved into the stage in their
+ * order. */
 static void account_ahead(struct tcp_lane *lane, size_t bytes)
 {
     size_t head = bytes < FRAME_LINE ? bytes : FRAME_LINE, got = bytes - head < lane->ahead_bytes ? bytes - head : lane->ahead_bytes;
@@ -363,7 +366,7 @@ static void account_ahead(struct tcp_lane *lane, size_t bytes)
     lane->ahead_got = 0;
 }
 
-/* Bytes went first to where the payload belongs, then into the stage. */
+/* Counts received bytes: first those that went where the payload belongs, then those in the stage. */
 static void account(struct tcp_lane *lane, size_t bytes)
 {
     size_t direct = lane->in_body && lane->left ? (bytes < lane->left ? bytes : lane->left) : 0;
@@ -383,7 +386,7 @@ static void account(struct tcp_lane *lane, size_t bytes)
         close_body(lane);
 }
 
-/* Bytes of records, opened; plain NULL: they lie where they were to land. False: the connection has ended. */
+/* Takes the bytes of an opened record. plain NULL: they were opened directly into their place. False: the connection has ended. */
 static bool take_plain(void *owner, const void *plain, size_t bytes)
 {
     struct tcp_lane *lane = owner;
@@ -412,7 +415,7 @@ static bool take_plain(void *owner, const void *plain, size_t bytes)
     return !lane->ended;
 }
 
-/* Where all of a record belongs; NULL: not to one place. */
+/* Where the whole record belongs; NULL: it does not belong to one place. */
 static void *place_plain(void *owner, size_t bytes)
 {
     const struct tcp_lane *lane = owner;
@@ -454,7 +457,7 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
 
     if (lane->channel != c)
         return;
-    if (lane->records) { /* no memory of its users is with the kernel */
+    if (lane->records) { /* the kernel has no memory of the channel's users */
         lane->channel = NULL;
         lane->slot = NULL;
         lane->message = NULL;
@@ -481,7 +484,7 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
         tcp_receive_start(lane);
 }
 
-/* On return nothing is written to memory of this channel's users any more. */
+/* On return nothing writes to memory of this channel's users any more. */
 void tcp_forget_receives(struct tcp_channel *c)
 {
     for (uint32_t i = 0; i < c->size; i++)

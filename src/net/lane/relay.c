@@ -1,29 +1,29 @@
 /*
- * What is said to all where not all are connected: notes, published calls, ends of ranks. Its rank numbers it and gives it to its
- * neighbours in the base graph; each rank takes what it has not seen, and passes it on to all its neighbours but the one from whom it came.
- * So everybody has it while the graph of the living is connected, by the shortest way that is free, and what one rank said comes in the
- * order in which it was said: whoever passes the second thing on had passed the first on before, by the same connections. Only where a
- * connection is new that may fail, and then the number says which note is the older one.
+ * Words to all ranks if not all are connected: notes, published calls, ends of ranks. The sender numbers each one and sends it to its
+ * neighbours in the base graph. Each rank takes those that it has not seen, and forwards them to all its neighbours except the one from
+ * which they came. So every rank gets them while the graph of living ranks is connected, on the fastest path. Words of one rank arrive in
+ * order, because a rank that forwards the second has forwarded the first before, over the same connections. Only a new connection may break
+ * the order; then the number shows which note is older.
  *
  *   0 identity of the communicator   8 rank of the world   12 number   16 that rank's name of the channel   20 kind   24 rank of the team
  *
- * The frame's key and tag are those of what is passed on. A rank that is no member passes it on as well.
+ * The frame's key and tag are those of the forwarded word. Ranks that are no members forward it too.
  */
 #include "net/lane/lane.h"
 
 enum { PASS_NOTE = 1, PASS_CALLS, PASS_DOWN, PASS_GOODBYE };
 enum { DOWN_BYTES = 24, SEEN = 64 };
-#define SILENCE_MOST_NS (UINT64_C(1000000) * INT32_MAX) /* a cause says it in milliseconds, in 31 bits */
+#define SILENCE_MOST_NS (UINT64_C(1000000) * INT32_MAX) /* a cause gives the silence in milliseconds, in 31 bits */
 
-/* Of one rank: its newest number, and whether each of the 64 before that one was here. */
+/* For one sender: its newest number, and a bit for each of the 64 numbers before it that has arrived. */
 struct origin {
     uint32_t newest;
     uint64_t seen;
 };
 struct tcp_relay {
-    uint32_t number; /* this rank's last */
+    uint32_t number; /* last number that this rank used */
     uint32_t ranks;
-    bool goodbye; /* said */
+    bool goodbye; /* this rank has said goodbye */
     struct origin origin[];
 };
 
@@ -51,7 +51,7 @@ void tcp_relay_give(struct tcp_wire *w, struct tcp_relay *p)
     w->env->give(w->env, p, bytes_for(p->ranks));
 }
 
-/* ------------------------------------------------------------------------------------------------------------ leaving */
+/* ------------------------------------------------------------------------------------------------------------ sending */
 static void pass_on(struct tcp_wire *w, const struct tcp_link *but, struct frame f, const unsigned char *bytes, bool nudge)
 {
     uint32_t count = 0;
@@ -118,7 +118,7 @@ bool tcp_relay_said_goodbye(const struct tcp_wire *w)
     return tcp_relay_of(w)->goodbye;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ coming */
+/* ------------------------------------------------------------------------------------------------------------ receiving */
 static bool is_new(struct origin *o, uint32_t number)
 {
     uint32_t ahead = number - o->newest, behind = o->newest - number;
@@ -134,7 +134,7 @@ static bool is_new(struct origin *o, uint32_t number)
     return true;
 }
 
-/* Nothing that it said before its newest word is still on its way: by a connection that is new a goodbye may come before a note. */
+/* Whether all words of a rank before its newest have arrived. Over a new connection a goodbye may arrive before an earlier note. */
 bool tcp_relay_is_whole(const struct tcp_wire *w, int32_t rank)
 {
     const struct origin *o = &tcp_relay_of(w)->origin[rank];
@@ -143,7 +143,7 @@ bool tcp_relay_is_whole(const struct tcp_wire *w, int32_t rank)
     return (o->seen & all) == all;
 }
 
-/* NULL: this rank is no member, or has left. */
+/* NULL: this rank is not a member, or has left. */
 static struct tcp_channel *channel_for(const struct tcp_lane *lane, const struct item *item)
 {
     const struct tcp_wire *w = lane->port->wire;
@@ -157,7 +157,7 @@ static struct tcp_channel *channel_for(const struct tcp_lane *lane, const struct
     return NULL;
 }
 
-/* Of two who tell it the first is believed. */
+/* Of two reports of a rank's end, the first is believed. */
 static void told(struct tcp_wire *w, uint32_t rank, int32_t result, uint32_t tag, uint64_t bytes)
 {
     struct tcp_link *link = &w->links[rank];
@@ -169,7 +169,8 @@ static void told(struct tcp_wire *w, uint32_t rank, int32_t result, uint32_t tag
     w->env->bell_ring(w->env, w->watch);
 }
 
-/* Before it is passed on: what makes no sense would end the connection of each neighbour in turn, and not only of who said it. */
+/* Checks a word before it is forwarded. Otherwise an invalid word would end the connections of every neighbour in turn, not only the one of
+ * its sender. */
 static const char *why_unsound(const struct tcp_wire *w, const struct item *item, const struct frame *f, const unsigned char *bytes)
 {
     switch (item->kind) {

@@ -1,10 +1,10 @@
 /*
- * What leaves. Each lane has one queue of blocks: own bytes (headers, copied payloads), and behind them perhaps bytes of the user's. A
- * frame is numbered when it enters the queue and never leaves it again but by being sent: where its channel is left meanwhile, zeros are
- * sent in the place of the user's bytes.
+ * Sending. Each lane has one queue of blocks. A block has its own bytes (headers, copied payloads), perhaps followed by bytes of the user's
+ * buffer. A frame gets its number when it enters the queue, and leaves the queue only by being sent. If its channel is left in the
+ * meantime, zeros are sent in place of the user's bytes.
  *
- * Most frames make their lane dirty, and flush sends. Acknowledgements and retirements may wait for company: peers can do without the
- * newest few, since a sender has more places than one.
+ * Most frames make their lane dirty, and the flush sends it. Acknowledgements and retirements may wait for other frames: a sender has
+ * several slots, so peers can do without the newest few.
  */
 #include "net/lane/lane.h"
 
@@ -24,7 +24,7 @@ static void make_dirty(struct tcp_lane *lane)
     w->dirty = lane;
 }
 
-/* A place for `bytes` at the end of the queue, in one block. */
+/* Reserves `bytes` bytes at the end of the queue, in one block. */
 static unsigned char *place_at_end(struct tcp_lane *lane, size_t bytes)
 {
     struct tcp_wire *w = lane->port->wire;
@@ -48,7 +48,7 @@ static struct tcp_block *last_block(struct tcp_lane *lane)
     return (struct tcp_block *)(void *)((char *)lane->out_last - offsetof(struct tcp_block, next));
 }
 
-/* What stands before and behind a payload is zeros. `lent`: the payload is elsewhere, and so is what stands behind it. */
+/* Writes the header and zeros the padding. lent: the payload stays in the user's buffer, and the padding after it goes elsewhere. */
 static unsigned char *begin_frame(struct tcp_lane *lane, struct frame *f, bool lent)
 {
     uint32_t at_payload = frame_payload_at(f->bytes), end = lent ? at_payload : frame_span(f->bytes);
@@ -135,7 +135,7 @@ static bool copy_spans(struct tcp_channel *c, struct tcp_lane *lane, struct fram
     return true;
 }
 
-/* The bytes stay the user's. NULL: the lane has ended. */
+/* Queues a frame with a payload that stays in the user's buffer. NULL: the lane has ended. */
 static struct tcp_block *lend(struct tcp_channel *c, struct tcp_lane *lane, struct frame *f, const void *user)
 {
     struct tcp_block *b = begin_frame(lane, f, true) ? last_block(lane) : NULL;
@@ -158,7 +158,7 @@ static struct tcp_block *lend(struct tcp_channel *c, struct tcp_lane *lane, stru
     return b;
 }
 
-/* The bytes stay the user's until they are sent. */
+/* Queues a frame with a payload that must stay in the user's buffer until it is sent. */
 bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *frame, const void *user, struct tcp_hold *hold)
 {
     struct tcp_lane *lane = &c->member[peer].lane[TCP_LANE_BULK];
@@ -213,7 +213,7 @@ static void piece_sent(struct tcp_channel *c, struct tcp_hold *hold)
     tcp_hold_drop(c, hold);
 }
 
-/* It will not be sent, or not to somebody who reads it: no event. */
+/* The block will not be sent, or no rank will read it. There is no event. */
 void tcp_piece_lost(struct tcp_block *b)
 {
     if (b->hold && !--b->hold->pieces)
@@ -244,7 +244,7 @@ static bool has_out(const struct tcp_lane *lane)
     return lane->out || record_pending(lane->records);
 }
 
-/* What is sealed is copied, so its blocks go at once; the vector is then the sealed bytes. */
+/* Sealing copies the bytes, so their blocks are released at once; the vector then has the sealed bytes. */
 static uint32_t fill_sealed(struct tcp_lane *lane)
 {
     if (!record_pending(lane->records))
@@ -257,7 +257,7 @@ static void send_lane(struct tcp_lane *lane)
 {
     struct tcp_wire *w = lane->port->wire;
 
-    if (lane->fd < 0 && !lane->ended) { /* it all waits until there is a link */
+    if (lane->fd < 0 && !lane->ended) { /* the queue waits until there is a link */
         tcp_want(lane->link, false);
         return;
     }
@@ -279,7 +279,7 @@ static void send_lane(struct tcp_lane *lane)
 void tcp_sent(struct tcp_lane *lane, int64_t result)
 {
     lane->sending = false;
-    if (result < 0) { /* it may have closed after its last words, which are read first: then comes the end */
+    if (result < 0) { /* the peer may have closed after its last words. They are read first, then the end is noticed */
         lane->deaf = true;
         tcp_drop_out(lane);
         return;
@@ -298,12 +298,12 @@ void tcp_send_waiting(struct tcp_lane *lane)
         make_dirty(lane);
 }
 
-/* What the kernel had no room for is copied, and stands first in its lane's queue as before. */
+/* Copies what the kernel had no room for, and keeps it first in its lane's queue. */
 static void keep_rest(struct tcp_lane *lane, struct tcp_block *lent)
 {
     struct tcp_wire *w = lane->port->wire;
 
-    if (lane->sending && !lane->records) { /* it may be reading them */
+    if (lane->sending && !lane->records) { /* the kernel may be reading the bytes */
         int64_t result = w->poller->class->cancel(w->poller, lane->socket, POLLER_SEND);
         if (result == -ECANCELED)
             lane->sending = false;
@@ -328,7 +328,7 @@ static void keep_rest(struct tcp_lane *lane, struct tcp_block *lent)
     make_dirty(lane);
 }
 
-/* It need not wait for the flush, at which the bytes would have to be the library's. */
+/* Sends before the flush, so that the bytes need not be copied. */
 static void send_straight(struct tcp_channel *c, uint32_t peer, struct tcp_lane *lane, struct frame *f, const void *user)
 {
     struct tcp_wire *w = lane->port->wire;
@@ -337,18 +337,18 @@ static void send_straight(struct tcp_channel *c, uint32_t peer, struct tcp_lane 
     if (!lent)
         return;
     tcp_tell_with(c, peer, lane->lane);
-    if (w->dirty == lane) { /* nothing is left for the flush */
+    if (w->dirty == lane) { /* the flush has nothing left to do here */
         w->dirty = lane->next_dirty;
         lane->dirty = false;
     }
     send_lane(lane);
     if (lane->sending)
-        w->poller->class->submit(w->poller); /* not with others: the bytes are lent for this call alone */
+        w->poller->class->submit(w->poller); /* alone, because the bytes are lent for this call only */
     if (lane->out)
         keep_rest(lane, lent);
 }
 
-/* On return the bytes are the user's again. `straight`: they are one span, and may leave before the flush. */
+/* On return the user may change the bytes. straight: they are one span, and may be sent before the flush. */
 bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes, bool straight)
 {
     struct tcp_lane *lane = &c->member[peer].lane[tcp_lane_for(bytes)];
@@ -363,8 +363,8 @@ bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expo
     return true;
 }
 
-/* Their callers may compute, and their monitors sleep: one byte on the connection of the heartbeats wakes those. It is no harm if it comes
- * before what it is for, but for the time until the next tick. */
+/* Wakes the monitors of the peers by one byte on the heartbeat connection, because the peers' callers may be computing. If the byte arrives
+ * before the word that it announces, the word is only delayed until the next tick. */
 static void nudge(struct tcp_wire *w)
 {
     uint32_t count = 0;
@@ -377,7 +377,7 @@ static void nudge(struct tcp_wire *w)
         const struct tcp_lane *lane = &base[i]->lane[TCP_LANE_SMALL];
         w->nudges |= base[i]->nudge = has_out(lane) && !lane->ended && !lane->deaf;
         if (!base[i]->nudge && record_beat(base[i]->lane[TCP_BEAT].records, base[i]->lane[TCP_BEAT].fd, 0) < 0)
-            continue; /* full: it will look; broken: the monitor sees it */
+            continue; /* full: the peer will look anyway; broken: the monitor notices */
     }
 }
 
@@ -406,7 +406,7 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
         here |= b->channel == c;
     if (!here)
         return;
-    if (lane->sending && !lane->records) { /* the kernel may be reading them */
+    if (lane->sending && !lane->records) { /* the kernel may be reading the bytes */
         int64_t result = w->poller->class->cancel(w->poller, lane->socket, POLLER_SEND);
         lane->sending = false;
         if (result > 0)

@@ -1,11 +1,11 @@
 /*
- * tcp: the wire between processes that share no memory, also on one host. Two connections run between each pair of ranks: what is small
- * goes over one, bulk over the other, so that nobody's bytes stand before anybody's small ones. Bytes of an exposure either land where a
- * posted view wants them, or in a block of memory for which its sender had a credit of that very communicator. docs/internals/network.md
- * has the protocol and why it is so.
+ * The state of the tcp wire, which connects processes that share no memory (they may be on one host). Each pair of ranks has two
+ * connections: small frames use one and bulk data the other, so that bulk data never delays small frames. The bytes of an exposure arrive
+ * either where a posted view wants them, or in a block for which the sender had a credit of that communicator. docs/internals/network.md
+ * has the protocol and its reasons.
  *
- * One lock for the whole wire: whoever reads a socket may find frames of any channel there. It is taken inside a communicator's lock, and
- * inside it only the poller and memory are called.
+ * One lock protects the whole wire, because a thread that reads a socket may find frames of any channel. It is taken inside a
+ * communicator's lock. Only the poller and memory functions are called while it is held.
  */
 #ifndef NET_LANE_STATE_H
 #define NET_LANE_STATE_H
@@ -21,50 +21,50 @@ enum {
     TCP_LANES = 2,
     TCP_LANE_SMALL = 0,
     TCP_LANE_BULK = 1,
-    TCP_BEAT = 2, /* a third connection, of the monitor alone: so that no heartbeat wakes who waits for something else */
+    TCP_BEAT = 2, /* a third connection, for the monitor only, so that heartbeats do not wake threads that wait for data */
     TCP_SOCKETS = 3,
-    TCP_SMALL_BYTES = 16384, /* an exposure up to here goes over the small lane, and is copied there */
+    TCP_SMALL_BYTES = 16384, /* an exposure up to this length uses the small lane, and is copied */
     TCP_WINDOW = 64,
     TCP_WINDOW_MIN = 4,
     TCP_WINDOW_MAX = 1024,
-    TCP_INLINE = 240,      /* an exposure up to here has room in two windows of operations */
-    TCP_ONCE_MAX = 524288, /* two ranks show so much at once; among more it is seldom over an eighth of that */
+    TCP_INLINE = 240,      /* an exposure up to this length has room in two windows of operations */
+    TCP_ONCE_MAX = 524288, /* limit of what two ranks expose at once; with more ranks it is seldom over an eighth of that */
     TCP_ONCE_PLACES = 8,
     TCP_AREAS = 4,
     TCP_CREDITS = 4,
     TCP_CHUNK = 262144,
     TCP_CHUNK_LEAST = 131072,
     TCP_EAGER_BYTES = 4096,
-    TCP_EAGER_SLOTS = 16,    /* eager messages above TCP_INLINE of an ordered pair that nobody has taken yet */
-    TCP_DATA_BYTES = 262144, /* of a granted message in one frame */
+    TCP_EAGER_SLOTS = 16,    /* per ordered pair: eager messages longer than TCP_INLINE that were not taken yet */
+    TCP_DATA_BYTES = 262144, /* of a granted message, in one frame */
     TCP_STAGE_SMALL = 32768,
-    TCP_AHEAD_BYTES = 65536, /* of a payload that is received in its block before its header was read */
+    TCP_AHEAD_BYTES = 65536, /* of a payload, received in its block before its header was read */
     TCP_LOOK_AHEAD = 8192,
     TCP_STAGE_BULK = 64 + TCP_AHEAD_BYTES + TCP_LOOK_AHEAD,
-    TCP_READ_WHOLE = 36864, /* bytes of a frame that is read with its header */
+    TCP_READ_WHOLE = 36864, /* bytes of a frame that is read together with its header */
     TCP_BUCKETS = 64,
     TCP_ORDER_LEAST = 8,
-    TCP_ORDER_MOST = 20, /* of a block: 2^order bytes */
+    TCP_ORDER_MOST = 20, /* the largest block has 2^order bytes */
     TCP_NOTES_PASS = 16,
     TCP_CHANNELS_MAX = 65535,
     TCP_ALONE_BYTES = FRAME_LINE + TCP_SMALL_BYTES + FRAME_LINE,
     TCP_VECTORS = 32,
-    TCP_ROUNDS = 32,          /* of the poller in one pump, which ends earlier ... */
-    TCP_PUMP_BYTES = 1 << 20, /* ... when it has received so much */
-    TCP_ACKS = 16,            /* owed to a member at most */
-    TCP_FEW = 3,              /* sockets that are tried without a question, where each attempt is a call; ... */
-    TCP_FEW_BATCH = 32,       /* ... and where all are one */
-    TCP_ROW = 3,              /* what is sent after so many times without a pump between them waits for company ... */
-    TCP_ROW_MESSAGES = 1,     /* ... where messages are in it: who has one to send has often more ... */
-    TCP_ROW_GAP_NS = 10000,   /* ... and with less than this between them ... */
-    TCP_HOLD_NS = 100000,     /* ... for so long at most; but where so many rows, ... */
+    TCP_ROUNDS = 32,          /* of the poller in one pump, ... */
+    TCP_PUMP_BYTES = 1 << 20, /* ... unless it has received this much */
+    TCP_ACKS = 16,            /* the most that are owed to one member */
+    TCP_FEW = 3,              /* that many sockets are tried without asking epoll, if each attempt is a system call, ... */
+    TCP_FEW_BATCH = 32,       /* ... or that many, if one call tries them all */
+    TCP_ROW = 3,              /* after so many sends without a pump between them, the next is held back, ... */
+    TCP_ROW_MESSAGES = 1,     /* ... or after so many if one is a message, because more often follow, ... */
+    TCP_ROW_GAP_NS = 10000,   /* ... if less than this is between them, ... */
+    TCP_HOLD_NS = 100000,     /* ... for at most this long. But after so many rows ... */
     TCP_ROWS_ENDED = 16,
-    TCP_ROWS_GAP_NS = 1000000, /* ... with less than this between them, were all ended by their caller, ... */
-    TCP_GUARD_NS = 2000000,    /* ... for so long, and where so much waited in each of them, what is first waits too */
+    TCP_ROWS_GAP_NS = 1000000, /* ... with less than this between them, all ended by their caller, ... */
+    TCP_GUARD_NS = 2000000,    /* ... the timer is this long. If each row held back at least TCP_ROW_LONG frames, the first is held too */
     TCP_ROW_LONG = 4,
-    TCP_LINKS_MANY = 32, /* ranks: of more, each connects to those that it needs */
+    TCP_LINKS_MANY = 32, /* in larger worlds each rank connects only to the ranks that it needs */
     TCP_BASE_MOST = 8,   /* steps of the base graph: 1, 2, 4, 16, 64 ... */
-    TCP_DIALS = 128,     /* under way at once, where links are made when they are needed */
+    TCP_DIALS = 128,     /* connections being made at once, if links are made when needed */
 };
 
 enum tcp_seal_choice { TCP_SEAL_AUTO, TCP_SEAL_YES, TCP_SEAL_NO };
@@ -75,82 +75,82 @@ struct tcp_channel;
 struct tcp_lane;
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
-/* Bytes that arrived and wait to be looked at; or bytes to be sent, and then perhaps bytes of the user's behind them. */
+/* Received bytes that wait to be viewed; or bytes to send, perhaps followed by bytes of the user's buffer. */
 struct tcp_block {
     struct tcp_block *next;
-    struct tcp_channel *channel; /* whose user's bytes these are; NULL: nobody's */
+    struct tcp_channel *channel; /* the channel of the user's bytes; NULL: none */
     struct tcp_hold *hold;
     const char *user;
     size_t user_bytes;
-    uint32_t bytes; /* of data */
+    uint32_t bytes; /* used bytes of data */
     uint32_t order;
     _Alignas(64) char data[];
 };
 
-/* An exposure or message whose bytes the user still lends. */
+/* An exposure or message that still uses the user's buffer. */
 struct tcp_hold {
     struct tcp_hold *next;
     uint64_t cookie;
-    uint32_t pieces; /* to be sent, over all peers */
+    uint32_t pieces; /* still to be sent, over all peers */
     uint32_t peer;
 };
 
-/* What is known of one key of one peer: what came of it, and who asks for it. */
+/* One key of one peer: what has arrived for it, and the look that waits for it. */
 struct tcp_slot {
     struct tcp_slot *next;
     wire_key key;
     uint32_t peer, tag;
     uint64_t total;
-    uint32_t rounds;                   /* as in the look at it */
-    struct tcp_block *block;           /* NULL: nothing came, or it goes straight to where it is wanted */
-    bool begun, whole, asked, differs; /* differs: its look waits for the peer's calls, to be told MISMATCH */
+    uint32_t rounds;                   /* from the look */
+    struct tcp_block *block;           /* NULL: nothing has arrived, or it is received directly where it is wanted */
+    bool begun, whole, asked, differs; /* differs: the look waits for the peer's calls, to report MISMATCH */
     struct wire_look look;
 };
 
-/* A message that was sent and is not granted, or has arrived and is not taken. */
+/* A message that was sent and not granted yet, or has arrived and was not taken yet. */
 struct tcp_message {
     struct tcp_message *next;
     wire_key key;
     uint32_t peer, tag;
-    uint64_t bytes, take, begun; /* to move; of that received or being received */
+    uint64_t bytes, take, begun; /* take: bytes to transfer; begun: of those, received or being received */
     uint64_t cookie;
-    struct tcp_block *block; /* an eager one's bytes */
-    char *at;                /* the user's */
-    bool granted, slot;      /* slot: an eager one's that counts */
+    struct tcp_block *block; /* the bytes of an eager message */
+    char *at;                /* the user's buffer */
+    bool granted, slot;      /* slot: an eager message that occupies a slot */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ channels */
 struct tcp_note {
     wire_key key;
     uint32_t tag, bytes;
-    uint32_t number; /* of what its rank has passed on: an older one may come later */
+    uint32_t number; /* order of its sender's forwarded notes: an older note may arrive later */
     unsigned char data[WIRE_NOTE_LONG_BYTES];
 };
 
-/* What this rank knows of a member. */
+/* This rank's view of a member. */
 struct tcp_member {
-    struct tcp_lane *lane;                                       /* its two; NULL: this rank itself, or another wire's */
-    uint32_t channel;                                            /* its name of this channel */
-    uint32_t retired;                                            /* by it */
-    uint32_t retired_told;                                       /* of mine, to it */
-    uint32_t sent, consumed, eager_sent, eager_taken;            /* messages to it */
-    uint32_t arrived, seen, seen_told, slots, taken, taken_told; /* messages from it: announced here, handed over, of that told; eager
-                                                                    ones that count: here, taken, of that told */
-    uint32_t looks[TCP_LANES];                                   /* waiting for a frame, by lane */
-    wire_key ack[TCP_ACKS];                                      /* of its exposures, not told yet */
+    struct tcp_lane *lane;                            /* its two lanes; NULL: this rank itself, or a member of another wire */
+    uint32_t channel;                                 /* its name of this channel */
+    uint32_t retired;                                 /* last operation that it retired */
+    uint32_t retired_told;                            /* this rank's last retirement that was sent to it */
+    uint32_t sent, consumed, eager_sent, eager_taken; /* messages to it */
+    uint32_t arrived, seen, seen_told, slots, taken,
+        taken_told; /* messages from it: arrived, processed, and acknowledged; eager ones with a slot: arrived, taken, and acknowledged */
+    uint32_t looks[TCP_LANES]; /* looks that wait for a frame, by lane */
+    wire_key ack[TCP_ACKS];    /* exposures to acknowledge */
     uint32_t acks;
-    uint8_t fresh, unsent;                 /* a bit per sort of notes: arrived; to be sent */
-    bool asking, calls_here;               /* for its published calls; they have come */
-    bool asked;                            /* for mine; they have not been posted yet */
-    bool lost;                             /* it is gone, and the engine knows that something of it is missed */
+    uint8_t fresh, unsent;                 /* a bit per kind of note: arrived; to be sent */
+    bool asking, calls_here;               /* its published calls: requested; all have arrived */
+    bool asked;                            /* it requested this rank's calls, which were not posted yet */
+    bool lost;                             /* it is gone, and the engine knows that something from it is missing */
     struct tcp_note note[WIRE_NOTE_SORTS]; /* from it */
 };
 
 struct tcp_slots {
     struct tcp_slot *bucket[TCP_BUCKETS];
-    uint64_t filled; /* buckets that may hold some, a bit each */
+    uint64_t filled; /* a bit per bucket that may not be empty */
     struct tcp_slot *free;
-    uint32_t live, live_most; /* in use; a bound on them that no honest team comes near */
+    uint32_t live, live_most; /* slots in use, and a limit that no honest team approaches */
 };
 
 struct tcp_messages {
@@ -158,7 +158,7 @@ struct tcp_messages {
     struct tcp_message **sent_last, **arrived_last;
 };
 
-/* For the engine: a ring. */
+/* A ring of events for the engine. */
 struct tcp_events {
     struct wire_event *at;
     uint32_t count, first, room;
@@ -171,24 +171,24 @@ struct tcp_channel {
     struct tcp_port *port;
     uint64_t id;
     uint32_t name, rank, size;
-    uint32_t areas, credits, once_places, lag; /* lag: how many retirements a peer may not know of yet */
+    uint32_t areas, credits, once_places, lag; /* lag: how many retirements a peer may not have been told of */
     uint32_t rendezvous;
-    uint16_t other;         /* of two */
-    struct tcp_block *seen; /* what was last seen alone: it is there until its operation is retired. NULL: nothing yet */
+    uint16_t other;         /* the other rank of two */
+    struct tcp_block *seen; /* the last payload polled inline, valid until its operation is retired; NULL: none yet */
     wire_key seen_key;
     bool connected, aborted;
-    bool owes, retires; /* peers are owed a word; of retirements alone */
+    bool owes, retires; /* peers are owed something; or retirements alone */
     uint32_t retired;
     struct tcp_member *member;
-    uint64_t *acked; /* [member][area][edge][credit]: key last acknowledged */
+    uint64_t *acked; /* [member][area][edge][credit]: last acknowledged key */
     struct tcp_slots slots;
     struct tcp_messages messages;
     struct tcp_hold *free_hold;
     struct tcp_events events;
-    struct tcp_note note[WIRE_NOTE_SORTS]; /* mine */
-    uint32_t notes_fresh;                  /* of all members */
+    struct tcp_note note[WIRE_NOTE_SORTS]; /* this rank's */
+    uint32_t notes_fresh;                  /* over all members */
     unsigned char given[TCP_NOTES_PASS][WIRE_NOTE_LONG_BYTES];
-    uint32_t calls_told, calls_shown; /* published calls that all members have heard of; that were shown to all for a difference */
+    uint32_t calls_told, calls_shown; /* the newest published call sent to all members; the newest sent to all because calls differ */
     struct wire_call *mirror;
     const int32_t *world;
     size_t bytes; /* of this allocation */
@@ -197,57 +197,58 @@ struct tcp_channel {
 /* ------------------------------------------------------------------------------------------------------------ connections */
 struct tcp_lane {
     int fd;
-    uint32_t socket; /* of the poller */
+    uint32_t socket; /* index in the poller */
     struct tcp_port *port;
     struct tcp_link *link;
     uint32_t lane;
     bool ended, dirty, urgent;
-    bool deaf; /* the other end takes nothing more, and what it had said before may still be here to be read */
-    /* out */
+    bool deaf; /* the other end reads nothing more, but data that it sent before may still be readable */
+    /* sending */
     bool sending;
     uint32_t out_number, out_count;
-    uint32_t delivered; /* segments that had arrived at the last look */
+    uint32_t delivered; /* segments that had been acknowledged at the last look */
     struct tcp_block *out, **out_last;
-    size_t sent;                  /* of the first block and what is behind it */
-    struct record_layer *records; /* NULL: in plain, without records */
+    size_t sent;                  /* bytes sent of the first block and its user bytes */
+    struct record_layer *records; /* NULL: plain, without records */
     struct iovec out_vector[TCP_VECTORS];
     struct tcp_lane *next_dirty;
-    /* in */
+    /* receiving */
     uint32_t in_number, begin, end, stage_bytes; /* of the stage */
     struct iovec in_vector[3];
-    struct frame frame; /* whose payload is arriving */
+    struct frame frame; /* the frame whose payload is arriving */
     bool in_body;
     size_t left;
-    uint32_t body_bytes; /* of the last frame that had a payload to land */
-    bool kept;           /* that payload, in a block */
+    uint32_t body_bytes; /* length of the last payload that was received */
+    bool kept;           /* that payload went into a block */
     struct tcp_block *ahead;
-    uint32_t ahead_bytes, ahead_got; /* of it offered to the receive that is under way, and come; the latter is of the frame in the stage */
-    uint32_t pad;                    /* behind the last frame, to be passed over */
+    uint32_t ahead_bytes,
+        ahead_got; /* bytes of the block offered to the current receive, and bytes received in it, which belong to the frame in the stage */
+    uint32_t pad;  /* padding after the last frame, to be skipped */
     char *land;
-    struct tcp_channel *channel; /* whose; NULL: nobody's any more */
+    struct tcp_channel *channel; /* the channel of the arriving payload; NULL: it was left */
     struct tcp_slot *slot;
     struct tcp_message *message;
-    uint32_t looks, hot; /* waiting for a frame on it; 1 + its place in the wire's list of those */
+    uint32_t looks, hot; /* number of looks that wait for a frame here; 1 + index in the wire's list of such sockets */
     char *stage;
 };
 
-/* A peer, as one port sees it. */
+/* A peer, as seen from one port. */
 struct tcp_link {
-    struct tcp_lane lane[TCP_SOCKETS]; /* of the last one only its socket is used */
-    int32_t peer;                      /* of the world */
-    bool ours;                         /* this wire carries what goes to that rank: it is neither this rank itself nor another wire's */
-    bool goodbye, down, warned, here;  /* here: connected */
-    bool wanted, wants_base;           /* it is being made; as one of the base graph */
-    bool neighbour;                    /* it is one of that graph */
-    bool sure;                         /* its small connection stands for the other end, too, which will say goodbye there */
-    bool nudge;                        /* the other end's monitor is to look, when what was said has left */
-    int64_t wanted_ns, again_ns;       /* since when; when it is to be dialed again */
-    struct wire_event told;            /* what others say of its end ... */
-    int64_t told_ns;                   /* ... since when */
-    struct wire_event gone;            /* once it is down: as it was told */
-    int64_t ended_ns;                  /* since when one of them has ended */
+    struct tcp_lane lane[TCP_SOCKETS]; /* the last one has only a socket */
+    int32_t peer;                      /* rank in the world */
+    bool ours; /* this wire carries the data to that rank, which is neither this rank itself nor one of another wire */
+    bool goodbye, down, warned, here; /* here: connected */
+    bool wanted, wants_base;          /* the link is being made; as one of the base graph */
+    bool neighbour;                   /* it is one of the base graph */
+    bool sure;                   /* the small connection is known to be established at the other end too, which will say goodbye on it */
+    bool nudge;                  /* wake the other end's monitor when the queued frames have left */
+    int64_t wanted_ns, again_ns; /* since when it is wanted; when to dial again */
+    struct wire_event told;      /* the end of this peer as reported by others ... */
+    int64_t told_ns;             /* ... and since when */
+    struct wire_event gone;      /* the reported cause, once it is down */
+    int64_t ended_ns;            /* when the first of its connections ended */
     uint32_t beat, beat_seen;
-    int64_t silent_ns, unheard_ns; /* without a byte from it; while nothing sent to it was acknowledged */
+    int64_t silent_ns, unheard_ns; /* time without a byte from it; time in which nothing sent to it was acknowledged */
     char address[64];
 };
 
@@ -258,34 +259,34 @@ struct tcp_port {
     struct tcp_link *link; /* by world rank */
 };
 
-/* Where links are made when they are needed (COMM_TCP_LINKS, net/mesh/links.c): which are, and the base graph of those that always stand.
- */
+/* For links that are made when needed (COMM_TCP_LINKS, net/mesh/links.c): the links that are being made, and the base graph, whose links
+ * always exist. */
 struct tcp_relay;
 struct tcp_graph {
     struct tcp_relay *relay;
     uint32_t steps, wanting, bases;
-    int32_t step[TCP_BASE_MOST]; /* neighbours are so many ranks further, and back */
+    int32_t step[TCP_BASE_MOST]; /* neighbours are this many ranks ahead or behind */
     int32_t *want;               /* ranks to which a link is being made */
-    struct tcp_link **base;      /* neighbours */
+    struct tcp_link **base;      /* links to neighbours */
 };
 
-/* What leaves in a row, and waits for company (burst.c). */
+/* Sends in a row that wait to leave together (burst.c). */
 struct tcp_burst {
-    bool held;                 /* something waits for company, and the timer runs */
-    bool messages;             /* some are in what is to leave */
-    int timer;                 /* the monitor wakes when it ends */
-    uint32_t row;              /* how often something left since the last pump, or gap */
-    int64_t row_ns;            /* when something was last to leave */
-    uint32_t rows_ended;       /* one soon after the other, by their caller */
-    uint32_t rows_long, waits; /* those of them that were long; what waits in this one */
-    int64_t guard_ns;          /* when a timer ends that is not set for each row */
+    bool held;                 /* something is held back, and the timer runs */
+    bool messages;             /* messages are among the frames to send */
+    int timer;                 /* wakes the monitor */
+    uint32_t row;              /* number of sends since the last pump or gap */
+    int64_t row_ns;            /* time of the last send */
+    uint32_t rows_ended;       /* rows in close succession that their caller ended */
+    uint32_t rows_long, waits; /* how many of those rows were long; number of sends held back in this row */
+    int64_t guard_ns;          /* expiry of the timer that is not set for each row */
 };
 
 /* What wakes the monitor (tcp/heed.c, tcp/watch.c). */
 struct tcp_monitor {
-    int deaths;        /* an epoll of its own: ends of connections */
-    int heed;          /* an eventfd among `deaths`: what another thread has read */
-    bool heeds, came;  /* it is to be woken by what comes; something has since it was up last */
+    int deaths;        /* an epoll instance for the ends of connections */
+    int heed;          /* an eventfd in `deaths`: another thread has read something */
+    bool heeds, came;  /* arrivals must wake the monitor; something has arrived since it was last awake */
     int64_t polled_ns; /* when it last looked */
 };
 
@@ -295,8 +296,9 @@ struct tcp_times {
 
 struct tcp_memory {
     struct tcp_block *free_block[TCP_ORDER_MOST + 1];
-    unsigned char *alone; /* where an exposure is made that leaves alone (alone.c) */
-    char *zeros, *sink;   /* FRAME_PAYLOAD_MAX each: sent, and written over, where a channel was left in the middle of a frame */
+    unsigned char *alone; /* the buffer in which alone.c makes a frame */
+    char *zeros, *sink;   /* FRAME_PAYLOAD_MAX bytes each: zeros to send, and a target for bytes to discard, after a channel was left in the
+                             middle of a frame */
     char *stages;
     size_t bytes, stage_bytes;
 };
@@ -312,17 +314,17 @@ struct tcp_wire {
     struct tcp_link *links;
     int32_t ports, ranks, rank;
     bool armed, rung, sealed, checked;
-    uint8_t seal_choice; /* enum tcp_seal_choice: what this rank was told */
-    bool aes;            /* would be sealed by AES */
+    uint8_t seal_choice; /* enum tcp_seal_choice: the option's value */
+    bool aes;            /* this rank prefers AES */
     bool nudges;
-    bool leaves; /* its process ends, and the monitor is still there */
-    bool dry;    /* the last pump left nothing to be read */
+    bool leaves; /* the process is exiting while the monitor still runs */
+    bool dry;    /* the last pump left nothing to read */
     struct tcp_lane *dirty;
     uint32_t few[TCP_FEW_BATCH], few_number[TCP_FEW_BATCH],
-        fews;            /* all small lanes, where they are few: tried while nobody waits for a frame of his own */
-    uint32_t *hot, hots; /* sockets on which somebody waits for a frame */
-    size_t pumped;       /* bytes received in the pump that is going on */
-    uint32_t arrivals;   /* exposures that are here, but for pieces of long ones; counts on */
+        fews;            /* all small lanes, if they are few: read while no thread waits for a particular frame */
+    uint32_t *hot, hots; /* sockets on which a thread waits for a frame */
+    size_t pumped;       /* bytes received in the current pump */
+    uint32_t arrivals;   /* number of exposures that have arrived, except pieces of long ones */
     struct tcp_channel **channel;
     uint32_t channels, channels_room, generation;
     struct tcp_graph *graph; /* NULL: all links were made when the world opened */

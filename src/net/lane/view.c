@@ -1,9 +1,10 @@
 /*
- * Exposures and views. Room for an exposure follows from its key: of a ONCE edge from what the peers have retired, of a stream from that
- * and from their acknowledgements; so what a receiver must be able to keep is bounded, by communicator, and nobody waits for what a
- * younger operation holds.
+ * Exposures and views. The key of an exposure determines whether there is room for it: on a ONCE edge by what the peers have retired, on a
+ * stream by that and by their acknowledgements. So the memory of a receiver is bounded per communicator, and no operation waits for space
+ * that a younger one holds.
  *
- * A mismatch is told when the peer's published calls are here, so that both sides can be named: they are asked for when it is found.
+ * A mismatch is reported when the peer's published calls have arrived, so that the report names both calls. They are requested when the
+ * mismatch is found.
  */
 #include "net/lane/lane.h"
 
@@ -24,7 +25,7 @@ static bool has_room(struct tcp_channel *c, uint32_t peer, const struct wire_exp
 
     if (m->lane[TCP_LANE_SMALL].ended)
         return true;
-    if (BASE_UNLIKELY(m->lane[TCP_LANE_SMALL].fd < 0)) /* it says what it has retired when there is a link */
+    if (BASE_UNLIKELY(m->lane[TCP_LANE_SMALL].fd < 0)) /* the peer sends its retirements when there is a link */
         tcp_want(m->lane->link, false);
     if (e->edge & WIRE_ONCE)
         return tcp_has_once_room(c, peer, e->key, bytes);
@@ -35,7 +36,8 @@ static bool has_room(struct tcp_channel *c, uint32_t peer, const struct wire_exp
     return round < c->credits || *tcp_ack_of(c, peer, before) == before;
 }
 
-/* Of what is exposed once a root may make many and never look; a stream's sender waits for what comes anyway. */
+/* A root may make many ONCE exposures and never look, so the peer's words are read here. The sender of a stream waits for incoming data
+ * anyway. */
 static bool makes_room(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes)
 {
     if (has_room(c, peer, e, bytes))
@@ -55,7 +57,7 @@ static size_t bytes_of(const struct wire_expose *e)
     return bytes;
 }
 
-/* Nothing is built in our memory: what is large is sent from where it is, what is small is copied once anyway. */
+/* Exposures are never built in the wire's memory: a large one is sent from the user's buffer, and a small one is copied once anyway. */
 enum wire_result tcp_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad)
 {
     (void)channel;
@@ -78,11 +80,13 @@ static enum wire_result expose_lent(struct tcp_channel *c, const struct wire_exp
         hold->pieces += tcp_post_user(c, e->peers[i], &f, e->spans[0].at, hold);
     if (--hold->pieces)
         return WIRE_PENDING;
-    tcp_hold_drop(c, hold); /* they are all gone */
+    tcp_hold_drop(c, hold); /* all pieces are already sent or lost */
     return WIRE_DONE;
 }
 
-/* A copy costs more than a call where it is long; and what comes alone has nothing to wait for. */
+/*
+ * Whether to send without a copy. For a long exposure, the copy costs more than a system call. A single exposure has nothing to wait for.
+ */
 static bool leaves_straight(struct tcp_channel *c, const struct wire_expose *e, size_t bytes)
 {
     bool straight = bytes > TCP_SMALL_BYTES && e->nspans == 1 && (bytes > TCP_AHEAD_BYTES || !c->wire->burst.row);
@@ -130,7 +134,7 @@ enum wire_result tcp_expose(struct wire_channel *channel, const struct wire_expo
 }
 
 /* ------------------------------------------------------------------------------------------------------------ viewing */
-/* Its calls are here, or will never be. */
+/* Whether the peer's calls have arrived, or never will. */
 static bool calls_known(struct tcp_channel *c, uint32_t peer)
 {
     struct tcp_member *m = &c->member[peer];
@@ -145,10 +149,10 @@ static bool calls_known(struct tcp_channel *c, uint32_t peer)
     return false;
 }
 
-/* All of it is here, and somebody asks for it. PENDING: it is not what he asks for, and he will be told. */
+/* Gives a complete exposure to a look. PENDING: it is not what the look expects; MISMATCH will be reported. */
 static enum wire_result take(struct tcp_channel *c, struct tcp_slot *s, const struct wire_look *l)
 {
-    bool once = l->edge & WIRE_ONCE; /* what the frame says of its edge decides nothing here */
+    bool once = l->edge & WIRE_ONCE; /* the look decides, not the edge that the frame names */
 
     if (BASE_UNLIKELY(s->total != l->bytes || s->tag != l->fingerprint))
         return calls_known(c, s->peer) ? WIRE_MISMATCH : WIRE_PENDING;
@@ -216,7 +220,7 @@ void tcp_miss(struct tcp_channel *c, uint32_t peer, wire_key key)
     tcp_tell(c, &event);
 }
 
-/* The oldest that somebody asks for. */
+/* Reports the oldest missing exposure that is waited for. */
 void tcp_missed(struct tcp_channel *c, const struct tcp_link *link)
 {
     const struct tcp_slot *oldest = NULL;
@@ -257,7 +261,7 @@ static bool is_down(const struct tcp_channel *c, uint32_t peer)
     return c->port->link[c->world[peer]].down;
 }
 
-/* Who waits for one peer now waits for the others next: where that costs no more, all of them are looked at. */
+/* A thread that waits for one peer waits for the others next. If it costs no more, all of them are read. */
 static void pump_for(struct tcp_channel *c, const struct wire_look *l)
 {
     const struct tcp_lane *lane = c->member[l->peer].lane;
@@ -323,7 +327,7 @@ void tcp_release(struct wire_channel *channel, uint32_t seq, struct wire_view *v
     if (view) {
         struct tcp_slot *s = view->ack;
         view->ack = NULL;
-        if (!tcp_reached(c->retired, wire_key_seq(view->word))) { /* else its operation has taken it along */
+        if (!tcp_reached(c->retired, wire_key_seq(view->word))) { /* otherwise retiring the operation has dropped the slot */
             tcp_acknowledge(c, s);
             tcp_slot_drop(c, s);
         }

@@ -1,7 +1,7 @@
 /*
- * Who has come: the listener's side of connecting. Whoever dials is a pending peer until he has said the listener's random word, or proved
- * the job's secret: he is heard for two seconds, for exactly as many bytes as a greeting has, and nothing is allocated for him. While a
- * world opens that is a part of mesh_turn; in an open one, where links are made when they are needed, it is mesh_hear, at a pace.
+ * The listener's side of connecting. Every new connection is a pending peer until it has sent the listener's random word or proved the
+ * job's secret. It has two seconds, may send exactly the bytes of a greeting, and nothing is allocated for it. While a world opens this is
+ * part of mesh_turn. In an open world with links that are made when needed, it is mesh_hear, whose rate is limited.
  */
 #define _GNU_SOURCE
 #include "net/mesh/mesh.h"
@@ -18,7 +18,7 @@
 
 enum { REFUSALS_LOGGED_NS = 1000000000, ACCEPTS_A_TURN = 16 };
 
-/* A lower rank, or a higher one that asks to be dialed; with our word. */
+/* Whether the greeting has our word and is from a lower rank, or from a higher one that asks to be dialed. */
 static bool is_ours(const struct mesh *m, const struct greeting *g)
 {
     if (!mesh_same_word(g->word, m->mine.word) || g->magic != MESH_MAGIC || g->version != FRAME_VERSION || g->to != (uint32_t)m->w->rank ||
@@ -27,7 +27,7 @@ static bool is_ours(const struct mesh *m, const struct greeting *g)
     return g->lane < TCP_SOCKETS ? g->from < g->to : m->w->graph && g->from > g->to && g->lane < MESH_LANES;
 }
 
-/* It has not come yet, nor ended: who closes may still have been dialing. */
+/* Whether this connection is still missing and its link is not down: a rank that closes may still have been dialing. */
 static bool is_awaited(const struct mesh *m, const struct greeting *g)
 {
     const struct tcp_link *link = &m->w->links[g->from];
@@ -42,7 +42,7 @@ static bool is_whole(int fd)
     return recv(fd, &g, sizeof g, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof g;
 }
 
-/* Exactly one greeting. */
+/* Reads exactly one greeting. */
 static enum pending_heard hear_plain(int fd, struct greeting *g, short seen, bool last)
 {
     char byte;
@@ -64,7 +64,7 @@ static enum pending_heard hear_proof(struct mesh *m, struct pending_peer *s, str
     }
     heard = pending_hello(&acceptor, s, last, why);
     if (s->answered)
-        accept_limiter_charge(&m->accept_limiter, m->now, PACE_ANSWER_NS);
+        accept_limiter_charge(&m->accept_limiter, m->now, RATE_ANSWER_NS);
     return heard == PENDING_DONE ? PENDING_LATER : heard == PENDING_PLAIN ? PENDING_OUT : heard;
 }
 
@@ -85,7 +85,7 @@ static void turn_away(struct mesh *m, int fd, const char *why)
     close(fd);
 }
 
-/* Who dialed hears that he was let in: else he would send to somebody who had no place for him. */
+/* The dialer is told that it was admitted; otherwise it could send to a rank that had no place for it. */
 static bool take_in(struct mesh *m, const struct greeting *g, struct pending_peer *s)
 {
     struct welcome w = {.magic = MESH_MAGIC};
@@ -101,18 +101,18 @@ static bool take_in(struct mesh *m, const struct greeting *g, struct pending_pee
     return mesh_keep(m, g->from, g->lane, s->fd, &s->shake.seal);
 }
 
-/* Once steady he is heard without the wire's lock, and has a place of his own under it. */
+/* In an open world, greetings are read without the wire's lock, and the connection is added under it. */
 static bool let_in(struct mesh *m, const struct greeting *g, struct pending_peer *s)
 {
     if (m->steady) {
-        epoll_ctl(m->outside, EPOLL_CTL_DEL, s->fd, NULL); /* what comes on it from here on is not the acceptor's */
+        epoll_ctl(m->outside, EPOLL_CTL_DEL, s->fd, NULL); /* the acceptor does not watch it any more */
         base_lock(&m->w->lock, m->w->env);
     }
     bool in = is_awaited(m, g) && take_in(m, g, s);
     if (m->steady)
         base_unlock(&m->w->lock, m->w->env);
     if (in)
-        accept_limiter_give_back(&m->accept_limiter, PACE_ACCEPT_NS + (s->answered ? PACE_ANSWER_NS : 0) + 2 * PACE_LOOK_NS);
+        accept_limiter_give_back(&m->accept_limiter, RATE_ACCEPT_NS + (s->answered ? RATE_ANSWER_NS : 0) + 2 * RATE_LOOK_NS);
     return in;
 }
 
@@ -138,8 +138,8 @@ void mesh_hear_one(struct mesh *m, uint32_t at, short seen)
     pending_forget(&m->pending_peers, at);
 }
 
-/* Without descriptors. Pending peers give way first: who is no pending peer comes again. In a world that is open a link fails then, in
- * time. */
+/* Called when no descriptor is free. Closes a pending peer first; an honest one connects again. In an open world the caller continues, and
+ * the link fails after its time. */
 static enum comm_result make_room(struct mesh *m)
 {
     if (m->pending_peers.count) {
@@ -156,7 +156,7 @@ static enum comm_result make_room(struct mesh *m)
     return COMM_OK;
 }
 
-/* It may be known already: then it is looked at again. */
+/* Adds a descriptor to the watched ones; if it is there already, it is checked again. */
 void mesh_watch_outside(struct mesh *m, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET};
@@ -165,8 +165,8 @@ void mesh_watch_outside(struct mesh *m, int fd)
         epoll_ctl(m->outside, EPOLL_CTL_MOD, fd, &event);
 }
 
-/* How many came, at most so many. */
-uint32_t mesh_receive_strangers(struct mesh *m, uint32_t most, enum comm_result *result)
+/* Accepts at most `most` connections. Returns how many came. */
+uint32_t mesh_accept_pending(struct mesh *m, uint32_t most, enum comm_result *result)
 {
     uint32_t came = 0;
 
@@ -177,13 +177,13 @@ uint32_t mesh_receive_strangers(struct mesh *m, uint32_t most, enum comm_result 
         if (fd < 0)
             break;
         pending_add(&m->pending_peers, fd, m->now);
-        accept_limiter_charge(&m->accept_limiter, m->now, PACE_ACCEPT_NS);
+        accept_limiter_charge(&m->accept_limiter, m->now, RATE_ACCEPT_NS);
         came++;
     }
     return came;
 }
 
-/* The newest of them, what each has said. */
+/* Reads what the newest `many` pending peers have sent. */
 static void hear_newest(struct mesh *m, uint32_t many)
 {
     uint32_t first = m->pending_peers.count - many;
@@ -195,12 +195,14 @@ static void hear_newest(struct mesh *m, uint32_t many)
         mesh_hear_one(m, first + i, m->wait[i].revents);
 }
 
-/* Most are known at once; who is not is watched. */
+/* Accepts connections. Most are identified at once; the others are watched. */
 static uint32_t hear_newcomers(struct mesh *m)
 {
     enum comm_result ignored = COMM_OK;
-    uint32_t came = mesh_receive_strangers(m, ACCEPTS_A_TURN, &ignored);
-    uint32_t here = came < m->pending_peers.count ? came : m->pending_peers.count; /* without descriptors the newest may be the eldest */
+    uint32_t came = mesh_accept_pending(m, ACCEPTS_A_TURN, &ignored);
+    uint32_t here = came < m->pending_peers.count
+                        ? came
+                        : m->pending_peers.count; /* without descriptors, a new peer may have pushed out another new one */
     uint32_t first = m->pending_peers.count - here;
 
     hear_newest(m, here);
@@ -211,16 +213,16 @@ static uint32_t hear_newcomers(struct mesh *m)
 
 int64_t mesh_hear(struct mesh *m)
 {
-    struct epoll_event seen[STRANGERS_MAX + 1];
+    struct epoll_event seen[UNAUTHENTICATED_MAX + 1];
     uint32_t came = 0;
 
     do {
         m->now = m->w->env->now(m->w->env);
-        int told = epoll_wait(m->outside, seen, STRANGERS_MAX + 1, 0);
+        int told = epoll_wait(m->outside, seen, UNAUTHENTICATED_MAX + 1, 0);
         hear_newest(m, m->pending_peers.count);
         came = hear_newcomers(m);
         if (told > 0 || came)
-            accept_limiter_charge(&m->accept_limiter, m->now, PACE_LOOK_NS);
+            accept_limiter_charge(&m->accept_limiter, m->now, RATE_LOOK_NS);
     } while (came == ACCEPTS_A_TURN && !accept_limiter_rest(&m->accept_limiter, m->now));
     if (came == ACCEPTS_A_TURN) /* there may be more */
         mesh_watch_outside(m, m->listener);

@@ -1,4 +1,4 @@
-/* Dialing: from a socket to a connection whose other end has proved who it is, greeted and confirmed. */
+/* Dialing: from a socket to a connection to a peer that has proved its identity and confirmed the greeting. */
 #define _GNU_SOURCE
 #include "net/mesh/mesh.h"
 
@@ -64,7 +64,7 @@ static struct greeting greeting_for(const struct mesh *m, const struct dialing *
     return g;
 }
 
-/* The greeting has left. Who only asked to be dialed is done; else the other end says that it has a place. */
+/* The greeting has been sent. If it only asks to be dialed, that is all; otherwise the peer confirms that it has a place. */
 static void greeted(struct dialing *d, bool *done)
 {
     d->stage = DIAL_GREETED;
@@ -74,7 +74,7 @@ static void greeted(struct dialing *d, bool *done)
         close(d->fd);
 }
 
-/* It is connected, or it never will be. */
+/* Called when connecting has succeeded or failed. */
 static enum comm_result greet(struct mesh *m, struct dialing *d, bool *done)
 {
     const struct handshake_names names = {HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, d->peer, d->lane, m->how[d->peer]};
@@ -97,7 +97,8 @@ static enum comm_result greet(struct mesh *m, struct dialing *d, bool *done)
     return COMM_OK;
 }
 
-/* It is asked again while there is time; in a world that is open not at once, so that who will never have one costs little. */
+/* The peer had no place. Tries again at once while the world opens. In an open world the next attempt is later, so that a peer which never
+ * has a place costs little. */
 static enum comm_result had_no_place(struct mesh *m, struct dialing *d)
 {
     if (m->steady)
@@ -106,7 +107,7 @@ static enum comm_result had_no_place(struct mesh *m, struct dialing *d)
     return begin_dial(m, d);
 }
 
-/* The answer to the hello; or the other end had no place for us. */
+/* Reads the answer to the hello; the end of the connection means that the peer had no place. */
 static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
 {
     unsigned char answer[HANDSHAKE_ANSWER], sealed[sizeof(struct greeting) + CRYPTO_TAG];
@@ -135,7 +136,7 @@ static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
     return COMM_OK;
 }
 
-/* The other end has a place for us, or had none. */
+/* Reads the peer's confirmation; the end of the connection means that the peer had no place. */
 static enum comm_result confirm(struct mesh *m, struct dialing *d, bool *done)
 {
     struct welcome w = {.magic = 0};
@@ -163,7 +164,7 @@ static enum comm_result go_on(struct mesh *m, struct dialing *d, bool *done)
     return d->stage == DIAL_CONNECTING ? greet(m, d, done) : d->stage == DIAL_ASKED ? finish(m, d, done) : confirm(m, d, done);
 }
 
-/* Once steady, what cannot be connected is dialed again by who needs it (links.c), as long as there is time. */
+/* In an open world a failure is not an error: links.c dials again while there is time. */
 static enum comm_result end_dial(struct mesh *m, uint32_t at, enum comm_result result)
 {
     struct dialing *d = &m->dials[at];

@@ -1,13 +1,13 @@
 /*
- * Links that are made when they are needed (COMM_TCP_LINKS). When a world opens each rank is connected to its neighbours in a base graph:
- * those 1, 2, 4, 16, 64 ... ranks further and back, so there are about log2 p of them. They watch each other, and pass on what is said to
- * all (relay.c). Any other link is made when the first frame is to go over it, which waits in its lane until then: the lower rank of the
- * pair dials, the higher one asks it to, by a connection that says no more than that. So both may need it at once, and it is one link. The
- * monitor does all of this, by the same steps as while a world opens (mesh.c), and the listener stays, behind the same gate. Those who
- * come there wake the monitor only as often as their limit allows (net/auth/accept_limiter.h): after a look the acceptor is left alone
- * until then.
+ * Links that are made when needed (COMM_TCP_LINKS). When a world opens, each rank connects to its neighbours in a base graph: the ranks 1,
+ * 2, 4, 16, 64 ... ahead and behind, about log2 p of them. Neighbours watch each other, and forward notes to all ranks (relay.c).
  *
- * When a rank is gone, whoever had it as neighbour is connected to the next one that lives, so the graph of the living stays connected.
+ * Any other link is made when the first frame is to be sent over it; the frame waits in its lane until then. The lower rank of the pair
+ * dials. The higher one asks the lower one to dial, by a connection that carries nothing else. So if both need the link at once, there is
+ * still only one. The monitor does this by the same steps as while a world opens (mesh.c). The listener stays open and authenticates peers
+ * in the same way. Pending peers wake the monitor only as often as the accept limiter allows (net/auth/accept_limiter.h).
+ *
+ * When a rank is gone, its neighbours connect to the next living rank, so the graph of living ranks stays connected.
  */
 #define _GNU_SOURCE
 #include "net/mesh/mesh.h"
@@ -23,20 +23,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAKE_NS INT64_C(10000000000) /* a link that does not stand by then never will */
+#define MAKE_NS INT64_C(10000000000) /* a link that is not connected by then has failed */
 #define AGAIN_NS INT64_C(300000000)
 #define GOODBYE_LATE_NS INT64_C(5000000000)
 #define DEATH_LATE_NS INT64_C(300000000)
 
 struct tcp_acceptor {
-    struct tcp_graph graph; /* first: the wire has that */
+    struct tcp_graph graph; /* first, because the wire points to it */
     struct mesh *mesh;      /* NULL until the world is open */
     struct wire_config config;
-    unsigned char *key; /* of secret_take; NULL: the job has none */
+    unsigned char *key; /* from secret_take; NULL: the job has no secret */
     char text[256];     /* why the last dial failed */
     bool repair;
-    int64_t turned_ns; /* the last turn */
-    int rest;          /* a timer: the acceptor is looked at again */
+    int64_t turned_ns; /* time of the last turn */
+    int rest;          /* a timer: when to look at the acceptor again */
     size_t bytes;
 };
 
@@ -46,7 +46,7 @@ static struct tcp_acceptor *acceptor_of(const struct tcp_wire *w)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the base graph */
-/* For each step the next rank that lives. */
+/* Wants a link to the next living rank for each step. */
 static void repair(struct tcp_wire *w)
 {
     struct tcp_acceptor *d = acceptor_of(w);
@@ -73,7 +73,7 @@ enum comm_result tcp_acceptor_make(struct tcp_wire *w, const struct wire_config 
     }
     if (links == TCP_LINKS_AUTO)
         links = w->ranks > TCP_LINKS_MANY ? TCP_LINKS_NEEDED : TCP_LINKS_ALL;
-    if (links == TCP_LINKS_ALL || w->rank < 0) /* ranks of one process are all here */
+    if (links == TCP_LINKS_ALL || w->rank < 0) /* all ranks are in this process */
         return COMM_OK;
     struct tcp_acceptor *d = w->env->take(w->env, bytes, 64);
     if (d) {
@@ -92,7 +92,7 @@ enum comm_result tcp_acceptor_make(struct tcp_wire *w, const struct wire_config 
     return COMM_ERR_MEMORY;
 }
 
-/* on: it wakes the monitor once more. */
+/* on: the acceptor wakes the monitor once more. */
 static void watch_acceptor(struct tcp_wire *w, int how, bool on)
 {
     struct epoll_event event = {.events = on ? EPOLLIN | EPOLLONESHOT : 0, .data.u32 = UINT32_MAX};
@@ -152,7 +152,7 @@ void tcp_acceptor_close(struct tcp_wire *w)
     w->graph = NULL;
 }
 
-/* It may be known already: then it is looked at again. */
+/* Adds a descriptor to those that wake the monitor; if it is there already, it is checked again. */
 void tcp_watch_for(struct tcp_wire *w, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.u32 = UINT32_MAX};
@@ -162,7 +162,7 @@ void tcp_watch_for(struct tcp_wire *w, int fd)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ making one */
-/* Both of its ends come here, each by itself. */
+/* Both ends of a connection call this, each for itself. */
 void tcp_lane_up(struct tcp_lane *lane)
 {
     struct tcp_link *link = lane->link;
@@ -176,7 +176,7 @@ void tcp_lane_up(struct tcp_lane *lane)
     }
     if (lane->lane != TCP_BEAT)
         tcp_receive_start(lane);
-    if (lane->lane != TCP_BEAT && tcp_relay_said_goodbye(w)) /* this rank is closing: else its end would be taken for a death */
+    if (lane->lane != TCP_BEAT && tcp_relay_said_goodbye(w)) /* this rank is closing: without a goodbye, its end would look like a death */
         tcp_post_goodbye(lane);
     if (link->lane[TCP_LANE_SMALL].fd >= 0 && link->lane[TCP_LANE_BULK].fd >= 0 && !link->here) {
         link->here = true;
@@ -227,7 +227,7 @@ void tcp_acceptor_hear(struct tcp_wire *w)
     watch_acceptor(w, EPOLL_CTL_MOD, !rest);
 }
 
-/* For how long this process stood still since the last turn, beyond a tick or two: in that time no link could be made here. */
+/* How long this process was stopped since the last turn, beyond a tick or two. No link could be made in that time. */
 static int64_t stood_still(const struct tcp_wire *w, int64_t now)
 {
     int64_t since = acceptor_of(w)->turned_ns ? now - acceptor_of(w)->turned_ns : 0;
@@ -274,14 +274,14 @@ bool tcp_acceptor_busy(struct tcp_wire *w)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ends */
-/* What it has said to all before its goodbye is here, or will never be. */
+/* Whether all that the rank said before its goodbye has arrived, or never will. */
 static bool is_heard(const struct tcp_wire *w, const struct tcp_link *link, int64_t now)
 {
     return link->told.kind &&
            (link->told.result != COMM_ERR_CLOSED || tcp_relay_is_whole(w, link->peer) || now - link->told_ns > GOODBYE_LATE_NS);
 }
 
-/* A connection of our own says by itself when its process has ended. Whether that one stands still is told by its neighbours alone. */
+/* A connection of our own shows by itself when the peer's process has ended. Only neighbours can tell whether it is stopped. */
 bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link, int64_t now)
 {
     bool connected = false;
@@ -295,14 +295,15 @@ bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link, int64_t now)
     return !connected;
 }
 
-/* Whoever closes says goodbye on the small connection, where that stands for him. He may dial, be let in, and close before he hears so:
- * then his goodbye goes by others. */
+/* A rank that closes says goodbye on the small connection if that is established for it. It may dial, be admitted, and close before it
+ * learns so; then its goodbye comes through other ranks. */
 static bool stood_for_both(const struct tcp_link *link)
 {
     return link->sure || link->lane[TCP_LANE_SMALL].in_number;
 }
 
-/* What it said to all comes by its neighbours, and so does what they say of its end, behind that: it is waited for, but not for ever. */
+/* A rank's words to all come through its neighbours, and so do their reports of its end, after those words. They are waited for, but not
+ * for ever. */
 bool tcp_has_said_all(const struct tcp_wire *w, const struct tcp_link *link, int64_t now)
 {
     bool stood = stood_for_both(link);
@@ -317,7 +318,7 @@ void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link)
 
     if (tcp_is_neighbour(link) && dead && !link->told.kind)
         tcp_relay_down(w, &link->gone);
-    acceptor_of(w)->repair = true; /* of those who close there are many at once: at the next tick will do */
+    acceptor_of(w)->repair = true; /* many ranks close at once, so the repair waits for the next tick */
     if (dead)
         repair(w);
 }

@@ -1,8 +1,8 @@
 /*
- * Connecting, while a world opens: every rank listens on one address of its own, at a port that the kernel chooses; ports and a random word
- * of each listener are exchanged over the boot; the lower rank of each pair dials, and greets with that word. Where the job has a secret,
- * it is proved on each connection before the greeting, which is then sealed. When every peer is there, the listener is closed for good.
- * What a listener makes of who comes is admit.c's.
+ * Connecting while a world opens. Every rank listens on one of its addresses, at a port that the kernel chooses. Ranks exchange the ports
+ * and a random word of each listener over the boot. The lower rank of each pair dials, and greets with the listener's word. If the job has
+ * a secret, each connection proves it before the greeting, which is then sealed. When all peers are connected, the listener is closed,
+ * unless links are made later. admit.c decides about incoming connections.
  */
 #define _GNU_SOURCE
 #include "net/mesh/mesh.h"
@@ -36,7 +36,7 @@ enum comm_result mesh_fail(const struct mesh *m, enum comm_result result, const 
 }
 
 /* ------------------------------------------------------------------------------------------------------------ greeting */
-/* What a new connection takes without waiting. */
+/* Sends without waiting. A new connection has room for this. */
 int mesh_send_now(int fd, const void *bytes, size_t count)
 {
     ssize_t n = send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -44,7 +44,7 @@ int mesh_send_now(int fd, const void *bytes, size_t count)
     return n == (ssize_t)count ? 0 : n < 0 ? errno : EIO;
 }
 
-/* In a time that does not say where they differ. */
+/* Takes the same time wherever the words differ. */
 bool mesh_same_word(const unsigned char a[MESH_WORD], const unsigned char b[MESH_WORD])
 {
     unsigned char differs = 0;
@@ -54,7 +54,7 @@ bool mesh_same_word(const unsigned char a[MESH_WORD], const unsigned char b[MESH
     return !differs;
 }
 
-/* keys: of its handshake, or NULL. False: no memory. */
+/* keys: of the connection's handshake, or NULL. False: no memory. */
 bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const struct seal *keys)
 {
     struct tcp_lane *lane = &m->w->links[rank].lane[which];
@@ -63,21 +63,21 @@ bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const stru
     int32_t peer = lane->link->peer;
 
     memset(&other, 0, sizeof other);
-    if (!m->steady && getpeername(fd, (struct sockaddr *)&other, &length) == 0) /* later somebody may be reading it */
+    if (!m->steady && getpeername(fd, (struct sockaddr *)&other, &length) == 0) /* once steady, other threads may be reading it */
         mesh_name_address(&other, lane->link->address, sizeof lane->link->address);
     mesh_set_options(m->w, fd, m->cards[peer].host == m->mine.host);
-    if ((m->w->sealed || (m->w->checked && lane->lane != TCP_BEAT)) && /* a beat that was changed says the same */
+    if ((m->w->sealed || (m->w->checked && lane->lane != TCP_BEAT)) && /* a changed heartbeat has the same meaning */
         !tcp_lane_seal(lane, keys, m->w->sealed ? (enum crypto_kind)m->how[peer] : CRYPTO_NONE))
         return false;
     lane->fd = fd;
     m->w->env->own(m->w->env, fd, true);
-    lane->link->sure |= which == TCP_LANE_SMALL && (!m->steady || m->w->rank < peer); /* who dials hears that he was let in */
+    lane->link->sure |= which == TCP_LANE_SMALL && (!m->steady || m->w->rank < peer); /* a dialer is told that it was admitted */
     if (m->steady)
         tcp_lane_up(lane);
     return true;
 }
 
-/* How many descriptors a rank needs while it connects: of all its connections, or of neighbours. */
+/* How many descriptors a rank needs while it connects: for all its connections, or for those to neighbours. */
 uint32_t mesh_files_for(const struct mesh *m)
 {
     uint32_t others = m->w->graph ? 2 * TCP_BASE_MOST : (uint32_t)m->w->ranks - 1;
@@ -94,7 +94,7 @@ enum comm_result mesh_fail_files(const struct mesh *m)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the loop */
-/* Connected while the world opens. */
+/* Whether the link to this peer is made while the world opens. */
 static bool is_wanted(const struct mesh *m, int32_t peer)
 {
     return m->w->graph ? tcp_is_base(m->w, peer) : wire_joins(m->config, m->w->rank, peer);
@@ -139,11 +139,11 @@ enum comm_result mesh_turn(struct mesh *m, int wait_ms)
     for (uint32_t i = pending_peers; i-- > 0;)
         mesh_hear_one(m, i, m->wait[1 + i].revents);
     if (m->wait[0].revents && result == COMM_OK)
-        mesh_receive_strangers(m, 1, &result);
+        mesh_accept_pending(m, 1, &result);
     return result;
 }
 
-/* A rank that is gone is not waited for: who hears so goes on to the exchange, which says it to all. */
+/* Ranks that are gone are not waited for. A rank that notices it goes on to the exchange, which reports it to all ranks. */
 static bool somebody_is_gone(struct mesh *m, int64_t now)
 {
     struct wire_boot *boot = m->config->boot;
@@ -207,7 +207,7 @@ static void prepare(struct mesh *m)
     if (!mesh_read_address(address, &m->mine.address))
         error = EAFNOSUPPORT;
     if (!error)
-        error = mesh_listen_on(&m->mine.address, m->w->ranks * TCP_SOCKETS + STRANGERS_MAX, &m->listener);
+        error = mesh_listen_on(&m->mine.address, m->w->ranks * TCP_SOCKETS + UNAUTHENTICATED_MAX, &m->listener);
     if (!error)
         mesh_await_words(m->listener, (int)(PENDING_NS / 1000000000));
     env->own(env, m->listener, true);
@@ -219,7 +219,9 @@ static void prepare(struct mesh *m)
     base_format(m->mine.text, MESH_TEXT, "listening on %s: %s", address, strerror(error));
 }
 
-/* Who could not connect is told by the lowest rank; but a connection that broke may have been given up by another, who then knows why. */
+/*
+ * The lowest rank that failed is reported. But a connection may have broken because another rank gave up, and that rank knows the reason.
+ */
 static enum comm_result tell_failed(struct mesh *m)
 {
     int32_t ranks = m->w->ranks, who = ranks;
@@ -232,7 +234,7 @@ static enum comm_result tell_failed(struct mesh *m)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sealing */
-/* Anybody but this machine could see what they send. */
+/* Whether machines other than this one could see the traffic. */
 static bool is_far(const struct mesh *m)
 {
     bool far = false;
@@ -255,8 +257,8 @@ static const char *seal_text(const struct card *card, bool far)
                                        : "auto, which is no here,";
 }
 
-/* From what all have said over the meeting, which nobody on the way could change where there is a secret; each connection's handshake
- * proves that its ends came to the same. */
+/* Every rank computes the same from the exchanged cards. If there is a secret, no attacker in between could change them, and the handshake
+ * of each connection proves that both ends agree. */
 static enum comm_result agree_on_seal(struct mesh *m)
 {
     struct tcp_wire *w = m->w;
@@ -275,11 +277,11 @@ static enum comm_result agree_on_seal(struct mesh *m)
         m->how[i] = !sealed ? CRYPTO_NONE : card->aes && w->aes ? CRYPTO_AES : CRYPTO_CHACHA;
     }
     w->sealed = sealed;
-    w->checked = w->checked && !sealed; /* a seal finds more */
+    w->checked = w->checked && !sealed; /* a seal detects more than a checksum */
     return COMM_OK;
 }
 
-/* Everybody hears who is of another version or is set otherwise, and who could not. */
+/* Every rank learns of version and option conflicts, and of failures. */
 static enum comm_result exchange(struct mesh *m)
 {
     enum comm_result result = m->config->boot->class->allgather(m->config->boot, &m->mine, sizeof m->mine, m->cards);
@@ -306,7 +308,7 @@ static enum comm_result exchange(struct mesh *m)
     return result == COMM_OK ? agree_on_seal(m) : result;
 }
 
-/* Once, by rank 0, where what was chosen is less than what would be without a choice. */
+/* Logged once, by rank 0, if the user chose less than the default. */
 static void tell_of_seal(const struct mesh *m)
 {
     if (m->w->rank == 0 && m->key && !m->w->sealed && is_far(m))
@@ -339,7 +341,7 @@ static enum comm_result meet(struct mesh *m)
     m->mine.result = (int32_t)result;
     if (result != COMM_OK)
         base_copy_text(m->mine.text, MESH_TEXT, m->config->error_text);
-    return exchange(m); /* nobody goes on before everybody is connected */
+    return exchange(m); /* no rank continues before all are connected */
 }
 
 void mesh_close(struct mesh *m)
@@ -362,9 +364,9 @@ static enum comm_result fail_to_watch(const struct wire_config *config)
 enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
 {
     size_t ranks = (size_t)config->ranks, dials = w->graph ? TCP_DIALS : ranks * TCP_SOCKETS;
-    size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (dials + STRANGERS_MAX + 1) * sizeof(struct pollfd) +
+    size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (dials + UNAUTHENTICATED_MAX + 1) * sizeof(struct pollfd) +
                    dials * sizeof(struct dialing) + ranks;
-    struct mesh *m = secret_take(bytes); /* its handshakes have keys */
+    struct mesh *m = secret_take(bytes); /* the handshakes contain keys */
 
     if (!m) {
         base_format(config->error_text, config->error_text_bytes, "no memory to connect %d ranks", config->ranks);
@@ -379,7 +381,7 @@ enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
     m->dials_room = (uint32_t)dials;
     m->dials = (struct dialing *)(void *)(m->cards + ranks);
     m->wait = (struct pollfd *)(void *)(m->dials + dials);
-    m->how = (unsigned char *)(m->wait + dials + STRANGERS_MAX + 1);
+    m->how = (unsigned char *)(m->wait + dials + UNAUTHENTICATED_MAX + 1);
     enum comm_result result = meet(m);
     if (result != COMM_OK || !w->graph)
         mesh_close(m);

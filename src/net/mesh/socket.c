@@ -1,4 +1,4 @@
-/* Sockets of the tcp wire: their options, their addresses, listening on one, and pairs of them inside a process. */
+/* Sockets of the tcp wire: their options, their addresses, listening, and pairs of sockets inside a process. */
 #define _GNU_SOURCE
 #include "net/mesh/mesh.h"
 
@@ -18,7 +18,7 @@ static bool set(int fd, int level, int name, int value)
     return setsockopt(fd, level, name, &value, sizeof value) == 0;
 }
 
-/* Every call on it says for itself whether it may wait; a ring would take a nonblocking descriptor at its word. */
+/* Each call says for itself whether it may wait. io_uring would return EAGAIN for a nonblocking descriptor instead of waiting. */
 static void make_blocking(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
@@ -27,7 +27,7 @@ static void make_blocking(int fd)
         fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
 }
 
-/* Options that this kernel lacks are done without: they tell a dead link earlier, or make a near one faster. */
+/* Missing options are not an error: they only detect a dead link earlier, or make a near one faster. */
 void mesh_set_options(const struct tcp_wire *w, int fd, bool near)
 {
     make_blocking(fd);
@@ -36,7 +36,7 @@ void mesh_set_options(const struct tcp_wire *w, int fd, bool near)
     done = done && set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S) && set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_BETWEEN_S);
     done = done && set(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_COUNT);
     done = done && set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)(w->times.timeout_ns / 1000000));
-    if (near) /* a model of a path with queues costs half the rate where there is none */
+    if (near) /* congestion control that models a path with queues (such as BBR) halves the rate on a path without them */
         done = setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5) == 0 && done;
     if (!done)
         base_log(w->log, LOG_DEBUG, "tcp: not every option of a connection could be set: %s", strerror(errno));
@@ -62,7 +62,7 @@ socklen_t mesh_length_of(const struct sockaddr_storage *address)
     return address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
 
-/* A numeric address, port 0. */
+/* A numeric address; sets port 0. */
 bool mesh_read_address(const char *text, struct sockaddr_storage *address)
 {
     struct sockaddr_in *four = (struct sockaddr_in *)address;
@@ -77,7 +77,7 @@ bool mesh_read_address(const char *text, struct sockaddr_storage *address)
     return inet_pton(AF_INET6, text, &six->sin6_addr) == 1;
 }
 
-/* 0, or an errno. */
+/* Returns 0, or an errno. */
 int mesh_listen_on(struct sockaddr_storage *address, int backlog, int *listener)
 {
     socklen_t length = mesh_length_of(address);
@@ -95,16 +95,15 @@ int mesh_listen_on(struct sockaddr_storage *address, int backlog, int *listener)
     return 0;
 }
 
-/* Silent pending peers then cost a note of the kernel's, and who speaks at once is accepted and heard in one look. Kernels without it do
- * not.
- */
+/* A silent connection then stays in the kernel, and one that speaks at once is accepted and read in one look. Kernels without the option
+ * behave as usual. */
 void mesh_await_words(int listener, int seconds)
 {
     (void)set(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, seconds);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ all ranks in this process */
-/* Its other end is `fd`: another process of this host may have connected meanwhile. */
+/* Whether the other end is `fd`: another process of this host may have connected in the meantime. */
 static bool is_pair(int fd, int other)
 {
     struct sockaddr_in own, far;
@@ -135,7 +134,8 @@ enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *con
         error = mesh_listen_on(&address, 4, &listener);
     for (int32_t a = 0; a < w->ranks && !error; a++)
         for (int32_t b = a + 1; b < w->ranks && !error; b++)
-            for (int k = 0; k < TCP_LANES && !error && wire_joins(config, a, b); k++) { /* they live and die together: no beats */
+            for (int k = 0; k < TCP_LANES && !error && wire_joins(config, a, b);
+                 k++) { /* ranks of one process live and die together, so no heartbeats */
                 struct tcp_lane *ends[2] = {&w->port[a].link[b].lane[k], &w->port[b].link[a].lane[k]};
                 int fd[2] = {-1, -1};
                 error = pair_here(listener, &address, fd);

@@ -1,15 +1,15 @@
 /*
- * Both pollers. Sockets are watched by an epoll, edge-triggered, from add on, so no call is needed to start or end waiting: an edge only
- * sets a mark, and a mark stays until the socket has said EAGAIN. A receive is tried whenever its mark is set, or when its owner waits for
- * it. A send is tried at once.
+ * Both kinds of poller. From add on, an edge-triggered epoll watches each socket, so starting and ending a wait needs no call. An edge only
+ * sets a mark (`ready`), and the mark stays until the socket has returned EAGAIN. A receive is tried when its mark is set, or when its
+ * owner waits for it. A send is tried at once.
  *
- * The poller io_uring makes these attempts many at a time: what is to be sent is collected until submit, and what one look tries is one
- * batch (batch.h). Where there are fewer sockets than a batch is worth, both kinds do the same.
+ * The io_uring poller makes these attempts in batches (batch.h): sends are collected until submit, and each look tries one batch. With
+ * fewer sockets than a batch is worth, both kinds do the same.
  *
- * A watched socket costs its sender: each segment that arrives notifies the epoll, and that one whoever watches the poller's descriptor,
- * which is a tenth of a small exchange. So a socket whose bytes were found by trying it, many times in a row, is watched no more. From then
- * on every look tries it, until it finds nothing too often, or its send must wait for room, or somebody is about to sleep on the
- * descriptor.
+ * A watched socket costs its sender a tenth of a small exchange: each segment that arrives notifies the epoll, and the epoll notifies every
+ * thread that waits for the poller's descriptor. So a socket is no longer watched after many attempts in a row have found bytes. From then
+ * on every look tries it. It is watched again if the attempts find nothing too often, if its send must wait for room, or if a thread is
+ * about to sleep on the descriptor.
  */
 #define _GNU_SOURCE
 #include "net/poll/batch.h"
@@ -25,22 +25,22 @@ enum {
     EPOLL_EVENTS = 64,
     EPOLL_HOT_MOST = 3,
     EPOLL_HOT_BATCH = 32,
-    EPOLL_SOCKETS_OF_TWO = 9, /* of three ranks of different processes: each has two peers, whose bytes come by one or two sockets */
+    EPOLL_SOCKETS_OF_TWO = 9, /* for three ranks in different processes: each rank has two peers, which send on one or two sockets each */
     EPOLL_LOOK_AT_ALL = 64,
     EPOLL_UNWATCHED = 4,
     EPOLL_UNWATCHED_BATCH = 32,
-    EPOLL_FOUND = 32,         /* receives in a row until a socket is watched no more; after that twice as many ... */
-    EPOLL_FOUND_MOST = 32768, /* ... each time, up to so many, unless it paid: ... */
-    EPOLL_PAID = 256,         /* ... so many were found while it was not watched */
-    EPOLL_MISSED = 64,        /* looks in a row that found nothing, until it is watched again */
+    EPOLL_FOUND = 32,         /* successful receives in a row after which a socket is no longer watched. The number doubles ... */
+    EPOLL_FOUND_MOST = 32768, /* ... each time up to this, unless not watching paid: ... */
+    EPOLL_PAID = 256,         /* ... this many receives succeeded while it was not watched */
+    EPOLL_MISSED = 64,        /* unsuccessful looks in a row after which it is watched again */
 };
 
 struct epoll_way {
-    const struct iovec *vector; /* under way; NULL: nothing is */
+    const struct iovec *vector; /* the current transfer; NULL: none */
     uint32_t count;
     bool ready; /* no EAGAIN since the last edge */
     bool listed;
-    bool ended; /* with `result`, of which no event was made yet */
+    bool ended; /* finished with `result`, but not reported yet */
     int64_t result;
 };
 struct epoll_socket {
@@ -50,7 +50,7 @@ struct epoll_socket {
     struct epoll_way way[POLLER_WAYS];
 };
 
-/* Attempts of one look, by item: socket * POLLER_WAYS + way. */
+/* The attempts of one look. An item is socket * POLLER_WAYS + way. */
 struct attempts {
     struct batch_transfer one[BATCH_MOST];
     uint32_t item[BATCH_MOST], count;
@@ -60,13 +60,13 @@ struct epoll_poller {
     struct poller poller;
     const struct comm_env *env;
     uint32_t sockets, turn;
-    uint32_t blocked; /* sends that wait for room */
-    uint32_t listed;  /* marks that are set and whose transfer is under way: [socket * 2 + way] */
+    uint32_t blocked; /* number of sends that wait for room */
+    uint32_t listed;  /* number of items whose mark is set and whose transfer is current */
     uint32_t *list, *end;
     bool armed;
-    struct batch *batch;      /* NULL: each attempt is a call */
-    struct attempts attempts; /* of the look that is under way */
-    uint32_t ended;           /* sends */
+    struct batch *batch;      /* NULL: each attempt is a system call */
+    struct attempts attempts; /* of the current look */
+    uint32_t ended;           /* number of finished sends that were not reported yet */
     uint32_t unwatched[EPOLL_UNWATCHED_BATCH], unwatcheds;
     struct epoll_socket socket[];
 };
@@ -153,7 +153,8 @@ static void forget_unwatched(struct epoll_poller *p, uint32_t socket)
             p->unwatched[i--] = p->unwatched[--p->unwatcheds];
 }
 
-/* What has come or got room meanwhile is an edge at once. Where the kernel has no memory for it the socket goes on to be tried. */
+/* The epoll reports data or room that came in the meantime as an edge at once. If the kernel has no memory, the socket is still tried at
+ * each look. */
 static void watch_again(struct epoll_poller *p, uint32_t socket)
 {
     struct epoll_socket *s = &p->socket[socket];
@@ -190,7 +191,7 @@ static void enlist(struct epoll_poller *p, uint32_t socket, enum poller_way way)
     w->listed |= w->ready && w->vector;
 }
 
-/* What came of an attempt. False: not yet. */
+/* Handles the result of an attempt. False: the transfer must wait. */
 static bool tried(struct epoll_poller *p, uint32_t socket, enum poller_way way, int64_t n)
 {
     struct epoll_way *w = &p->socket[socket].way[way];
@@ -206,7 +207,7 @@ static bool tried(struct epoll_poller *p, uint32_t socket, enum poller_way way, 
     return true;
 }
 
-/* False: not yet. */
+/* False: the transfer must wait. */
 static bool try_way(struct epoll_poller *p, uint32_t socket, enum poller_way way, int64_t *result)
 {
     const struct epoll_way *w = &p->socket[socket].way[way];
@@ -240,7 +241,7 @@ static void attempt_all(const struct epoll_poller *p, struct attempts *a)
         a->one[i].result = poller_transfer(a->one[i].fd, a->one[i].way, a->one[i].vector, a->one[i].count);
 }
 
-/* A receive is not tried here: who has just been told all there was would only hear EAGAIN. */
+/* A receive is not tried here: its owner has just read everything, so an attempt would only return EAGAIN. */
 static int64_t epoll_start(struct poller *poller, uint32_t socket, enum poller_way way, const struct iovec *vector, uint32_t count)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
@@ -255,7 +256,7 @@ static int64_t epoll_start(struct poller *poller, uint32_t socket, enum poller_w
     return -EINPROGRESS;
 }
 
-/* Sends that were collected. What ends here is told by reap. */
+/* Executes the collected sends. reap reports those that finish here. */
 static void epoll_submit(struct poller *poller)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
@@ -353,7 +354,7 @@ static void look(struct epoll_poller *p)
     }
 }
 
-/* Nothing came to a socket that no edge is told of: seldom enough, and it is watched again. */
+/* An attempt on a socket that is not watched found nothing. After enough of these, the socket is watched again. */
 static void missed(struct epoll_poller *p, uint32_t socket)
 {
     struct epoll_socket *s = &p->socket[socket];
@@ -391,7 +392,7 @@ static uint32_t try_listed(struct epoll_poller *p, struct poller_event *events, 
     return told;
 }
 
-/* Those that are waited for are tried at once: of few that costs no more than asking whether one is due. */
+/* Tries the sockets that are waited for at once: if they are few, it costs no more than asking epoll. */
 static uint32_t try_hot(struct epoll_poller *p, struct poller_event *events, uint32_t max, const uint32_t *hot, uint32_t hots)
 {
     struct attempts *a = begin_attempts(p);
@@ -443,7 +444,7 @@ static int64_t epoll_attempt(struct poller *poller, uint32_t socket)
     struct epoll_poller *p = (struct epoll_poller *)poller;
     struct epoll_way *w = &p->socket[socket].way[POLLER_RECEIVE];
 
-    if (!w->vector || p->blocked || p->ended || p->turn % EPOLL_LOOK_AT_ALL == 0) /* reap counts that turn, and looks at all */
+    if (!w->vector || p->blocked || p->ended || p->turn % EPOLL_LOOK_AT_ALL == 0) /* reap counts this turn and looks at all sockets */
         return -EBUSY;
     p->turn++;
     int64_t n = w->count == 1 ? poller_transfer_piece(p->socket[socket].fd, POLLER_RECEIVE, w->vector->iov_base, w->vector->iov_len)

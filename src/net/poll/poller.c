@@ -1,4 +1,4 @@
-/* Which poller: the one that was asked for, or an error that says why it cannot be had; and what both do by hand. */
+/* Opens the requested kind of poller, or returns an error that says why it cannot; and the transfers that both kinds use. */
 #define _GNU_SOURCE
 #include "net/poll/poller.h"
 
@@ -66,7 +66,8 @@ static const char *why_refused(int error)
     }
 }
 
-/* Linux 6.6 on: 0 lets all make rings, 1 a group and the privileged, 2 nobody (Documentation/admin-guide/sysctl/kernel.rst). */
+/* Since Linux 6.6: 0 permits rings to all, 1 to a group and privileged processes, 2 to nobody
+ * (Documentation/admin-guide/sysctl/kernel.rst). */
 static void tell_refused(int error, char *text, size_t bytes)
 {
     char disabled[] = "absent";

@@ -1,4 +1,4 @@
-/* Batches on an io_uring (io_uring(7)). One ring for each poller; its owner serialises the calls. */
+/* Batches on an io_uring (io_uring(7)). Each poller has its own ring, and its owner serializes the calls. */
 #define _GNU_SOURCE
 #include "net/poll/batch.h"
 
@@ -41,7 +41,7 @@ void batch_close(struct batch *b)
 
 static void prepare(struct batch *b, const struct batch_transfer *t, uint32_t at)
 {
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&b->ring); /* there is one: the queue is empty, and has BATCH_MOST */
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&b->ring); /* never NULL: the queue is empty and has BATCH_MOST entries */
     bool receives = t->way == POLLER_RECEIVE;
     int flags = receives ? MSG_DONTWAIT : MSG_DONTWAIT | MSG_NOSIGNAL;
 
@@ -57,7 +57,7 @@ static void prepare(struct batch *b, const struct batch_transfer *t, uint32_t at
     io_uring_sqe_set_data64(sqe, at);
 }
 
-/* Takes the results that are there; how many. */
+/* Takes the results that are ready. Returns how many. */
 static uint32_t take_results(struct batch *b, struct batch_transfer *all)
 {
     struct io_uring_cqe *cqe;
@@ -72,7 +72,8 @@ static uint32_t take_results(struct batch *b, struct batch_transfer *all)
     return taken;
 }
 
-/* All have ended when the kernel returns; it is asked again where a signal came, or where it took a part for want of memory. */
+/* Usually all transfers have ended when the kernel returns. The call is repeated after a signal, or if the kernel took only a part for lack
+ * of memory. */
 void batch_run(struct batch *b, struct batch_transfer *all, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)

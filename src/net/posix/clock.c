@@ -1,11 +1,11 @@
 /*
- * The clock. CLOCK_MONOTONIC is the truth, and what deadlines mean to the kernel; asking for it costs about 21 ns where the time stamp
- * counter costs 9, and every wait asks. So where the kernel itself takes its time from that counter, each thread draws a straight line
- * through its last two readings of the truth and follows it for as long as those lay apart, at most 10 ms. Nothing is shared: no locks, no
- * stores that other threads see.
+ * The clock. CLOCK_MONOTONIC is the reference, also for the kernel's deadlines. To read it costs about 21 ns, the time stamp counter 9 ns,
+ * and every wait reads the clock. So if the kernel itself uses that counter, each thread extrapolates linearly from its last two readings
+ * of the reference, for as long as the two were apart, at most 10 ms. Threads share nothing: no locks, and no stores that other threads
+ * see.
  *
- * Invariants: within a thread time never runs backwards; between threads, and against the kernel, it is off by the error of two readings
- * (about 0.1 us; a microsecond at worst), and by up to 5 us more while the kernel slews its clock.
+ * Invariants: within a thread time never runs backwards. Between threads, and compared with the kernel, it is off by the error of two
+ * readings (about 0.1 us; at worst a microsecond), and by up to 5 us more while the kernel slews its clock.
  */
 #define _GNU_SOURCE
 #include "net/posix/posix.h"
@@ -29,21 +29,21 @@ static int64_t kernel_now(void)
 __extension__ typedef unsigned __int128 wide;
 
 enum {
-    FIRST_NS = 500000, /* readings this far apart put the end of the line as far off as they are themselves; longer costs every start */
-    FOLLOW_NS_MAX = 10000000, /* the kernel may slew its clock by 500 millionths (adjtimex(2)), and begin at any time */
-    BRACKET_TICKS_MAX = 1000, /* a reading that took longer was interrupted: not to be trusted */
-    SLEW_SHIFT = 9,           /* a rate that changed by more than 1/512 means that the counter jumped (suspend) */
+    FIRST_NS = 500000, /* two readings this far apart extrapolate with an error as small as their own; a longer time delays every start */
+    FOLLOW_NS_MAX = 10000000, /* the kernel may slew its clock by 500 ppm (adjtimex(2)), and start at any time */
+    BRACKET_TICKS_MAX = 1000, /* a reading that took longer was interrupted and is not trusted */
+    SLEW_SHIFT = 9,           /* if the rate changed by more than 1/512, the counter has jumped (suspend) */
 };
 
 struct line {
-    uint64_t ticks;  /* the last reading: counter and ... */
-    int64_t ns;      /* ... truth */
-    uint64_t rate;   /* ns per tick, 32 bits behind the point */
-    uint64_t follow; /* ticks for which the line holds; 0: no line yet */
-    int64_t last;    /* highest time told */
+    uint64_t ticks;  /* counter at the last reading, and ... */
+    int64_t ns;      /* ... CLOCK_MONOTONIC then */
+    uint64_t rate;   /* ns per tick, with 32 fractional bits */
+    uint64_t follow; /* ticks for which the line is valid; 0: no line yet */
+    int64_t last;    /* the highest time returned */
 };
 
-/* Reached without a call: the clock is read for every operation. */
+/* initial-exec: accessed without a call, because every operation reads the clock. */
 static _Thread_local struct line line __attribute__((tls_model("initial-exec")));
 static _Atomic uint32_t counter_is_trusted;
 
@@ -76,7 +76,7 @@ static int64_t tell(int64_t ns)
     return line.last;
 }
 
-/* A new line through the last reading and this one, when they are far enough apart. */
+/* Computes a new line from the last reading and this one, if they are far enough apart. */
 static void draw(uint64_t ticks, int64_t ns)
 {
     uint64_t elapsed = (uint64_t)(ns - line.ns), passed = ticks - line.ticks, before = line.rate;

@@ -1,7 +1,7 @@
 /*
- * device: whether an address is memory of a device, which the CPU cannot touch. Only the driver knows, and only a process that has
- * loaded it has such memory: so it is never loaded here, but found where it is (dlopen(3), RTLD_NOLOAD), and then kept. Memory that the
- * driver moves by itself (managed) is the CPU's too.
+ * device: whether an address is in device memory, which the CPU cannot access. Only the driver knows, and only a process that has loaded
+ * the driver has such memory. So the driver is never loaded here. It is looked up if it is loaded (dlopen(3), RTLD_NOLOAD), and then kept.
+ * Managed memory, which the driver moves by itself, counts as CPU memory.
  */
 #define _GNU_SOURCE
 #include "net/posix/posix.h"
@@ -10,15 +10,15 @@
 #include <link.h>
 #include <string.h>
 
-/* Of the driver's interface, which is frozen (cuda.h: CUresult, CUpointer_attribute, CUmemorytype). */
+/* Constants of the driver's interface, which is stable (cuda.h: CUresult, CUpointer_attribute, CUmemorytype). */
 enum { CUDA_SUCCESS = 0, CUDA_INVALID_CONTEXT = 201, MEMORY_TYPE = 2, IS_MANAGED = 8, TYPE_DEVICE = 2 };
 typedef unsigned ask_fn(void *data, unsigned attribute, uintptr_t pointer);
 typedef unsigned count_fn(int *count);
 
 static _Atomic(ask_fn *) ask;
-static _Atomic(count_fn *) count_devices; /* NULL: the driver does not say */
+static _Atomic(count_fn *) count_devices; /* NULL: the driver does not have the function */
 _Atomic uint32_t posix_devices;
-static _Atomic uint64_t looked; /* 1 + how many objects had been loaded then */
+static _Atomic uint64_t looked; /* 1 + number of objects that were loaded at the last look */
 
 static int count_loads(struct dl_phdr_info *info, size_t bytes, void *loads)
 {
@@ -27,7 +27,7 @@ static int count_loads(struct dl_phdr_info *info, size_t bytes, void *loads)
     return 1;
 }
 
-/* Each communicator that is made asks, and looking goes through the folders of libraries: so only when something was loaded since
+/* Called for every new communicator. The lookup searches the library folders, so it is done only if something was loaded since
  * (dl_iterate_phdr(3)). */
 void posix_find_devices(const struct comm_env *env)
 {
@@ -56,7 +56,7 @@ void posix_find_devices(const struct comm_env *env)
     atomic_store_explicit(&posix_devices, 1, memory_order_release);
 }
 
-/* Without a device, or before the driver was started, there is no memory of one. */
+/* Without a device, or before the driver was started, there is no device memory. */
 static bool has_device(void)
 {
     count_fn *counts = atomic_load_explicit(&count_devices, memory_order_relaxed);
@@ -74,7 +74,7 @@ bool posix_on_device(const struct comm_env *env, const void *at)
         return false;
     ask_fn *asked = atomic_load_explicit(&ask, memory_order_relaxed);
     unsigned result = asked(&type, MEMORY_TYPE, (uintptr_t)at);
-    if (result == CUDA_INVALID_CONTEXT) /* it cannot say so on this thread: who has a device asks that */
+    if (result == CUDA_INVALID_CONTEXT) /* the driver cannot answer on this thread; if there is a device, the address may be on it */
         return has_device();
     if (result != CUDA_SUCCESS || type != TYPE_DEVICE)
         return false;

@@ -1,7 +1,5 @@
-/*
- * env: the machine as Linux offers it. Time, sleeping, bells, memory, threads and files; what it must not know: ranks, communicators,
- * wires. It keeps no state but the fork word, which belongs to the process and not to any engine, and the clock's scale.
- */
+/* env: the operating system interface on Linux: time, sleeping, bells, memory, threads and files. It must not know ranks, communicators or
+ * wires. Its only state is the fork word, which belongs to the process and not to an engine, and the clock's scale. */
 #define _GNU_SOURCE
 #include "net/posix/posix.h"
 
@@ -29,13 +27,13 @@
 enum { NS_PER_SECOND = 1000000000, NS_PER_MS = 1000000, PAGE_BYTES = 4096 };
 
 /* ------------------------------------------------------------------------------------------------------------ the fork word */
-/* A page of its own, since the kernel wipes whole pages in a forked child. */
+/* A whole page, since the kernel wipes whole pages in a forked child. */
 static _Alignas(PAGE_BYTES) union {
     _Atomic uint32_t word;
     char page[PAGE_BYTES];
 } fork_page;
 
-/* 0: never started. A process id: that process is starting. STARTED: done; survives a fork, unlike the word. */
+/* 0: never started. A process id: that process is starting. STARTED: done. Unlike the word, it survives a fork. */
 static _Atomic int32_t start_state;
 enum { STARTED = -1 };
 
@@ -48,7 +46,7 @@ static int guard_fork_word(void)
 {
     if (madvise(&fork_page, sizeof fork_page, MADV_WIPEONFORK) == 0)
         return 0;
-    /* Kernels before 4.14, pages larger than ours: the C library's own hook sees fork(), though not a bare clone(). */
+    /* For kernels before 4.14, and pages larger than ours: the C library's hook sees fork(), though not a bare clone(). */
     return pthread_atfork(NULL, NULL, clear_fork_word);
 }
 
@@ -63,7 +61,7 @@ static int start(const struct comm_env *env)
         if (seen == STARTED)
             return atomic_load_explicit(&fork_page.word, memory_order_acquire) ? 0 : ENV_FORKED;
         if (seen != pid)
-            return ENV_FORKED; /* forked while another thread of the parent was just here */
+            return ENV_FORKED; /* the process was forked while another thread of the parent was starting */
         sched_yield();
         seen = 0;
     }
@@ -80,11 +78,10 @@ static int start(const struct comm_env *env)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ barriers */
-/* membarrier(2), the expedited kind: an interrupt to each CPU that runs a registered process. Under the thread sanitizer, which cannot see
- * it, there is none. */
+/* membarrier(2), expedited: it interrupts each CPU that runs a registered process. Not used with ThreadSanitizer, which cannot see it. */
 static _Atomic uint32_t barrier_registered;
 
-/* Registered only where a first barrier works too: from then on locks and sleepers rely on it. */
+/* Registers only if a first barrier works too, because locks and sleepers rely on it from then on. */
 static void register_barrier(void)
 {
 #if !defined(__SANITIZE_THREAD__)
@@ -94,8 +91,11 @@ static void register_barrier(void)
 #endif
 }
 
-/* The kernel's own barrier cannot fail once it has worked, so a failure is a filter that came later. The other side of each handshake goes
- * without a fence because of this one: there is nothing to fall back on, and two threads inside one lock would be worse than no process. */
+/*
+ * Once the kernel's barrier has worked it cannot fail, so a failure means that a seccomp filter was installed later. The other side of each
+ * handshake has no fence because of this barrier. There is no fallback, and two threads inside one lock would be worse than the end of the
+ * process.
+ */
 static bool barrier(const struct comm_env *env)
 {
     char text[256];
@@ -134,7 +134,8 @@ static void relax(const struct comm_env *env, bool yield)
 #endif
 }
 
-/* The bitset form takes an absolute deadline on CLOCK_MONOTONIC. Every error (woken, changed, interrupted, too late) means: look again. */
+/* FUTEX_WAIT_BITSET takes an absolute deadline on CLOCK_MONOTONIC. After every return (woken, changed, interrupted, timed out) the caller
+ * checks again. */
 static void park(const struct comm_env *env, _Atomic uint32_t *word, uint32_t seen, int64_t deadline)
 {
     struct timespec until = timespec_of(deadline > 0 ? deadline : 0);
@@ -182,7 +183,7 @@ static int bell_open(const struct comm_env *env, struct env_bell *bell)
     return error;
 }
 
-/* A full counter (EAGAIN) is rung already. */
+/* EAGAIN: the counter is full, so the bell is rung already. */
 static void bell_ring(const struct comm_env *env, struct env_bell *bell)
 {
     uint64_t one = 1;
@@ -210,7 +211,7 @@ static int bell_watch(const struct comm_env *env, struct env_bell *bell, int fd)
     return watch(bell->wait_fd, fd);
 }
 
-/* Kernels before 5.11 know milliseconds alone: rounded up, so that a sleeper never spins through the last fraction of one. */
+/* For kernels before 5.11, which only know milliseconds. Rounds up, so that a sleeper does not spin during the last fraction of one. */
 static void wait_coarse(int set, int64_t left)
 {
     struct epoll_event event;
@@ -221,7 +222,7 @@ static void wait_coarse(int set, int64_t left)
 static void bell_wait(const struct comm_env *env, struct env_bell *bell, int64_t deadline)
 {
     struct epoll_event event;
-    int64_t left = -1; /* forever */
+    int64_t left = -1; /* for ever */
 
     if (deadline != ENV_FOREVER) {
         left = deadline - posix_now(env);
@@ -267,13 +268,13 @@ static void *live(void *given)
 
     free(given);
     birth.fn(birth.arg);
-    /* The record stays until pthread_join returned, which is after this thread's last instruction: waking through it is safe. */
+    /* The record exists until pthread_join has returned, which is after this thread's last instruction, so it can be woken through. */
     atomic_store_explicit(&birth.thread->ended, 1, memory_order_release);
     wake(NULL, &birth.thread->ended, INT32_MAX);
     return NULL;
 }
 
-/* A thread of ours takes none of the program's signals. */
+/* Threads of the library block all signals of the program. */
 static int spawn(const struct comm_env *env, env_thread_fn *fn, void *arg, struct env_thread *thread)
 {
     struct birth *birth = malloc(sizeof *birth);
@@ -315,7 +316,7 @@ static int cancel(const struct comm_env *env, int state)
     return was == PTHREAD_CANCEL_ENABLE ? ENV_CANCEL_ON : ENV_CANCEL_OFF;
 }
 
-/* The address of something that each thread has of its own: never 0, and no call. */
+/* The address of a thread-local variable identifies the thread: never 0, and no call is needed. */
 static uint64_t self(const struct comm_env *env)
 {
     static _Thread_local char own __attribute__((tls_model("initial-exec")));
@@ -358,7 +359,7 @@ static void file_close(const struct comm_env *env, int file)
 
 static int64_t file_read(const struct comm_env *env, const char *path, void *to, size_t room)
 {
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe that nobody writes would hold up the whole world */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* nonblocking, since a pipe without a writer would block the whole world */
     size_t at = 0;
     int failed = 0;
 

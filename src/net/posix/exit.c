@@ -1,7 +1,5 @@
-/*
- * What is said when this process ends by exit(): by worlds that are still open, so that their peers take it for what it is. One list for
- * the process, since it ends once; a forked child, which is not the process that opened them, says nothing.
- */
+/* Farewells: open worlds send a last word when this process ends by exit(), so that their peers know that it did not crash. There is one
+ * list, since the process ends once. A forked child did not open the worlds and sends nothing. */
 #include "net/posix/posix.h"
 
 #include <pthread.h>
@@ -22,7 +20,7 @@ static void say_all(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* Where there is no room for another handler the end is taken for a death: that is all. */
+/* If atexit has no room, peers take the end of the process for a death, and that is all. */
 void posix_farewell_add(const struct comm_env *env, struct env_farewell *farewell)
 {
     (void)env;

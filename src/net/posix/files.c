@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-enum { SPARE = 16 }; /* left for what else a world and the program open */
+enum { SPARE = 16 }; /* descriptors left for other files of the world and the program */
 
 static bool raise_limit(const struct base_log *log, uint32_t more)
 {
@@ -24,7 +24,7 @@ static bool raise_limit(const struct base_log *log, uint32_t more)
     return true;
 }
 
-/* The kernel gives the lowest number that is free: so a high one says how many are left. */
+/* The kernel assigns the lowest free number, so a high number shows that few are left. */
 static void keep_some_spare(int fd, const struct base_log *log, uint32_t more)
 {
     struct rlimit limit;

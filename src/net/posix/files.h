@@ -1,7 +1,5 @@
-/*
- * files: descriptors where many may be needed at once. A process has a limit on how many it may have open, the soft one (`ulimit -n`),
- * which it may raise itself up to the hard one. So it is raised when, and only by as much as, a world needs it.
- */
+/* files: descriptors, when many may be needed at once. A process has a soft limit on open files (`ulimit -n`), which it may raise up to the
+ * hard limit. The limit is raised only when a world needs it, and only by as much. */
 #ifndef NET_POSIX_FILES_H
 #define NET_POSIX_FILES_H
 
@@ -10,14 +8,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FILES_OF_A_WORLD = 32 }; /* beside its connections: pollers, bells, a listener, and the program's own first ones */
+enum { FILES_OF_A_WORLD = 32 }; /* in addition to connections: pollers, bells, a listener, and the first files of the program */
 
-/* As accept4 and socket, close-on-exec and nonblocking. more: by how many the limit is raised where it is met. -1: errno says why. */
+/* Like accept4 and socket, close-on-exec and nonblocking. more: how far to raise the limit if it is reached. -1: errno has the reason. */
 int files_accept(int listener, const struct base_log *log, uint32_t more);
 int files_socket(int family, const struct base_log *log, uint32_t more);
-/* The error was the process's limit, and it could not be raised. */
+/* Whether the error is the process's limit, which could not be raised. */
 bool files_are_short(int error);
-/* Why, for an error: what the limit is and how many are needed. */
+/* For an error text: the limit, and how many descriptors are needed. */
 void files_name_limit(char *text, size_t bytes, uint32_t needed);
 
 #endif

@@ -1,11 +1,12 @@
 /*
- * fork: what a forked child must not keep. A connection ends for its peer when the last process that has it closes it, so a child that
- * lives on (a data loader's workers do) would hide its parent's death; so would a ring of io_uring, which holds its sockets. Descriptors of
- * that kind are noted in a bitmap, and a hook of fork() closes them in the child. The hook makes system calls and atomic operations alone,
- * since between fork and exec a child of many threads may do no more (fork(2)); it takes no lock.
+ * fork: closes in a forked child what the child must not keep. A peer sees the end of a connection only when the last process that has it
+ * closes it. So a long-lived child (such as a data loader's worker) would hide its parent's death. An io_uring would do the same, since it
+ * holds its sockets. Such descriptors are recorded in a bitmap, and a hook of fork() closes them in the child. The hook uses only system
+ * calls and atomic operations and takes no lock, because between fork and exec the child of a multithreaded process may do no more
+ * (fork(2)).
  *
- * Not seen: a child made by a bare clone(2), which runs no hooks; and a connection that another thread made or closed in the very instant
- * of the fork, between its system call and its note here.
+ * Not covered: a child made by a bare clone(2), which runs no hooks; and a connection that another thread opens or closes during the fork,
+ * between its system call and its record here.
  */
 #define _GNU_SOURCE
 #include "net/posix/posix.h"
@@ -13,10 +14,10 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { WORD_BITS = 64, DESCRIPTORS = 1 << 20 /* more than this no process may open by default (nr_open, proc(5)) */ };
+enum { WORD_BITS = 64, DESCRIPTORS = 1 << 20 /* the default limit on open files of any process (nr_open, proc(5)) */ };
 
 static struct {
-    _Atomic uint32_t words; /* so many have been used */
+    _Atomic uint32_t words; /* how many words have been used */
     _Atomic uint64_t word[DESCRIPTORS / WORD_BITS];
 } owned;
 

@@ -1,7 +1,5 @@
-/*
- * What this process was given: how many CPUs, which name, which modules. Read from /proc, /sys and the loader when a world opens; nothing
- * here is asked for while operations run.
- */
+/* What the process was given: CPUs, host name, modules. Read from /proc, /sys and the loader when a world opens, and never while operations
+ * run. */
 #define _GNU_SOURCE
 #include "net/posix/posix.h"
 
@@ -20,7 +18,7 @@
 
 enum { PATH_BYTES = 4096, TEXT_BYTES = 8192, CPUS_MAX = 1 << 16, NODES_MAX = 1024 };
 
-/* A whole small file as text; false when it cannot be read. */
+/* Reads a whole small file as text; false if it cannot be read. */
 static bool read_text(const char *path, char *text, size_t room)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -70,7 +68,7 @@ static uint32_t whole_cpus(long long quota, long long period)
     return cpus > CPUS_MAX ? UINT32_MAX : (uint32_t)cpus;
 }
 
-/* "max 100000" or "150000 100000". */
+/* The file has "max 100000" or "150000 100000". */
 static uint32_t quota_v2(const char *folder)
 {
     char path[PATH_BYTES], text[128], *end;
@@ -95,7 +93,7 @@ static uint32_t quota_v1(const char *folder)
     return whole_cpus(strtoll(quota, NULL, 10), strtoll(period, NULL, 10));
 }
 
-/* The lowest quota from a group up to the root of its mount. In a container the group's path may not exist below the mount; its root then
+/* The lowest quota from a group up to the root of its mount. In a container the group's path may not exist below the mount; then its root
  * is the container's own group. */
 static uint32_t lowest_quota(const char *mount, const char *group, uint32_t (*quota)(const char *folder))
 {
@@ -118,7 +116,7 @@ static uint32_t lowest_quota(const char *mount, const char *group, uint32_t (*qu
     }
 }
 
-/* True when the comma-separated list holds the word. */
+/* Whether the comma-separated list contains the word. */
 static bool lists(const char *list, const char *word)
 {
     size_t length = strlen(word);
@@ -183,7 +181,7 @@ static void list_cpus(uint64_t *cpu)
             cpu[i / 64] |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i % 64;
 }
 
-/* Of a list as the kernel writes it, "0-3,8", the first range; *text moves behind it. False: there is none. */
+/* Reads the first range of a list in the kernel's format, "0-3,8", and advances *text. False: there is none. */
 static bool next_range(const char **text, unsigned long *first, unsigned long *last)
 {
     char *end;
@@ -208,7 +206,7 @@ static bool meets(const char *list, const uint64_t *cpu)
     return false;
 }
 
-/* Documentation/ABI/stable/sysfs-devices-node. */
+/* Documentation/ABI/stable/sysfs-devices-node has the format. */
 int32_t posix_numa(const char *nodes, const uint64_t cpu[ENV_CPU_WORDS])
 {
     char path[PATH_BYTES], online[512], cpus[TEXT_BYTES];
@@ -243,9 +241,9 @@ void posix_identity(const struct comm_env *env, struct env_identity *identity)
     if (gethostname(identity->host, sizeof identity->host) != 0 || identity->host[0] == 0)
         base_copy_text(identity->host, sizeof identity->host, "localhost");
     identity->host[sizeof identity->host - 1] = 0;
-    /* Without /proc two hosts are told apart by name alone. */
+    /* Without /proc only the name distinguishes hosts. */
     identity->host_id = hash_text(read_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot) ? boot : identity->host);
-    /* Names of abstract sockets, by which processes of one host meet, belong to a network namespace. */
+    /* Abstract sockets, at which processes of one host meet, belong to a network namespace. */
     struct stat space;
     identity->place_id = stat("/proc/self/ns/net", &space) == 0 ? base_hash(identity->host_id, space.st_ino) : identity->host_id;
 }
@@ -258,7 +256,7 @@ struct search {
     void *entry;
 };
 
-/* Tries one folder; what went wrong is added to the reason, with the path, since dlerror names it. */
+/* Tries one folder. A failure is appended to the reason; dlerror includes the path. */
 static void try_folder(struct search *search, const char *folder, size_t length)
 {
     char path[PATH_BYTES];

@@ -85,7 +85,7 @@ static bool numeric(const struct sockaddr *at, char address[INTERFACE_ADDRESS])
     return !IN6_IS_ADDR_LINKLOCAL(six) && inet_ntop(AF_INET6, six, address, INTERFACE_ADDRESS);
 }
 
-/* The source address of packets to somewhere outside: documentation's own networks, to which nothing is sent. */
+/* The source address of packets to the outside. The destinations are networks reserved for documentation; connect on UDP sends nothing. */
 static bool by_route(char address[INTERFACE_ADDRESS])
 {
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(9)};
@@ -109,7 +109,7 @@ static bool by_route(char address[INTERFACE_ADDRESS])
     return found;
 }
 
-/* The first that is up and meant. IPv4 goes first, since every rank of a job must find the same family. */
+/* The first interface that is up and wanted. IPv4 first, since all ranks of a job must find the same family. */
 static bool by_list(const struct ifaddrs *list, const char *wanted, char address[INTERFACE_ADDRESS], const char **name)
 {
     char text[INTERFACE_ADDRESS];

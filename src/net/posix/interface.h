@@ -1,4 +1,4 @@
-/* interface: by which of this host's addresses the ranks of other hosts reach it. */
+/* interface: chooses the address at which other hosts reach this one. */
 #ifndef NET_POSIX_INTERFACE_H
 #define NET_POSIX_INTERFACE_H
 
@@ -6,19 +6,19 @@
 
 enum { INTERFACE_ADDRESS = 64 };
 
-/* True when the user named interfaces or networks: they count more than the route by which rank 0 is reached. */
+/* Whether the user named interfaces or networks. They take precedence over the route to rank 0. */
 bool interface_named(const struct comm_env *env);
 /*
- * A numeric address, and in why which interface has it and who chose it. COMM_SOCKET_IFNAME, else NCCL_SOCKET_IFNAME, else
- * GLOO_SOCKET_IFNAME: names or their beginnings with commas; "=" in front: whole names; "^" in front: none of these; or networks as
- * 10.0.0.0/8. None set: where the default route leaves; then any that is not loopback; then loopback. False: nothing here is meant, and why
- * lists what there is.
+ * Returns a numeric address; why names its interface and the reason for the choice. The user may set COMM_SOCKET_IFNAME, else
+ * NCCL_SOCKET_IFNAME, else GLOO_SOCKET_IFNAME: comma-separated prefixes of names; "=" in front: whole names; "^" in front: none of these;
+ * or networks such as 10.0.0.0/8. If none is set: the interface of the default route, else any that is not loopback, else loopback. False:
+ * no interface matches, and why lists those that exist.
  */
 bool interface_address(const struct comm_env *env, char address[INTERFACE_ADDRESS], char *why, size_t why_bytes);
-/* 127.0.0.0/8, also as an IPv6 address, or ::1: only processes of this machine reach it. Pure. */
+/* 127.0.0.0/8, also as an IPv6 address, or ::1, which only processes of this machine can reach. Pure. */
 struct sockaddr;
 bool interface_is_loopback(const struct sockaddr *address);
-/* Whether a name and address are meant by such a text. Pure. */
+/* Whether such a text matches an interface's name and address. Pure. */
 bool interface_matches(const char *wanted, const char *name, const char *address);
 
 #endif

@@ -1,12 +1,12 @@
 /*
- * log: the lines of the log. Whoever has one to tell may be the monitor, or hold a lock; and standard error may be a pipe that nobody
- * reads, a stopped terminal, or a file on a file system that hangs, and the program's own function may wait for a lock of the program. So a
- * line goes into a ring, which never blocks, and one thread that does nothing else hands the lines on, in their order. Where the ring is
- * full a line is dropped and counted, and the count is told before the next line that fits, or after the last one.
+ * log: writes the lines of the log without blocking the caller, which may be the monitor or hold a lock. Standard error may be a pipe that
+ * nobody reads, a stopped terminal, or a file on a hanging file system. The program's own log function may wait for a lock of the program.
+ * So a line goes into a ring, which never blocks, and a dedicated thread writes the lines in order. If the ring is full, lines are dropped
+ * and counted. The count is logged before the next line that fits, or after the last one.
  *
- * The ring is a bounded queue of many writers and one reader (Vyukov): a slot's turn says which lap it is free for (even) or holds a line
- * of (odd). Writers and the reader share nothing else but the counts. The thread lives as long as anybody has started the log: an engine
- * each. Without it, as in a forked child, there is no monitor and no lock either, and a line goes straight to where it belongs.
+ * The ring is a bounded queue for many writers and one reader (Vyukov). A slot's turn says for which lap it is free (even) or holds a line
+ * (odd). Apart from the slots, writers and the reader share only counters. The thread runs while the log has users, one per engine. Without
+ * the thread, as in a forked child, there is no monitor and no lock either, so lines are written directly.
  */
 #define _GNU_SOURCE
 #include "net/posix/posix.h"
@@ -31,25 +31,25 @@ struct slot {
     _Atomic(env_sink_fn *) sink;
     _Atomic(void *) arg;
     int32_t level;
-    uint32_t dropped; /* lines before this one that did not fit */
+    uint32_t dropped; /* number of lines dropped before this one */
     char text[LOG_LINE_BYTES];
 };
 
 static struct {
-    _Alignas(64) _Atomic uint64_t next; /* lines that were given a slot */
-    _Atomic uint32_t dropped;           /* lines that were not, and are not told of yet */
-    _Alignas(64) _Atomic uint64_t told; /* lines that were handed on */
-    _Atomic uint64_t stuck;             /* 1 + told, when somebody waited for the next one in vain */
+    _Alignas(64) _Atomic uint64_t next; /* number of lines that got a slot */
+    _Atomic uint32_t dropped;           /* number of dropped lines that were not reported yet */
+    _Alignas(64) _Atomic uint64_t told; /* number of lines that were written */
+    _Atomic uint64_t stuck;             /* 1 + told, if a thread waited for the next line in vain */
     _Atomic uint32_t beat;              /* changes with told; drainers sleep on it ... */
-    _Atomic uint32_t awaited;           /* ... so many of them */
-    _Atomic uint32_t asleep;            /* the thread sleeps on this one */
-    struct base_lock lock;              /* of the next four, while they change */
+    _Atomic uint32_t awaited;           /* ... and this is their number */
+    _Atomic uint32_t asleep;            /* the thread sleeps on this word */
+    struct base_lock lock;              /* protects changes of the next four */
     pthread_t thread;
-    bool unjoined; /* the thread was made, and nobody has waited for its end */
+    bool unjoined; /* the thread was created and not joined yet */
     _Atomic uint32_t users;
-    _Atomic uint32_t runs;         /* the thread is there */
-    _Atomic uint64_t writer;       /* which thread it is */
-    _Atomic(env_sink_fn *) inside; /* whose function it is about to call, or has called */
+    _Atomic uint32_t runs;         /* the thread is running */
+    _Atomic uint64_t writer;       /* identity of the thread */
+    _Atomic(env_sink_fn *) inside; /* the log function that it calls or is about to call */
     _Atomic(void *) inside_arg;
     struct slot slot[LINES];
 } ring;
@@ -65,7 +65,7 @@ static uint64_t turn_full(uint64_t at)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ where lines go */
-/* One system call a line, so that lines of several ranks do not mix. Writes from *at on and moves it; the status is 0 or an errno. */
+/* One system call per line, so that lines of several ranks do not mix. Writes from *at on and advances it. Returns 0 or an errno. */
 static int write_rest(const char *line, size_t *at, int flags)
 {
     struct iovec parts[2] = {{.iov_base = (void *)(uintptr_t)line, .iov_len = strlen(line)}, {.iov_base = "\n", .iov_len = 1}};
@@ -82,13 +82,13 @@ static int write_rest(const char *line, size_t *at, int flags)
     return wrote ? 0 : EIO;
 }
 
-/* May block, so it is for the thread alone. What nobody can ever read (no such descriptor, no reader) is left. */
+/* May block, so only the thread calls it. Gives up if no process can ever read the line (no such descriptor, no reader). */
 static void write_standard_error(const char *line)
 {
     for (size_t at = 0, end = strlen(line) + 1; at < end;) {
         int error = write_rest(line, &at, 0);
         if (error == EAGAIN)
-            (void)poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1); /* somebody made it non-blocking */
+            (void)poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1); /* it was made nonblocking */
         else if (error && error != EINTR)
             return;
     }
@@ -106,10 +106,8 @@ static bool await_room(const struct comm_env *env, int64_t deadline)
     return ready == 1 && out.revents & POLLOUT;
 }
 
-/*
- * For whoever is no such thread: only where it is taken within so many milliseconds. Another process may take the room that poll found,
- * so the write asks not to wait either (RWF_NOWAIT, pwritev2(2)). A file that does not know how is written to as poll said.
- */
+/* For other threads: writes only what is accepted within `ms` milliseconds. Another process may use the room that poll found, so the write
+ * must not wait either (RWF_NOWAIT, pwritev2(2)). A file that does not support the flag is written without it, as poll permits. */
 static void write_if_taken(const struct comm_env *env, const char *line, int ms)
 {
     int64_t deadline = env->now(env) + (int64_t)ms * NS_PER_MS;
@@ -127,7 +125,7 @@ static void write_if_taken(const struct comm_env *env, const char *line, int ms)
     }
 }
 
-/* The place of a line that was handed on, or taken back by posix_forget. */
+/* Replaces the function of a line that was written, or taken back by posix_forget. */
 static void nobody(void *arg, int level, const char *line)
 {
     (void)arg;
@@ -159,7 +157,7 @@ static void tell(struct slot *slot, uint64_t at)
     env_sink_fn *sink = atomic_load_explicit(&slot->sink, memory_order_relaxed);
     void *arg = atomic_load_explicit(&slot->arg, memory_order_relaxed);
 
-    /* Who takes the line back does so before it looks who is inside. */
+    /* posix_forget takes a line back first and then looks at `inside`; here the order is reversed, so one of the two sees the other. */
     atomic_store_explicit(&ring.inside_arg, arg, memory_order_relaxed);
     atomic_store_explicit(&ring.inside, sink, memory_order_seq_cst);
     if (atomic_compare_exchange_strong_explicit(&slot->sink, &sink, nobody, memory_order_seq_cst, memory_order_relaxed)) {
@@ -193,13 +191,13 @@ static void tell_drainers(void)
         env_posix.wake(&env_posix, &ring.beat, UINT32_MAX);
 }
 
-/* Nobody uses the log any more: whoever starts it next either finds this thread going on, or makes another. */
+/* The log has no users any more. The next user either finds this thread still running, or makes another. */
 static bool has_ended(void)
 {
     base_lock(&ring.lock, &env_posix);
     bool end = !used();
     if (end) {
-        atomic_store_explicit(&ring.writer, 0, memory_order_relaxed); /* the name may become another thread's */
+        atomic_store_explicit(&ring.writer, 0, memory_order_relaxed); /* another thread may get the same identity */
         atomic_store_explicit(&ring.runs, 0, memory_order_seq_cst);
     }
     base_unlock(&ring.lock, &env_posix);
@@ -225,7 +223,7 @@ static void *write_lines(void *none)
     }
 }
 
-/* Joins the thread once it has said that it ends. One that is stuck in a write is left: make_thread lets it go. */
+/* Joins the thread after it has announced its end. A thread that is stuck in a write is not joined; make_thread detaches it. */
 static void join_ended(const struct comm_env *env)
 {
     base_lock(&ring.lock, env);
@@ -238,7 +236,7 @@ static void join_ended(const struct comm_env *env)
         pthread_join(thread, NULL);
 }
 
-/* It takes none of the program's signals. Under the lock. */
+/* The thread blocks all signals. Called under the lock. */
 static int make_thread(void)
 {
     sigset_t all, before;
@@ -279,7 +277,7 @@ static bool runs_here(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ a line */
-/* NULL: there is no room. */
+/* NULL: the ring is full. */
 static struct slot *claim(uint64_t *place)
 {
     uint64_t at = atomic_load_explicit(&ring.next, memory_order_relaxed);
@@ -290,7 +288,7 @@ static struct slot *claim(uint64_t *place)
         *place = at;
         if (turn < turn_free(at))
             return NULL;
-        if (turn > turn_free(at)) /* somebody else has it already */
+        if (turn > turn_free(at)) /* another writer has taken the slot */
             at = atomic_load_explicit(&ring.next, memory_order_relaxed);
         else if (atomic_compare_exchange_weak_explicit(&ring.next, &at, at + 1, memory_order_acq_rel, memory_order_relaxed))
             return slot;
@@ -332,7 +330,7 @@ bool posix_drain(const struct comm_env *env, int64_t deadline)
 
     if (told >= until || !runs_here())
         return true;
-    if (atomic_load_explicit(&ring.writer, memory_order_relaxed) == env->self(env)) /* called from the program's function */
+    if (atomic_load_explicit(&ring.writer, memory_order_relaxed) == env->self(env)) /* called from the program's log function */
         return false;
     if (atomic_load_explicit(&ring.stuck, memory_order_relaxed) == told + 1)
         return false;
@@ -350,7 +348,7 @@ bool posix_drain(const struct comm_env *env, int64_t deadline)
     return told >= until;
 }
 
-/* Until the thread has ended, unless it is stuck: then it ends when it gets through. */
+/* Waits until the thread has ended, unless it is stuck; then it ends when its write returns. */
 void posix_log_stop(const struct comm_env *env)
 {
     int64_t deadline = env->now(env) + (int64_t)EXIT_MS * NS_PER_MS;
@@ -407,14 +405,14 @@ void posix_forget(const struct comm_env *env, env_sink_fn *sink, void *arg, int6
     atomic_fetch_sub_explicit(&ring.awaited, 1, memory_order_relaxed);
 }
 
-/* A program that ends in good order waits a moment for its last lines. */
+/* A program that exits normally waits briefly for its last lines. */
 __attribute__((destructor)) static void drain_at_exit(void)
 {
     if (runs_here())
         (void)posix_drain(&env_posix, posix_now(&env_posix) + (int64_t)EXIT_MS * NS_PER_MS);
 }
 
-/* The last line is written by who dies, after those that stood before it, and not at any price: the process must end. */
+/* The dying thread writes its line itself, after the earlier lines, but waits only briefly, because the process must end. */
 void posix_panic(const struct comm_env *env, const char *text)
 {
     if (runs_here())

@@ -1,7 +1,7 @@
 /*
- * Memory as Linux offers it: long pieces are mappings of their own, short ones the heap's. Of those between, which are what communicators
- * are made of, some are kept when they are given back, for the next taker of as much: where communicators are made and closed in a row the
- * heap would give its end back to the kernel and ask for it again each time, a system call and a fault for each page.
+ * Memory on Linux. Large pieces are separate mappings, small ones come from the heap. Pieces in between, of which communicators are made,
+ * are kept when they are returned, for the next request of the same size. Otherwise, when communicators are created and closed in a row,
+ * the heap would return its end to the kernel and request it again each time, with a system call and a page fault per page.
  */
 #define _GNU_SOURCE
 #include "net/posix/posix.h"
@@ -16,7 +16,7 @@
 #include <sys/mman.h>
 
 enum { PAGE_BYTES = 4096, MAP_FROM_BYTES = 256 * 1024, KEEP_FROM_BYTES = 4096, KEEP_STEP_BYTES = 1024, KEEP_ALIGN = 128 };
-/* Sanitizers must see what is used after it was given back. */
+/* Sanitizers must see uses after free, so nothing is kept. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { KEEP_MOST_BYTES = 0 };
 #else
@@ -26,7 +26,7 @@ enum { KEEP_MOST_BYTES = 8 << 20 };
 struct piece {
     struct piece *next;
 };
-/* The process's, since its heap is: lists by length. */
+/* One for the process, like the heap. The lists are by length. */
 static struct {
     struct base_lock lock;
     size_t bytes;
@@ -38,7 +38,7 @@ static size_t mapped_bytes(size_t bytes)
     return ((bytes + PAGE_BYTES - 1) & ~(size_t)(PAGE_BYTES - 1)) + EDGE_PAGE_BYTES;
 }
 
-/* Fresh pages are zero already and cost nothing until touched. */
+/* New pages are zero already and cost nothing until they are touched. */
 static void *take_mapped(size_t bytes, size_t align)
 {
     size_t extra = align > PAGE_BYTES ? align : 0, wanted = mapped_bytes(bytes);
@@ -58,7 +58,8 @@ static void *take_mapped(size_t bytes, size_t align)
     }
     edge_close(at + bytes, EDGE_PAGE_BYTES ? wanted - bytes : 0);
     if (EDGE_PAGE_BYTES)
-        (void)mprotect(at + wanted - EDGE_PAGE_BYTES, EDGE_PAGE_BYTES, PROT_NONE); /* for the kernel, too, whom no sanitizer sees */
+        (void)mprotect(at + wanted - EDGE_PAGE_BYTES, EDGE_PAGE_BYTES,
+                       PROT_NONE); /* protects against the kernel too, whose writes no sanitizer sees */
     return at;
 }
 
@@ -122,7 +123,7 @@ void *posix_take(const struct comm_env *env, size_t bytes, size_t align)
                             is_kept(bytes) ? whole_steps(bytes)
                             : bytes        ? bytes
                                            : 1) != 0)
-        return NULL; /* as long as a kept piece: it may become one */
+        return NULL; /* rounded like a kept piece, because it may become one */
     return memory ? memset(memory, 0, bytes) : NULL;
 }
 

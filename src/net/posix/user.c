@@ -1,7 +1,7 @@
 /*
- * The kernel's word on who is at the other end (SO_PEERCRED, unix(7)). It is a number of this process's user namespace, and a user without
- * one is shown as the overflow number, 65534, which is also nobody's: so two processes that run as 65534 may be of different users
- * (user_namespaces(7)), and are told apart from equal ones only where the namespace has a number for everybody, as the first one has.
+ * The peer's user according to the kernel (SO_PEERCRED, unix(7)). The uid is relative to this process's user namespace. A user without a
+ * number there is shown as the overflow uid, 65534, which is also nobody's. So two processes with uid 65534 may belong to different users
+ * (user_namespaces(7)), unless the namespace maps all users, as the initial one does.
  */
 #define _GNU_SOURCE
 #include "net/posix/user.h"
@@ -15,7 +15,7 @@
 
 enum { OVERFLOW_USER = 65534 /* DEFAULT_OVERFLOWUID */ };
 
-/* The words of a short file with one blank between them; empty: it cannot be read, or is longer. */
+/* Reads the words of a short file, separated by single blanks. Empty: the file cannot be read, or is longer. */
 static void read_words(const char *path, char words[64])
 {
     char text[128];

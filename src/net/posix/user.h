@@ -1,4 +1,4 @@
-/* user: whose process is at the other end of a Unix socket. */
+/* user: checks which user owns the process at the other end of a Unix socket. */
 #ifndef NET_POSIX_USER_H
 #define NET_POSIX_USER_H
 
@@ -8,15 +8,11 @@
 
 enum { USER_WHY = 200 };
 
-/*
- * True: the process that connected to `fd`, or that listens where `fd` is connected to, has this process's effective user, as the kernel
- * recorded it at connect() or listen(). False: `why` has both numbers. Any thread.
- */
+/* True: the process that connected to `fd`, or that listens where `fd` is connected to, has this process's effective user, as the kernel
+ * recorded it at connect() or listen(). False: `why` has both numbers. Any thread may call. */
 bool user_is_ours(int fd, char why[USER_WHY]);
-/*
- * The same by numbers. `overflow` is the number by which the kernel shows every user that has none in this process's user namespace;
- * `complete`: there is no such user, since the namespace has them all. Otherwise two users of that number may differ. Pure.
- */
+/* The same for numbers. `overflow` is the uid that the kernel shows for users without a number in this process's user namespace.
+ * `complete`: the namespace maps all users, so there are none. Otherwise two users with that uid may differ. Pure. */
 bool user_is_same(uint32_t seen, uint32_t expected, uint32_t overflow, bool complete, char why[USER_WHY]);
 
 #endif

@@ -1,19 +1,20 @@
 /*
- * Sealed connections (COMM_TCP_SEAL): between the frames of a connection and its socket every byte is encrypted and authenticated, in
- * records: a line of 64 bytes, with the length and a tag that speaks for all of the record, and the bytes. So records are whole lines, as
- * frames are, and the kernel copies them as fast (frame.h). Keys are made of those of the connection's handshake, one for each direction
- * and cipher, and the records' numbers are their nonces, so a record that was changed, repeated, left out or moved ends the connection.
- * Heartbeats are sealed like all else: an attacker on the way can neither make one nor keep one alive. What leaves is sealed from where it
- * lies into a buffer of ours; what comes is opened straight to where it belongs, when all of a record belongs there, as it does of what is
- * long. Nobody is told of it before its tag was right.
+ * Sealed connections (COMM_TCP_SEAL): every byte between the frames of a connection and its socket is encrypted and authenticated, in
+ * records. A record has a line of 64 bytes, with the length and an authentication tag for the whole record, and then the bytes. So records
+ * consist of whole lines, like frames, and the kernel copies them as fast (frame.h). The keys are derived from those of the connection's
+ * handshake, one for each direction and cipher. The record's number is the nonce, so a record that was changed, repeated, omitted or moved
+ * ends the connection. Heartbeats are sealed too: an attacker on the path can neither forge them nor keep them going.
  *
- * After every REKEY_RECORDS records of a direction both ends go to the next key (crypto_cipher_rekey), so no nonce is ever used twice with
- * a key, and a key seals at most 2^20 records, 2^30 blocks of 16 bytes. AES-GCM is held to be sound up to 2^24.5 records of 2^14 bytes,
- * which are 2^34.5 blocks (RFC 8446, section 5.5), ChaCha20-Poly1305 for longer than numbers last. The first record that cannot be opened
- * ends a connection, so an attacker has one guess at a tag for each.
+ * Bytes to send are sealed from the caller's memory into a buffer of the layer. Received bytes are opened directly to their place if the
+ * whole record belongs there, as it does for long payloads. They are used only after the tag was verified.
  *
- * Checked connections (COMM_TCP_CRC): the same records in plain, whose tag is a CRC-32C of their number, length and bytes. That finds what
- * a broken machine on the way changes and TCP's checksum of 16 bits does not; it keeps nobody from changing bytes on purpose.
+ * After every REKEY_RECORDS records of a direction, both ends switch to the next key (crypto_cipher_rekey). So no nonce is used twice with
+ * a key, and a key seals at most 2^20 records, 2^30 blocks of 16 bytes. AES-GCM is considered safe up to 2^24.5 records of 2^14 bytes,
+ * which are 2^34.5 blocks (RFC 8446, section 5.5), and ChaCha20-Poly1305 beyond the range of the numbers. The first record that fails to
+ * open ends the connection, so an attacker has one guess at a tag per connection.
+ *
+ * Checked connections (COMM_TCP_CRC): the same records in plain, with a CRC-32C of their number, length and bytes as tag. It detects what a
+ * faulty machine on the path changes and TCP's 16-bit checksum misses. It does not prevent deliberate changes.
  */
 #include "net/record/record.h"
 
@@ -27,12 +28,12 @@
 #include <sys/socket.h>
 
 enum {
-    RECORD_HEAD = FRAME_LINE, /* ends with the tag; what is before that is authenticated: four bytes of length, and zeros */
+    RECORD_HEAD = FRAME_LINE, /* the tag is at its end; the bytes before it are authenticated: four bytes of length, and zeros */
     CHECK_TAG = 4,
     RECORD_TEXT = 16384,
     RECORD_MOST = RECORD_HEAD + RECORD_TEXT,
-    LEAVING_MOST = 8 * RECORD_MOST + 1024, /* sealed at once, and received at once: a chunk of TCP_CHUNK_LEAST and what goes with it */
-    LONG_PIECE = 4096,                     /* which is sealed from where it lies, and opened to where it belongs */
+    LEAVING_MOST = 8 * RECORD_MOST + 1024, /* sealed at once, and received at once: a chunk of TCP_CHUNK_LEAST and what accompanies it */
+    LONG_PIECE = 4096,                     /* a piece this long is sealed from, and opened to, its place without a copy */
     BEAT = FRAME_LINE,                     /* the word and zeros */
     BEATS = 16,                            /* read at once */
     REKEY_RECORDS = 1 << 20,
@@ -40,17 +41,17 @@ enum {
 
 struct record_layer {
     const struct comm_env *env;
-    struct crypto_cipher *cipher[2]; /* 0 leaves, 1 comes, as in struct seal */
+    struct crypto_cipher *cipher[2]; /* 0: sending, 1: receiving, as in struct seal */
     uint64_t number[2];
     size_t about;          /* bytes of a head before its tag */
-    size_t begin, end, in; /* of out: what is sealed and not sent; of in: what came and is not opened */
-    size_t room;           /* of each */
+    size_t begin, end, in; /* begin, end: of out_bytes, what is sealed and not sent; in: bytes received and not opened */
+    size_t room;           /* size of each buffer */
     size_t bytes;          /* of this allocation */
     unsigned char *out_bytes, *in_bytes;
     _Alignas(FRAME_LINE) unsigned char memory[];
 };
 
-/* The handshake's keys are its own cipher's. */
+/* Derives a key of its own for each cipher: the handshake's cipher uses the handshake's keys. */
 static struct crypto_cipher *make_cipher(enum crypto_kind kind, const unsigned char key[CRYPTO_KEY])
 {
     const char *label = crypto_kind_name(kind);
@@ -96,7 +97,7 @@ void record_end(struct record_layer *s)
     env->give(env, s, bytes);
 }
 
-/* Of record `number`: its head, and bytes that lie anywhere. */
+/* The CRC of record `number`: its head, and its bytes. */
 static uint32_t check_of(const struct record_layer *s, uint64_t number, const unsigned char *head, const void *bytes, size_t count)
 {
     unsigned char text[8];
@@ -105,7 +106,7 @@ static uint32_t check_of(const struct record_layer *s, uint64_t number, const un
     return frame_crc32c(frame_crc32c(frame_crc32c(0, text, sizeof text), head, s->about), bytes, count);
 }
 
-/* Which record is next. False: there is no key for it. */
+/* The number of the next record. False: there is no key for it. */
 static bool next_record(struct record_layer *s, int way, uint64_t *number)
 {
     *number = s->number[way]++;
@@ -113,7 +114,7 @@ static bool next_record(struct record_layer *s, int way, uint64_t *number)
            ((!*number || *number % REKEY_RECORDS || crypto_cipher_rekey(s->cipher[way])) && *number != CRYPTO_LAST_NONCE);
 }
 
-/* Makes the head, and behind it what is sealed; from may be there. */
+/* Writes the head, and after it the sealed bytes. from may be that place. */
 static bool close_record(struct record_layer *s, unsigned char *head, const unsigned char *from, size_t bytes)
 {
     unsigned char *to = head + RECORD_HEAD, *tag = head + s->about;
@@ -132,7 +133,7 @@ static bool close_record(struct record_layer *s, unsigned char *head, const unsi
     return true;
 }
 
-/* False: it is not the next one, or was changed. */
+/* False: this is not the next record, or it was changed. */
 static bool open_record(struct record_layer *s, const unsigned char *head, size_t bytes, void *to)
 {
     const unsigned char *text = head + RECORD_HEAD, *tag = head + s->about;
@@ -149,17 +150,17 @@ static bool open_record(struct record_layer *s, const unsigned char *head, size_
     return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what leaves */
+/* ------------------------------------------------------------------------------------------------------------ sending */
 bool record_pending(const struct record_layer *s)
 {
     return s && s->begin < s->end;
 }
 
-/* Where in a vector one is. */
+/* A position in a vector. */
 struct cursor {
     const struct iovec *vector;
     uint32_t count;
-    size_t skip; /* of its first piece */
+    size_t skip; /* bytes used of its first piece */
 };
 
 static void pass(struct cursor *c, size_t bytes)
@@ -177,8 +178,8 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The next bytes of the vector as one record; how many. A long piece has records of its own, in whole lines, so that it is sealed from
- * where it lies and all of each record belongs to one place at the other end; short ones go together. */
+/* Seals the next bytes of the vector as one record. Returns how many. A long piece gets records of its own, in whole lines, so that it is
+ * sealed without a copy, and each record belongs to one place at the receiver. Short pieces are combined. */
 static size_t seal_record(struct record_layer *s, struct cursor *c)
 {
     unsigned char *head = s->out_bytes + s->end, *to = head + RECORD_HEAD;
@@ -227,7 +228,7 @@ void record_sent(struct record_layer *s, size_t bytes)
     s->begin += bytes;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what comes */
+/* ------------------------------------------------------------------------------------------------------------ receiving */
 struct iovec record_room(struct record_layer *s)
 {
     return (struct iovec){s->in_bytes + s->in, s->room - s->in};
@@ -260,7 +261,7 @@ const char *record_came(struct record_layer *s, size_t bytes, const struct recor
 }
 
 /* ------------------------------------------------------------------------------------------------------------ heartbeats */
-/* One more behind what the kernel had no room for. False: there is no room for it here either, or no key. */
+/* Appends a beat to what the kernel had no room for. False: there is no room here either, or no key. */
 static bool close_beat(struct record_layer *s, unsigned char word)
 {
     const unsigned char text[BEAT] = {word};
@@ -270,7 +271,8 @@ static bool close_beat(struct record_layer *s, unsigned char word)
     return s->room - s->end >= RECORD_HEAD + BEAT && close_record(s, s->out_bytes + s->end, text, BEAT);
 }
 
-/* A record of which the kernel took a part goes on first: what stands behind it would not be understood. In its place no beat is needed. */
+/* If the kernel took only a part of a record, the rest is sent first, because the receiver could not parse anything else. Then no new beat
+ * is needed. */
 int64_t record_beat(struct record_layer *s, int fd, unsigned char word)
 {
     if (!s)

@@ -1,4 +1,4 @@
-/* The channels of the tcp wire: they join and leave. */
+/* The channels of the tcp wire: join and leave. */
 #include "net/tcp/tcp.h"
 
 #define OFFER_MAGIC UINT64_C(0x3170637463636f6d)
@@ -116,7 +116,7 @@ void tcp_leave(struct wire_channel *channel, enum wire_leave how)
     const struct comm_env *env = w->env;
 
     base_lock(&w->lock, env);
-    c->aborted = true; /* first: reading on, below, must begin nothing more here */
+    c->aborted = true; /* first, because reading continues below and must not begin anything for this channel */
     forget(c);
     tcp_send_dirty(w);
     w->poller->class->submit(w->poller);

@@ -1,8 +1,7 @@
 /*
- * How a rank leaves in good order, so that no peer takes its end for a death. On each connection a goodbye is the last thing said, and all
- * stay open until the peers' kernels have acknowledged it: then no end of a connection can be seen before the word that explains it, also
- * where TCP had to repeat that word for seconds. Who cannot be waited for so long still finds the goodbye on whichever connection ends
- * first.
+ * An orderly close, so that no peer takes this rank's end for a death. A goodbye is the last frame on each connection, and all connections
+ * stay open until the peers' kernels have acknowledged it. So no end of a connection can be seen before its goodbye, even if TCP had to
+ * retransmit for seconds. If a peer cannot be waited for so long, it still finds the goodbye on whichever connection ends first.
  */
 #include "net/tcp/tcp.h"
 
@@ -13,21 +12,21 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#define GOODBYE_NS INT64_C(1000000000) /* for a peer that stands still, and takes nothing */
+#define GOODBYE_NS INT64_C(1000000000) /* for a stopped peer, which reads nothing */
 #define LINKS_NS INT64_C(5000000000)
 
-/* Something of it has not reached the other end's kernel yet. */
+/* Whether some of its data has not reached the other end's kernel. */
 static bool is_unsent(const struct tcp_lane *lane)
 {
     int bytes = 0;
 
-    if (!lane->link->here || lane->ended || lane->deaf || lane->lane == TCP_BEAT) /* heartbeats say nothing that the others do not */
+    if (!lane->link->here || lane->ended || lane->deaf || lane->lane == TCP_BEAT) /* heartbeats add nothing to the other goodbyes */
         return false;
     return lane->out || record_pending(lane->records) || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0);
 }
 
-/* Its kernel has not answered what was sent again and again: the link loses, or is down. One that answers, but has no room, stands still
- * (tcp(7), TCP_INFO). */
+/* Whether the peer's kernel has not acknowledged repeated segments: the link loses packets or is down. A kernel that acknowledges but has
+ * no room belongs to a stopped process (tcp(7), TCP_INFO). */
 static bool is_repeated(const struct tcp_lane *lane)
 {
     struct tcp_info info = {0};
@@ -37,7 +36,7 @@ static bool is_repeated(const struct tcp_lane *lane)
            info.tcpi_retransmits;
 }
 
-/* patient: only for what is being repeated. */
+/* patient: only count what is being retransmitted. */
 static bool has_unsent(struct tcp_wire *w, bool patient)
 {
     for (size_t i = 0; i < (size_t)w->ports * (size_t)w->ranks * TCP_SOCKETS; i++) {
@@ -64,7 +63,7 @@ static void wait_while(struct tcp_wire *w, bool (*waits)(struct tcp_wire *w), in
         base_unlock(&w->lock, w->env);
         poll(NULL, 0, 1);
         if (!w->leaves)
-            tcp_acceptor_hear(w); /* else its monitor does */
+            tcp_acceptor_hear(w); /* otherwise the monitor does */
         base_lock(&w->lock, w->env);
         if (w->graph)
             tcp_acceptor_turn(w, true);
@@ -72,8 +71,8 @@ static void wait_while(struct tcp_wire *w, bool (*waits)(struct tcp_wire *w), in
     }
 }
 
-/* Who hears a goodbye that was passed on, and has no connection to this rank, looks for nothing more from it: so first every link on which
- * something is to leave must stand, or its peer be known to be gone. */
+/* A rank that hears a forwarded goodbye and has no connection to this rank expects nothing more from it. So first, every link with queued
+ * frames must be connected, or its peer known to be gone. */
 static void pass_goodbye(struct tcp_wire *w)
 {
     tcp_send_dirty(w);
@@ -87,11 +86,12 @@ static void say_on(struct tcp_link *link)
         if (link->lane[k].fd >= 0)
             tcp_post_goodbye(&link->lane[k]);
     if (link->lane[TCP_BEAT].fd >= 0 && !link->lane[TCP_BEAT].ended)
-        (void)record_beat(link->lane[TCP_BEAT].records, link->lane[TCP_BEAT].fd, RECORD_GOODBYE); /* full: he will find the others */
+        (void)record_beat(link->lane[TCP_BEAT].records, link->lane[TCP_BEAT].fd,
+                          RECORD_GOODBYE); /* if the buffer is full, the peer finds the goodbyes on the lanes */
 }
 
-/* Everything that was promised leaves, then the goodbye. A peer that stands still holds us up for a second and no more; one that its link
- * keeps from hearing for as long as a link may be down, and then its own monitor has said so. */
+/* Sends everything that is queued, then the goodbye. A stopped peer delays the close by a second at most. A peer behind a broken link
+ * delays it for as long as a link may be down; by then the peer's monitor has reported the link. */
 static void say_goodbye(struct tcp_wire *w)
 {
     int64_t now;

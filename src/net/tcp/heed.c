@@ -1,7 +1,7 @@
 /*
- * Waking the monitor by what comes, for peers who ask something of a rank that is not in the library. While it heeds, the poller's
- * descriptor is among those that it sleeps on, until that has told it once; and a thread that takes from the sockets what is for somebody
- * else tells it too. It heeds only while it rests: who talks all the time wakes it a few hundred times a second.
+ * Wakes the monitor when something arrives, for peers that request something from a rank outside the library. While the monitor heeds, it
+ * also sleeps on the poller's descriptor, until that has woken it once. A thread that reads another thread's data from the sockets wakes
+ * it too. The monitor heeds only while it rests, so that a peer which sends all the time wakes it only a few hundred times a second.
  */
 #include "net/tcp/tcp.h"
 
@@ -27,14 +27,14 @@ int tcp_heed_open(struct tcp_wire *w)
     return error ? error : listen_to(w, EPOLL_CTL_ADD, w->poller->fd, EPOLLONESHOT);
 }
 
-/* What came before is read here, and what comes after is told: the poller is armed in between. A sleeper of the engine's shares it, and its
- * marks are read away here, so what they stood for is read too. */
+/* The poller is armed before the pump: earlier arrivals are read here, later ones wake the monitor. A sleeping thread of the engine shares
+ * the poller. The pump takes its marks, so it also reads what they stood for. */
 bool tcp_heed(struct wire *wire, bool on)
 {
     struct tcp_wire *w = tcp_wire_of(wire);
 
     if (w->rank < 0)
-        return false; /* who asks moves everybody here */
+        return false; /* the requester itself moves all ranks of this process */
     base_lock(&w->lock, w->env);
     w->monitor.heeds = false;
     w->poller->class->arm(w->poller, on || w->armed);

@@ -1,4 +1,4 @@
-/* The tcp wire: its life, and its channels'. */
+/* The tcp wire: opening, closing, and the functions of its class. */
 #define _GNU_SOURCE
 #include "net/tcp/tcp.h"
 
@@ -181,7 +181,7 @@ static enum comm_result open_pollers(struct tcp_wire *w, const struct wire_confi
     return error ? broken(config, "waking the monitor", error) : COMM_OK;
 }
 
-/* From here on the sockets are the poller's. */
+/* From here on the poller has the sockets. */
 static enum comm_result start_links(struct tcp_wire *w, const struct wire_config *config)
 {
     for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++) {
@@ -207,7 +207,10 @@ static enum comm_result start_links(struct tcp_wire *w, const struct wire_config
     return COMM_OK;
 }
 
-/* What they come to is agreed on when they meet (mesh.c). Ranks of one process send nothing that others could see. */
+/*
+ * The ranks agree on the outcome when they meet (mesh.c). Data between ranks of one process is never sealed, since no other process can see
+ * it.
+ */
 enum { CIPHER_AUTO, CIPHER_AES, CIPHER_CHACHA };
 static enum comm_result read_choices(struct tcp_wire *w, const struct wire_config *config)
 {
@@ -272,7 +275,7 @@ static uint32_t tcp_advance(struct wire_channel *channel, struct wire_event *eve
     uint32_t n = 0;
 
     base_lock(&w->lock, w->env);
-    if (w->ports > 1) /* nobody knows what other ranks in this process are about to need */
+    if (w->ports > 1) /* other ranks of this process may need any of the sockets */
         tcp_pump(w, NULL, 0);
     else if (w->hots)
         tcp_pump(w, w->hot, w->hots);
@@ -280,7 +283,7 @@ static uint32_t tcp_advance(struct wire_channel *channel, struct wire_event *eve
         tcp_pump_few(w);
     for (; c->events.count && n < max; n++, c->events.count--) {
         if (c->events.at[c->events.first].kind == WIRE_EVENT_LOST && c->notes_fresh)
-            break; /* its peer may have said why before it went: that comes first */
+            break; /* a note of the peer may have the cause; notes come first */
         events[n] = c->events.at[c->events.first];
         c->events.first = (c->events.first + 1) % c->events.room;
         if (events[n].kind != WIRE_EVENT_ANNOUNCED)
@@ -288,7 +291,7 @@ static uint32_t tcp_advance(struct wire_channel *channel, struct wire_event *eve
         c->member[events[n].peer].seen = wire_key_seq(events[n].key);
         c->owes = true;
     }
-    if (c->notes_fresh) /* what others said before it was written comes first: the calls that a failure's text is made of */
+    if (c->notes_fresh) /* read what others sent before the note: a failure's text is made from their calls */
         tcp_pump(w, NULL, 0);
     if (c->notes_fresh)
         n += tcp_notes_take(c, events + n, max - n);
@@ -309,7 +312,7 @@ static void tcp_flush(struct wire_channel *channel)
     base_unlock(&w->lock, w->env);
 }
 
-/* All that has come is read before; what comes later makes the poller's descriptor readable, in which the bell takes an interest. */
+/* All that has arrived is read before the caller sleeps. Later arrivals make the poller's descriptor readable, and the bell watches it. */
 static void tcp_arm(struct wire *wire, bool on, int64_t *deadline)
 {
     struct tcp_wire *w = tcp_wire_of(wire);
@@ -323,7 +326,7 @@ static void tcp_arm(struct wire *wire, bool on, int64_t *deadline)
             tcp_tell_acks(w->channel[i]);
     if (on && w->dirty)
         tcp_send_dirty(w);
-    if (on || w->monitor.heeds) /* the marks of what has come were taken away */
+    if (on || w->monitor.heeds) /* arming took away the marks of earlier arrivals */
         tcp_pump(w, NULL, 0);
     w->armed = on;
     base_unlock(&w->lock, w->env);
@@ -336,7 +339,7 @@ static void tcp_describe(struct wire_channel *channel, int32_t peer, char *addre
     base_format(address, bytes, "%s", peer == (int32_t)c->rank ? "this rank" : c->port->link[c->world[peer]].address);
 }
 
-/* Of all members that an exposure goes to a channel of two has one: so it can be shown without saying to whom. */
+/* In a channel of two, an exposure to all members has one receiver, so the inline calls need no list of peers. */
 #define TCP_CLASS                                                                                                                          \
     .name = "tcp", .system_calls = true, .open = tcp_open, .close = tcp_close, .join = tcp_join, .leave = tcp_leave,                       \
     .reserve = tcp_reserve, .expose = tcp_expose, .view = tcp_view, .release = tcp_release, .advance = tcp_advance, .flush = tcp_flush,    \

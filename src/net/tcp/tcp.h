@@ -1,5 +1,5 @@
-/* tcp: the wire between processes that share no memory, also on one host: its life, its channels, and its monitor. Between its own files.
- */
+/* tcp: the wire between processes that share no memory (they may be on one host): its life, its channels, and its monitor. Private to this
+ * folder. */
 #ifndef NET_TCP_TCP_H
 #define NET_TCP_TCP_H
 
@@ -7,11 +7,11 @@
 #include "net/mesh/connect.h"
 
 extern const struct wire_class wire_tcp;   /* tcp.c */
-extern const struct wire_class tcp_of_two; /* of channels with two members */
+extern const struct wire_class tcp_of_two; /* for channels with two members */
 
 void tcp_destroy(struct tcp_wire *w);
 
-/* Where the next part of one allocation begins, whose last part ends at `end`. */
+/* The beginning of the next part of an allocation; the previous part ends at `end`. */
 static inline void *tcp_behind(void *end)
 {
     edge_close(end, EDGE_BYTES);
@@ -25,13 +25,13 @@ void tcp_leave(struct wire_channel *channel, enum wire_leave how);
 
 /* close.c: goodbyes */
 void tcp_close(struct wire *wire);
-void tcp_farewell(struct env_farewell *farewell); /* the process ends, and the wire is open */
+void tcp_farewell(struct env_farewell *farewell); /* the process exits while the wire is open */
 
-/* heed.c: under the wire's lock, but for tcp_heed */
-int tcp_heed_open(struct tcp_wire *w); /* 0, or an errno */
+/* heed.c: called under the wire's lock, except tcp_heed */
+int tcp_heed_open(struct tcp_wire *w); /* returns 0, or an errno */
 bool tcp_heed(struct wire *wire, bool on);
 
-/* watch.c: the monitor's part */
+/* watch.c: run by the monitor */
 uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * Watching over peers, in the monitor thread: connections that ended, heartbeats, published calls. A process that dies closes its
- * connections, and its kernel says so at once; one that stands still keeps them, and is found by what it does not say. Its kernel goes on
- * to acknowledge what is sent; where even that stops, the link is cut or the host gone, and waiting for long is of no use. Who says goodbye
- * first is no death.
+ * Watches peers, in the monitor thread: ended connections, heartbeats, published calls. When a process dies, its kernel closes its
+ * connections at once. A stopped process keeps them; it is detected because its heartbeats stop, while its kernel still acknowledges data.
+ * If even the acknowledgements stop, the link is cut or the host is gone, and a long wait is useless. A peer that has said goodbye is not
+ * dead.
  */
 #include "net/tcp/tcp.h"
 
@@ -12,12 +12,12 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#define LAST_LANE_NS INT64_C(300000000)   /* after one connection of a pair ended, how long the other may have something to say */
+#define LAST_LANE_NS INT64_C(300000000)   /* how long the other connection of a pair may still have data, after one has ended */
 #define LAST_WORDS_NS INT64_C(5000000000) /* the same after a goodbye: as long as a link may be down */
 #define SECONDS(ns) (long long)((ns) / 1000000000), (long long)((ns) / 100000000 % 10)
 
-/* Each connection of a pair ends with a goodbye of its own where its rank closed, so whichever end comes first says what it is. The others
- * may take as long as TCP repeats what was lost: what was said there before the goodbye is still to be heard. */
+/* Whether the link has ended. When a rank closes, each connection of a pair ends with its own goodbye, so the first end already shows the
+ * reason. The others may take as long as TCP retransmits, and frames before their goodbyes must still be read. */
 static bool has_ended(const struct tcp_wire *w, const struct tcp_link *link, int64_t now)
 {
     const struct tcp_lane *small = &link->lane[TCP_LANE_SMALL], *bulk = &link->lane[TCP_LANE_BULK];
@@ -28,7 +28,7 @@ static bool has_ended(const struct tcp_wire *w, const struct tcp_link *link, int
     return w->dry && now - link->ended_ns > (repeats ? LAST_WORDS_NS : LAST_LANE_NS);
 }
 
-/* One beat says that this process lives, and any that comes says that the other one does. A full buffer says the same as silence. */
+/* Sends a beat, which shows that this process lives, and reads the peer's. A full buffer means the same as silence. */
 static void beat(struct tcp_link *link)
 {
     struct tcp_lane *lane = &link->lane[TCP_BEAT];
@@ -45,13 +45,13 @@ static void beat(struct tcp_link *link)
         tcp_lane_end(lane, NULL);
     }
     link->beat += n > 0;
-    link->sure |= n > 0; /* it comes when all connections stand */
+    link->sure |= n > 0; /* a beat is sent only when all connections are established */
     if (n == 0)
         tcp_lane_end(lane, "the other end closed");
 }
 
-/* Something was sent, and sent again, and nothing of it has arrived since the last look, though perhaps the other direction lives. A full
- * window is probed at ever longer intervals, but each probe is answered: only those that are not count. */
+/* Whether data was retransmitted and none of it has arrived since the last look. (The other direction may work.) A full window is probed at
+ * growing intervals, but each probe is acknowledged, so only unacknowledged probes count. */
 static bool is_unheard(struct tcp_lane *lane)
 {
     struct tcp_info info = {0};
@@ -64,7 +64,7 @@ static bool is_unheard(struct tcp_lane *lane)
     return before && (info.tcpi_probes || (info.tcpi_unacked && info.tcpi_retransmits));
 }
 
-/* True when its host has acknowledged nothing for too long. */
+/* Whether the peer's host has acknowledged nothing for too long. */
 static bool is_cut(const struct tcp_wire *w, struct tcp_link *link, int64_t looked)
 {
     if (!looked)
@@ -76,7 +76,7 @@ static bool is_cut(const struct tcp_wire *w, struct tcp_link *link, int64_t look
     return link->unheard_ns >= w->times.link_timeout_ns;
 }
 
-/* True when it has been silent for too long. */
+/* Whether the peer has been silent for too long. */
 static bool listen_to(struct tcp_wire *w, struct tcp_link *link, int64_t looked)
 {
     if (link->beat != link->beat_seen) {
@@ -87,7 +87,7 @@ static bool listen_to(struct tcp_wire *w, struct tcp_link *link, int64_t looked)
         link->warned = false;
         return false;
     }
-    if (link->lane[TCP_BEAT].fd < 0) /* its neighbours watch it */
+    if (link->lane[TCP_BEAT].fd < 0) /* only its neighbours watch it */
         return false;
     link->silent_ns += looked;
     if (link->silent_ns < w->times.warn_ns || link->goodbye)
@@ -127,7 +127,8 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
             link->gone = link->told;
         if (link->ours)
             events[told++] = link->gone;
-        for (int k = 0; k < TCP_SOCKETS && ended; k++) /* one that stands still hears, should it come back, why it was given up */
+        for (int k = 0; k < TCP_SOCKETS && ended;
+             k++) /* a stopped peer keeps its connections: if it resumes, it can read why it was given up */
             tcp_lane_end(&link->lane[k], "given up");
         for (uint32_t k = 0; k < w->channels; k++)
             if (w->channel[k])
@@ -138,8 +139,8 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
     return told;
 }
 
-/* The connection of the heartbeats has ended, so the process has; the ends of its others may still be on their way, and each is to be told.
- */
+/* The heartbeat connection has ended, so the process has. The ends of its other connections may still be in flight; watch them, so that
+ * each wakes the monitor. */
 static void watch_ends(struct tcp_wire *w, const struct epoll_event *end)
 {
     uint32_t size = (uint32_t)w->ranks * TCP_SOCKETS, socket = end->data.u32;
@@ -163,7 +164,7 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
     base_lock(&w->lock, w->env);
     for (int n; (n = epoll_wait(w->monitor.deaths, ends, 16, 0)) > 0;)
         for (int i = 0; i < n; i++)
-            watch_ends(w, &ends[i]); /* reading to the end says more */
+            watch_ends(w, &ends[i]); /* reading the sockets to the end is the reliable check */
     int64_t now = w->env->now(w->env), looked = w->monitor.polled_ns ? now - w->monitor.polled_ns : 0;
     bool tick = !w->monitor.polled_ns || looked >= w->times.tick_ns / 2;
     for (size_t i = 0; tick && w->rank >= 0 && i < (size_t)w->ranks; i++)
@@ -174,7 +175,7 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
             tcp_calls_tell(w->channel[i]);
     if (w->graph)
         tcp_acceptor_turn(w, tick);
-    if (w->burst.held) /* its caller did not come back in time */
+    if (w->burst.held) /* the caller did not return in time */
         w->burst.rows_ended = w->burst.rows_long = 0;
     if (w->dirty)
         tcp_send_dirty(w);
@@ -184,6 +185,6 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
     if (tick)
         w->monitor.polled_ns = now;
     base_unlock(&w->lock, w->env);
-    tcp_acceptor_hear(w); /* behind the look at what woke us: what comes from here on wakes us again */
+    tcp_acceptor_hear(w); /* after the look at what woke the monitor: later arrivals wake it again */
     return told;
 }
