@@ -130,6 +130,26 @@ static double run_single(const struct perf *perf, bool overlap, size_t iteration
     return perf_now() - begin;
 }
 
+/* One call at a time, as the OSU Micro-Benchmarks measure: no rank begins a call before all have ended the one before. */
+static double run_isolated(const struct perf *perf, size_t iterations)
+{
+    struct comm_request req[PERF_REQUESTS];
+    size_t each = requests_of(perf);
+    double seconds = 0;
+    for (size_t i = 0; i < iterations; i++) {
+        if (perf->touch)
+            touch_in(perf, i);
+        perf_barrier(perf);
+        double begin = perf_now();
+        perf_start(perf, i, req);
+        wait_calls(perf, req, each);
+        seconds += perf_now() - begin;
+        if (perf->touch)
+            touch_out(perf, i);
+    }
+    return seconds;
+}
+
 static double run_pipelined(const struct perf *perf, size_t iterations)
 {
     struct comm_request req[PERF_DEPTH * PERF_REQUESTS];
@@ -161,8 +181,10 @@ static double run_batch(const struct perf *perf, enum perf_mode mode, size_t ite
 {
     size_t calls = iterations * (mode == MODE_PIPELINED ? PERF_DEPTH : 1);
     perf_barrier(perf);
-    double seconds = mode == MODE_PIPELINED ? run_pipelined(perf, iterations) : run_single(perf, mode == MODE_OVERLAP, iterations, alone);
-    if (perf->touch)
+    double seconds = mode == MODE_PIPELINED  ? run_pipelined(perf, iterations)
+                     : mode == MODE_ISOLATED ? run_isolated(perf, iterations)
+                                             : run_single(perf, mode == MODE_OVERLAP, iterations, alone);
+    if (perf->touch && mode != MODE_ISOLATED)
         seconds -= touching_alone(perf, calls);
     return perf_slowest(perf, seconds / (double)calls);
 }

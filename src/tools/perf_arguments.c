@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const mode_names[] = {"request", "pipelined", "plan", "overlap"};
+static const char *const mode_names[] = {"request", "isolated", "pipelined", "plan", "overlap"};
 
 static const char usage[] =
     "usage: comm-perf COLLECTIVE [options]      under comm-run or another launcher; alone it measures a world of one\n"
@@ -16,7 +16,8 @@ static const char usage[] =
     "  --factor N         between sizes (4)\n"
     "  --type TYPE        %s (f32)\n"
     "  --op OP            %s (sum)\n"
-    "  --mode MODE        blocking request pipelined plan overlap (request; blocking is the same)\n"
+    "  --mode MODE        blocking request isolated pipelined plan overlap (request; blocking is the same)\n"
+    "                     isolated: a barrier before each call, whose time is not counted, as the OSU benchmarks do\n"
     "  --touch            the caller writes every input and reads every output; that alone is taken off\n"
     "  --memory MEMORY    malloc comm (malloc): where the buffers come from; comm is comm_mem_alloc\n"
     "  --check            verify every result before timing\n"
@@ -53,7 +54,7 @@ static void parse_mode(struct perf *perf, const char *value)
         }
     }
     if (strcmp(value, "blocking"))
-        reject("--mode", value, "blocking, request, pipelined, plan or overlap");
+        reject("--mode", value, "blocking, request, isolated, pipelined, plan or overlap");
     perf->mode = MODE_REQUEST;
 }
 

@@ -3,9 +3,10 @@
  * are the same; src/tools/comm_perf.c explains the method. MPI's blocking and nonblocking calls are two modes here, because MPI libraries
  * implement them separately.
  *
- *   mpirun -np 2 mpi_bench COLLECTIVE [--min BYTES] [--max BYTES] [--mode blocking|request|pipelined|plan|overlap] [--touch]
+ *   mpirun -np 2 mpi_bench COLLECTIVE [--min BYTES] [--max BYTES] [--mode MODE] [--touch]
  *
- * plan: persistent collectives, if the MPI library has them (MPI 4).
+ * MODE: blocking request isolated isolated_blocking pipelined plan overlap. isolated: a barrier before each call, whose time is not
+ * counted. plan: persistent collectives, if the MPI library has them (MPI 4).
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -18,8 +19,8 @@ enum { BATCHES = 15, WARM_BATCHES = 100, DEPTH = 16, ALIGN = 64, CACHE_LINE = 64
 static const size_t ROTATE_BYTES = 64u << 20;
 static const double BATCH_SECONDS = 0.1, WARM_SECONDS = 0.02;
 
-enum mode { BLOCKING, REQUEST, PIPELINED, PLAN, OVERLAP };
-static const char *const mode_names[] = {"blocking", "request", "pipelined", "plan", "overlap"};
+enum mode { BLOCKING, REQUEST, ISOLATED, ISOLATED_BLOCKING, PIPELINED, PLAN, OVERLAP };
+static const char *const mode_names[] = {"blocking", "request", "isolated", "isolated_blocking", "pipelined", "plan", "overlap"};
 
 struct bench {
     const char *name;
@@ -213,33 +214,62 @@ static void touch_out(const struct bench *bench, size_t call)
         (void)at[i];
 }
 
+static bool is_blocking(enum mode mode)
+{
+    return mode == BLOCKING || mode == ISOLATED_BLOCKING;
+}
+
 static void start_call(const struct bench *bench, enum mode mode, size_t call, MPI_Request *req)
 {
     if (mode == PLAN) {
         req[0] = bench->plan[call % bench->slots];
         MPI_Start(&req[0]);
     } else {
-        bench->collective->start(bench, in_of(bench, call), out_of(bench, call), mode == BLOCKING ? CALL : START, req);
+        bench->collective->start(bench, in_of(bench, call), out_of(bench, call), is_blocking(mode) ? CALL : START, req);
     }
+}
+
+static void wait_call(const struct bench *bench, enum mode mode, MPI_Request *req)
+{
+    int requests = (int)bench->collective->requests;
+    if (!is_blocking(mode) && requests == 1)
+        MPI_Wait(req, MPI_STATUS_IGNORE);
+    else if (!is_blocking(mode))
+        MPI_Waitall(requests, req, MPI_STATUSES_IGNORE);
 }
 
 static void run_single(const struct bench *bench, enum mode mode, int iterations, double alone)
 {
     MPI_Request req[REQUESTS];
-    int requests = (int)bench->collective->requests;
     for (size_t i = 0; i < (size_t)iterations; i++) {
         if (bench->touch)
             touch_in(bench, i);
         start_call(bench, mode, i, req);
         if (mode == OVERLAP)
             compute(alone);
-        if (mode != BLOCKING && requests == 1)
-            MPI_Wait(req, MPI_STATUS_IGNORE);
-        else if (mode != BLOCKING)
-            MPI_Waitall(requests, req, MPI_STATUSES_IGNORE);
+        wait_call(bench, mode, req);
         if (bench->touch)
             touch_out(bench, i);
     }
+}
+
+/* As the OSU Micro-Benchmarks measure. */
+static double run_isolated(const struct bench *bench, enum mode mode, int iterations)
+{
+    MPI_Request req[REQUESTS];
+    double seconds = 0;
+    for (size_t i = 0; i < (size_t)iterations; i++) {
+        if (bench->touch)
+            touch_in(bench, i);
+        MPI_Barrier(MPI_COMM_WORLD);
+        double begin = MPI_Wtime();
+        start_call(bench, mode, i, req);
+        wait_call(bench, mode, req);
+        seconds += MPI_Wtime() - begin;
+        if (bench->touch)
+            touch_out(bench, i);
+    }
+    return seconds;
 }
 
 static void run_pipelined(const struct bench *bench, int iterations)
@@ -261,13 +291,16 @@ static double run_batch(const struct bench *bench, enum mode mode, int iteration
 {
     size_t calls = (size_t)iterations * (mode == PIPELINED ? DEPTH : 1);
     MPI_Barrier(MPI_COMM_WORLD);
-    double begin = MPI_Wtime();
-    if (mode == PIPELINED)
+    double begin = MPI_Wtime(), seconds = 0;
+    if (mode == ISOLATED || mode == ISOLATED_BLOCKING)
+        seconds = run_isolated(bench, mode, iterations);
+    else if (mode == PIPELINED)
         run_pipelined(bench, iterations);
     else
         run_single(bench, mode, iterations, alone);
-    double seconds = MPI_Wtime() - begin;
-    if (bench->touch) {
+    if (mode != ISOLATED && mode != ISOLATED_BLOCKING)
+        seconds = MPI_Wtime() - begin;
+    if (bench->touch && mode != ISOLATED && mode != ISOLATED_BLOCKING) {
         begin = MPI_Wtime();
         for (size_t i = 0; i < calls; i++) {
             touch_in(bench, i);

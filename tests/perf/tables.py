@@ -1,0 +1,290 @@
+"""What bench.py measured, as Markdown: tables, matrices, and the page docs/performance/results.md."""
+import datetime
+import math
+import os
+import statistics
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "docs", "performance"))
+from plot import Plot  # noqa: E402
+
+OURS, FLOOR, STILL = "commstream", "floor", "floor, one buffer"
+CONSISTENCY = "consistency"  # in place of a mode: its columns are other ways to the same, its figures ratios
+
+# J. L. Traeff, W. D. Gropp, R. Thakur: Self-Consistent MPI Performance Guidelines, IEEE TPDS 21 (2010). What is on the left does no more
+# than those on the right together, so it should not be slower than they are; (name, times the bytes): x ranks, / ranks.
+GUIDELINES = [
+    ("allreduce", [("reduce", "1"), ("broadcast", "1")]),
+    ("allreduce", [("reduce_scatter", "1"), ("allgather", "/")]),
+    ("allgather", [("gather", "1"), ("broadcast", "x")]),
+    ("allgather", [("alltoall", "x")]),
+    ("allgather", [("allreduce", "x")]),
+    ("allgather", [("allgather_v", "1")]),
+    ("gather", [("allgather", "1")]),
+    ("gather", [("gather_v", "1")]),
+    ("scatter", [("broadcast", "1")]),
+    ("scatter", [("scatter_v", "1")]),
+    ("alltoall", [("alltoall_v", "1")]),
+    ("broadcast", [("scatter", "1"), ("allgather", "/")]),
+    ("reduce", [("allreduce", "1")]),
+    ("reduce", [("reduce_scatter", "1"), ("gather", "/")]),
+    ("reduce_scatter", [("allreduce", "1")]),
+    ("reduce_scatter", [("reduce", "1"), ("scatter", "1")]),
+    ("reduce_scatter", [("reduce_scatter_v", "1")]),
+    ("scan", [("exscan", "1"), ("reduce", "1")]),
+]
+
+
+class Figures:
+    """The rounds that were measured in one state of the machine; without a state, all of them."""
+
+    def __init__(self, bench, state=None):
+        self.bench, self.algorithms, self.state = bench, bench.algorithms, state
+        self.times = {key: [us for us, was in rounds if state in (None, was)] for key, rounds in bench.rounds.items()}
+
+    def median(self, collective, ranks, mode, column, size):
+        times = self.times.get((collective, ranks, mode, column, size))
+        return statistics.median(times) if times else None
+
+    def sizes_of(self, collective, ranks, mode):
+        return sorted({key[4] for key, times in self.times.items() if key[:4] == (collective, ranks, mode, OURS) and times})
+
+    def column_names(self, collective, ranks, mode):
+        """Without those that lack this collective."""
+        return [name for name, _ in self.bench.columns(collective, ranks, mode)
+                if name == OURS or any(key[:4] == (collective, ranks, mode, name) for key in self.times)]
+
+    def compared(self, collective, ranks, mode, column, size):
+        """The median of the rounds' ratios: the two ran one soon after the other, but a machine may be another in the next round."""
+        ours, theirs = (self.times.get((collective, ranks, mode, name, size), []) for name in (OURS, column))
+        if len(ours) == len(theirs):
+            return statistics.median(o / t for o, t in zip(ours, theirs)) if ours else None
+        return statistics.median(ours) / statistics.median(theirs) if ours and theirs else None
+
+    def fastest(self, collective, ranks, mode, size, against=""):
+        """(our time divided by the fastest peer's, its name): peers' nonblocking calls, blocking ones, or both ("")."""
+        found = [(self.compared(collective, ranks, mode, name, size), name) for name in self.column_names(collective, ranks, mode)
+                 if name not in (OURS, FLOOR, STILL) and name.endswith(against)]
+        return max(((r, name) for r, name in found if r), default=(None, None))
+
+    def ratio(self, collective, ranks, mode, size, against):
+        if against == FLOOR:
+            return self.compared(collective, ranks, mode, FLOOR, size)
+        return self.fastest(collective, ranks, mode, size, against)[0]
+
+
+# ------------------------------------------------------------------------------------------------------------ text
+def time_text(us):
+    return "-" if us is None else f"{us:.2f}" if us < 10 else f"{us:.1f}" if us < 100 else f"{us:.0f}"
+
+
+def ratio_text(value):
+    return "-" if value is None else f"{value:.2f}" if value >= 0.095 else f"{value:.3f}" if value >= 0.0095 else f"{value:.0e}"
+
+
+def size_text(size):
+    for name, unit in (("M", 1 << 20), ("K", 1 << 10)):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit} {name}"
+    return str(size)
+
+
+def mean(ratios):
+    known = [r for r in ratios if r]
+    return math.exp(sum(map(math.log, known)) / len(known)) if known else None
+
+
+def table(figures, collective, ranks, mode):
+    names = figures.column_names(collective, ranks, mode)
+    against = [(FLOOR, "to floor")] if FLOOR in names else []
+    against += [("nonblocking", "to nonblocking"), ("blocking", "to blocking")] if any(n.endswith(" blocking") for n in names) else (
+        [("nonblocking", "to nonblocking")] if len(names) > 1 else [])
+    # " blocking" with its blank: "nonblocking" ends in the same letters
+    against = [(" " + key if key in ("blocking", "nonblocking") else key, text) for key, text in against]
+    sizes = figures.sizes_of(collective, ranks, mode)
+    lines = ["| bytes | " + " | ".join(names) + " | " + " | ".join(text for _, text in against) + " | algorithm |",
+             "|---:|" + "---:|" * (len(names) + len(against)) + "---|"]
+    for size in sizes:
+        cells = [time_text(figures.median(collective, ranks, mode, name, size)) for name in names]
+        cells += [ratio_text(figures.ratio(collective, ranks, mode, size, key)) for key, _ in against]
+        lines.append(f"| {size_text(size)} | " + " | ".join(cells) + f" | {figures.algorithms[collective, ranks, mode, size]} |")
+    means = [mean([figures.ratio(collective, ranks, mode, size, key) for size in sizes]) for key, _ in against]
+    lines.append("| geometric mean |" + " |" * len(names) + "".join(f" **{ratio_text(m)}** |" for m in means) + " |")
+    return "\n".join(lines)
+
+
+def letters(names):
+    """A letter for each peer, in a matrix; lower case: its nonblocking call."""
+    found = {}
+    for name in names:
+        peer, kind = name.rsplit(" ", 1)
+        taken = [letter for letter, _ in found.values()]
+        if peer not in {p for _, p in found.values()}:
+            letter = next(c for c in peer.replace(" ", "") + "XYZW" if c.upper() not in taken)
+            found[name] = (letter.upper(), peer)
+        else:
+            found[name] = next(pair for pair in found.values() if pair[1] == peer)
+        del kind
+    return {name: pair[0] if name.endswith(" blocking") else pair[0].lower() for name, pair in found.items()}
+
+
+def matrix(figures, collectives, ranks, mode):
+    """A line for each collective, a column for each size; in the cells our time divided by the fastest peer's call, and that peer."""
+    sizes = sorted({size for collective in collectives for size in figures.sizes_of(collective, ranks, mode)})
+    names = [name for name in figures.bench.all_columns(ranks, mode) if name not in (OURS, FLOOR, STILL)]
+    letter = letters(names)
+    lines = ["| | " + " | ".join(size_text(s) for s in sizes) + " | mean |", "|---|" + "---:|" * (len(sizes) + 1)]
+    for collective in collectives:
+        fastest = [figures.fastest(collective, ranks, mode, size) for size in sizes]
+        cells = ["-" if not r else f"**{ratio_text(r)}** {letter[name]}" if r > 1 else f"{ratio_text(r)} {letter[name]}" for r, name in fastest]
+        if any(r for r, _ in fastest):
+            lines.append(f"| {collective} | " + " | ".join(cells) + f" | {ratio_text(mean([r for r, _ in fastest]))} |")
+    legend = ", ".join(dict.fromkeys(f"{letter[name].upper()} {name.rsplit(' ', 1)[0]}" for name in names))
+    return "\n".join(lines) + f"\n\nThe fastest peer: {legend}; lower case: its nonblocking call."
+
+
+def summary(figures, collectives, ranks, mode):
+    ratios = {(c, s): figures.ratio(c, ranks, mode, s, "") for c in collectives for s in figures.sizes_of(c, ranks, mode)}
+    ratios = {key: value for key, value in ratios.items() if value}
+    if not ratios:
+        return "No MPI was measured."
+    slower = sorted(((value, key) for key, value in ratios.items() if value > 1.1), reverse=True)
+    worst = ", ".join(f"{c} of {size_text(s)}: {v:.2f}" for v, (c, s) in slower[:8])
+    faster = sum(v < 1 for v in ratios.values())
+    return (f"Faster in {faster} of {len(ratios)} cells ({100 * faster / len(ratios):.0f} %), {1 / mean(ratios.values()):.1f} times in the geometric "
+            f"mean; more than a tenth slower in {len(slower)}{': ' + worst if worst else ''}{', ...' if len(slower) > 8 else ''}.")
+
+
+def side_text(right):
+    """As comm-perf takes it."""
+    return "+".join(name + {"1": "", "x": "*ranks", "/": "/ranks"}[times] for name, times in right)
+
+
+def consistency(figures, ranks):
+    """A line for each rule, a column for each size: the time of a call to that of others which do the same."""
+    sizes = sorted({key[4] for key in figures.times if key[1:3] == (ranks, CONSISTENCY)})
+    lines = ["| | no slower than | " + " | ".join(size_text(s) for s in sizes) + " |", "|---|---|" + "---:|" * len(sizes)]
+    known = []
+    for left, right in GUIDELINES:
+        ratios = [figures.median(left, ranks, CONSISTENCY, side_text(right), size) for size in sizes]
+        known += [r for r in ratios if r]
+        lines.append(f"| {left} | {side_text(right)} | " +
+                     " | ".join(f"**{ratio_text(r)}**" if r and r > 1.1 else ratio_text(r) for r in ratios) + " |")
+    if not known:
+        return f"{ranks} ranks: not measured."
+    misses = sum(r > 1.1 for r in known)
+    return f"{ranks} ranks: of {len(known)} comparisons {misses} miss.\n\n" + "\n".join(lines)
+
+
+def where():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        cpu = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "unknown CPU")
+    revision = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    today = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
+    return f"{cpu}, {os.cpu_count()} CPUs; commstream at {revision or 'unknown'}; {today}"
+
+
+# ------------------------------------------------------------------------------------------------------------ the page
+PAGE = """# Performance
+
+`./dev bench --page` measures everything on this page and writes the page. This one was measured on:
+{where}.
+
+Each figure is the median of {rounds} interleaved rounds of one run; a ratio is the median of the ratios of neighbouring rounds.
+Type f32, operator sum; each rank is bound to a CPU if there are enough. Below 1, commstream is faster. `bytes` is what each rank
+contributes (for `scatter`: the root). Compared with: {peers}.
+
+Every commstream call is a request and a wait. MPI has two implementations of each collective: a blocking one, and a
+nonblocking one that is usually slower. The matrices compare with the *fastest* of all these calls. [scale.md](scale.md)
+predicts other machines; [network.md](network.md) has TCP.
+
+The CPUs of a virtual machine may move. Each table names the state in which it was measured: `one core` (two CPUs
+exchange a cache line within 35 ns), `shared cache` (within 100 ns), or `no shared cache`.
+
+## An allreduce of two ranks, in microseconds
+
+The floor is a hand-written loop over shared memory for this one operation (`tests/perf/shm_floor.c`).
+
+{allreduce}
+
+![allreduce of two ranks over the bytes](allreduce_2.svg)
+
+{sections}
+
+## Consistency
+
+A call should not be slower than other calls that together do the same (Traeff, Gropp, Thakur, IEEE TPDS 2010). The
+table has {guidelines} such rules. A call misses its rule at a length if it is more than a tenth slower. `+` means one call after
+the other; `*ranks` means that the bytes are multiplied by the number of ranks, and `/ranks` that they are divided by
+it. Both sides alternate in one process, a millisecond each. A figure is the median of the ratios of neighbouring
+measurements.
+
+{consistency}
+"""
+SECTION = """## {title}
+
+{summary}
+
+{matrix}
+
+![{title}]({picture})
+"""
+
+
+def draw(figures, collective, ranks, mode, path):
+    plot = Plot(f"{collective}, {ranks} ranks, {mode}: time of a call", "bytes", "B", 4)
+    for name in figures.column_names(collective, ranks, mode):
+        points = [(s, figures.median(collective, ranks, mode, name, s), True) for s in figures.sizes_of(collective, ranks, mode)]
+        plot.add(name, [p for p in points if p[1]])
+    plot.write(path)
+
+
+def draw_ratios(figures, collectives, ranks, mode, path):
+    plot = Plot(f"{ranks} ranks, {mode}: time to that of the fastest MPI", "bytes", "B", 4)
+    for collective in collectives[:8]:
+        points = [(s, figures.ratio(collective, ranks, mode, s, ""), True) for s in figures.sizes_of(collective, ranks, mode)]
+        plot.add(collective, [p for p in points if p[1]])
+    plot.write(path)
+
+
+TITLES = {"request": "a request and a wait", "isolated": "one call at a time, a barrier before each, as the OSU benchmarks measure",
+          "pipelined": "16 calls in flight, compared with nonblocking calls"}
+
+
+def write_cells(bench, path):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("collective,ranks,mode,bytes,who,state,median_us,rounds,algorithm\n")
+        for (collective, ranks, mode, column, size), rounds in sorted(bench.rounds.items()):
+            algorithm = bench.algorithms.get((collective, ranks, mode, size), "") if column == OURS else ""
+            for state in sorted({state for _, state in rounds}) if mode != CONSISTENCY else ():
+                times = [us for us, was in rounds if was == state]
+                file.write(f"{collective},{ranks},{mode},{size},{column},{state},{statistics.median(times):.3f},{len(times)},{algorithm}\n")
+
+
+def sections(bench, tables, collectives, folder):
+    for ranks, mode in dict.fromkeys((r, m) for _, r, m in tables):
+        for state in bench.states([t for t in tables if t[1:] == (ranks, mode)]):
+            figures = Figures(bench, state)
+            shown = [c for c in collectives if (c, ranks, mode) in tables]
+            if not any(figures.fastest(c, ranks, mode, s)[0] for c in shown for s in figures.sizes_of(c, ranks, mode)):
+                continue
+            picture = f"ratios_{ranks}_{mode}_{state.replace(' ', '_')}.svg"
+            draw_ratios(figures, [c for c in shown if c not in ("barrier", "sendrecv")], ranks, mode, os.path.join(folder, picture))
+            yield SECTION.format(title=f"Every collective, {ranks} ranks: {TITLES[mode]} ({state})", picture=picture,
+                                 summary=summary(figures, shown, ranks, mode), matrix=matrix(figures, shown, ranks, mode))
+
+
+def page(bench, tables, collectives):
+    folder = os.path.join(ROOT, "docs", "performance")
+    write_cells(bench, os.path.join(folder, "cells.csv"))
+    states = bench.states([("allreduce", 2, "request")])
+    draw(Figures(bench, states[0] if states else None), "allreduce", 2, "request", os.path.join(folder, "allreduce_2.svg"))
+    allreduce = "\n\n".join(f"CPUs: {state}.\n\n{table(Figures(bench, state), 'allreduce', 2, 'request')}" for state in states)
+    every = Figures(bench)
+    with open(os.path.join(folder, "results.md"), "w", encoding="utf-8") as file:
+        file.write(PAGE.format(where=where(), rounds=bench.args.rounds, peers=", ".join(f.name for f in bench.peers) or "no peer",
+                               allreduce=allreduce, sections="\n".join(sections(bench, tables, collectives, folder)), guidelines=len(GUIDELINES),
+                               consistency="\n\n".join(consistency(every, r) for r in dict.fromkeys(r for _, r, m in tables if m == "request"))
+                               ).rstrip() + "\n")
