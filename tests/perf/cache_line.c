@@ -66,7 +66,8 @@ static void choose_cpus(int argc, char **argv)
     cpu_set_t set;
     int found = 0;
     if (argc == 3) {
-        cpu[0] = atoi(argv[1]), cpu[1] = atoi(argv[2]);
+        for (int i = 0; i < 2; i++)
+            cpu[i] = (int)strtol(argv[i + 1], NULL, 10);
         return;
     }
     CPU_ZERO(&set);
