@@ -21,6 +21,7 @@ struct collective_library {
     bool (*is_device_memory)(struct comm_state *b, const void *memory);
     enum comm_result (*joined)(struct comm_state *b);  /* PENDING: its other members have not met yet */
     bool (*step)(struct comm_state *b);                /* a pass, before the queue; true: something moved */
+    void (*tend)(struct comm_state *b);                /* at a tick, and before a thread sleeps: does what the library owes to peers */
     void (*active)(struct comm_state *b, bool active); /* it has, or no longer has, something that a pass could move */
 };
 

@@ -95,6 +95,8 @@ struct library_work {
     uint32_t held;    /* failed: operations whose buffers the library may still touch */
     uint32_t joining; /* creating calls whose child's native is not connected yet */
     bool counted;     /* in the engine's `natives` */
+    bool served;      /* the library has worked for this communicator, and may owe something to peers */
+    uint32_t turns;   /* passes in which nothing was pending */
 };
 
 /* Operations on buffers of a device (staged/). */

@@ -124,7 +124,8 @@ struct native_class {
     /* NATIVE_STREAM alone: the stream that its operations go into, and whose device that is. `given`, before the second join: into that
        stream of the caller's, from the first operation on. */
     struct device *(*stream)(struct native_channel *channel, struct CUstream_st *given, struct CUstream_st **stream);
-    /* What ended. Bounded; called only while something is pending. */
+    /* What ended. Bounded. An ordinary native is also called when nothing of this rank is pending: a library that moves only inside its
+       calls then does what it owes to other ranks. */
     uint32_t (*advance)(struct native_channel *channel, struct native_event *events, uint32_t max);
     /* WIRE_ABORT: the communicator failed: stop what can be stopped, release what is parked, do not block; again: look again. WIRE_CLOSE:
        the last call on the channel. Both return how many operations the library may still touch the buffers of; what is left at WIRE_CLOSE
