@@ -32,7 +32,7 @@ struct meeting_medium {
     enum comm_result (*read)(const struct boot_config *config, const char *place, struct meeting *m, char *why, size_t why_bytes);
     void (*remove)(const char *place, uint64_t run); /* rank 0's, when all are there; NULL: it goes with the job */
 };
-extern const struct meeting_medium meeting_file, meeting_pmi, meeting_pmix;
+extern const struct meeting_medium meeting_file, meeting_pmi, meeting_pmi2, meeting_pmix;
 /* Whose prefix the address has, and the rest of it; NULL: it is no medium's. */
 const struct meeting_medium *meeting_find(const char *address, const char **place);
 
