@@ -170,7 +170,8 @@ static enum comm_result begin(struct pmi2_op *t)
     }
     pmi2.fd = (int)fd;
     enum comm_result r = agree_on_version(t);
-    base_format(rest, sizeof rest, "pmijobid=%s;pmirank=%s;threaded=FALSE;", job ? job : "", rank ? rank : "");
+    base_format(rest, sizeof rest, "%s%s%spmirank=%s;threaded=FALSE;", job ? "pmijobid=" : "", job ? job : "", job ? ";" : "",
+                rank ? rank : "0"); /* hydra ends at a value of no length */
     if (r == COMM_OK)
         r = ask(t, "fullinit", rest);
     if (r != COMM_OK) {
