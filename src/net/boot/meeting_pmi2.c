@@ -58,13 +58,21 @@ static const char *value_in(const char *answer, const char *key, size_t *length)
     return NULL;
 }
 
+/* The descriptor blocks, since MPI may use it so. */
 static enum comm_result receive(struct pmi2_op *t, void *to, size_t bytes)
 {
-    enum io io = boot_receive_all(t->config, pmi2.fd, to, bytes);
-
-    if (io == IO_LATE)
-        return give_up(t, COMM_ERR_TIMEOUT, "not all ranks came to the fence of its store in time", "");
-    return io == IO_OK ? COMM_OK : give_up(t, COMM_ERR_SYSTEM, "the launcher hung up", "");
+    for (size_t at = 0; at < bytes;) {
+        enum io io = boot_wait_for(t->config, pmi2.fd, POLLIN);
+        if (io == IO_LATE)
+            return give_up(t, COMM_ERR_TIMEOUT, "not all ranks came to the fence of its store in time", "");
+        ssize_t got = io == IO_OK ? recv(pmi2.fd, (char *)to + at, bytes - at, MSG_DONTWAIT) : 0;
+        if (got < 0 && boot_again())
+            continue;
+        if (got <= 0)
+            return give_up(t, COMM_ERR_SYSTEM, "the launcher hung up", "");
+        at += (size_t)got;
+    }
+    return COMM_OK;
 }
 
 static enum comm_result hear(struct pmi2_op *t, const char *name)
