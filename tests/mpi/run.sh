@@ -113,7 +113,7 @@ end_of()
     echo "${END:-exit 0}"
 }
 
-# Nobody ended otherwise than he must; sets missing to the ranks that the launcher has ended before they said what they must.
+# Checks how each rank ended, and sets missing to the ranks that the launcher ended before they had said what they must.
 judge()
 {
     missing='' rank=0 late=0

@@ -107,8 +107,8 @@ static uint32_t advance_some(struct mpi_channel *c, struct native_event *events,
     return made;
 }
 
-/* Nothing is pending here, and MPI may owe peers something for what has ended. No message is ever sent on this MPI_Comm: whoever asks for
- * one makes MPI move, and finds none. */
+/* Nothing is pending here, and MPI may owe peers something for what has ended. No message is ever sent on this MPI_Comm, so the
+ * probe finds none; it makes MPI move. */
 static uint32_t pay(struct mpi_channel *c)
 {
     int found = 0;

@@ -48,7 +48,7 @@ static void give_tag_back(struct mpi_channel *c)
 /* ------------------------------------------------------------------------------------------------------------ joining */
 static void channel_free(struct mpi_channel *c)
 {
-    if (!c->begun) /* nobody has begun then: some member's had no MPI for it */
+    if (!c->begun) /* then no member has: MPI is missing on one of them */
         give_tag_back(c);
     for (uint32_t i = 0; i < c->room; i++) {
         free(c->pending[i].vectors);
