@@ -58,8 +58,8 @@ static inline int comm_mpi_one_host(MPI_Comm mpi)
  * Opens a world of the ranks of an MPI communicator, in its order.
  *
  * Collective over mpi. The ranks meet by MPI_Allgather on it, so neither a launcher's variables nor an address is needed. Any backend can
- * be used: by default shared memory within a host and TCP between hosts. For backend=mpi and backend=shm+mpi the communicator must have
- * all ranks of MPI_COMM_WORLD, in any order.
+ * be used: by default shared memory within a host and TCP between hosts. With backend=mpi a communicator that has not all ranks of
+ * MPI_COMM_WORLD needs MPI_THREAD_MULTIPLE. With backend=shm+mpi the communicator must have all of them, in any order.
  *
  * @param mpi     a communicator (no intercommunicator) between MPI_Init and MPI_Finalize. The library keeps nothing of it
  * @param config  as for comm_open(); rank, ranks, address, id and exchange are ignored. NULL: all default

@@ -124,6 +124,44 @@ RIG_TEST(ended_in_any_order_retired_in_order)
     rig_close(&rig);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ what it owes */
+/* A library that moves only inside its calls may owe a peer something for an operation that has ended here, and the peer may be what this
+ * rank waits for. */
+static void check_looks(struct comm_communicator *const *world, bool expected)
+{
+    int32_t in = 1, out = 0;
+    struct comm_request q;
+    uint64_t before = atomic_load(&fake.looks);
+    rig_nap(700 * RIG_MS); /* two ticks in which nobody waits */
+    CHECK((atomic_load(&fake.looks) > before) == expected);
+    before = atomic_load(&fake.looks);
+    MUST(comm_reduce(world[0], &in, &out, 1, COMM_I32, COMM_SUM, 0, &q)); /* a program, for which the others do not come */
+    IS(comm_wait(q, 50 * RIG_MS), COMM_PENDING);
+    CHECK((atomic_load(&fake.looks) > before + 10) == expected);
+    before = atomic_load(&fake.looks);
+    for (int i = 0; i < 5000; i++)
+        IS(comm_test(q), COMM_PENDING);
+    CHECK((atomic_load(&fake.looks) > before + 10) == expected);
+    for (int32_t r = 1; r < RANKS; r++)
+        MUST(comm_reduce(world[r], &in, &out, 1, COMM_I32, COMM_SUM, 0, NULL));
+    MUST(comm_wait(q, RIG_PATIENCE));
+}
+
+RIG_TEST(a_library_is_looked_at_when_nothing_is_pending)
+{
+    struct rig rig;
+    int32_t in[RANKS], out[RANKS];
+    struct comm_request q[RANKS];
+    struct comm_communicator **world = rig.world;
+    rig.ranks = RANKS;
+    MUST(comm_open_local(COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = 1200 * RIG_MS), RANKS, NULL, world));
+    check_looks(world, false); /* it has done nothing yet */
+    issue_sums(world, in, out, q);
+    rig_wait_all(q, RANKS);
+    check_looks(world, true);
+    rig_close(&rig);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ failures */
 /* Whatever fails while a world opens: the error is returned, and nothing is leaked. */
 static void opening_fails(enum fake_function function, uint64_t at, bool expected)
@@ -441,6 +479,7 @@ int main(void)
         cmocka_unit_test(a_native_serves_what_it_accepts),
         cmocka_unit_test(fixed_order_is_never_relaxed),
         cmocka_unit_test(ended_in_any_order_retired_in_order),
+        cmocka_unit_test(a_library_is_looked_at_when_nothing_is_pending),
         cmocka_unit_test(an_opening_that_fails_leaves_nothing),
         cmocka_unit_test(a_native_that_never_connects),
         cmocka_unit_test(an_operation_that_fails),

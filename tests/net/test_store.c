@@ -36,6 +36,7 @@ struct launcher {
     int puts;
 };
 static struct launcher launcher;
+static bool version_2; /* of PMI */
 
 /* ------------------------------------------------------------------------------------------------------------ the launcher */
 static void answer(struct launcher *l, int rank, const char *text)
@@ -108,6 +109,67 @@ static void serve(struct launcher *l, int rank, const char *line)
         answer(l, rank, "cmd=finalize_ack\n");
 }
 
+/* ------------------------------------------------------------------------------------------------------------ version 2 */
+static void answer_2(struct launcher *l, int rank, const char *text)
+{
+    char message[3 * LINE];
+
+    snprintf(message, sizeof message, "%6zu%s", strlen(text), text);
+    answer(l, rank, message);
+}
+
+static void arrive_2(struct launcher *l)
+{
+    if (++l->arrived < RANKS)
+        return;
+    l->arrived = 0;
+    for (int i = 0; i < RANKS; i++)
+        answer_2(l, i, "cmd=kvs-fence-response;rc=0;");
+}
+
+static void give_2(struct launcher *l, int rank, const char *body)
+{
+    char key[64] = "", text[2 * LINE];
+
+    CHECK(sscanf(body, "cmd=kvs-get;srcid=-1;key=%63[^;];", key) == 1);
+    snprintf(text, sizeof text, "cmd=kvs-get-response;rc=0;flag=FALSE;");
+    for (int i = 0; i < l->puts; i++)
+        if (!strcmp(key, l->key[i]))
+            snprintf(text, sizeof text, "cmd=kvs-get-response;rc=0;flag=TRUE;value=%s;", l->value[i]);
+    answer_2(l, rank, text);
+}
+
+static void take_put_2(struct launcher *l, int rank, const char *body)
+{
+    CHECK(l->puts < WORLDS && sscanf(body, "cmd=kvs-put;key=%63[^;];value=%1023[^;];", l->key[l->puts], l->value[l->puts]) == 2);
+    l->puts++;
+    answer_2(l, rank, "cmd=kvs-put-response;rc=0;");
+}
+
+static void serve_2(struct launcher *l, int rank, const char *message)
+{
+    bool init = !strncmp(message, "cmd=init ", 9);
+    const char *body = init ? message : message + 6;
+
+    CHECK(init || strtol(message, NULL, 10) == (long)strlen(body));
+    if (answer_wrongly(l, rank, body))
+        return;
+    if (init)
+        answer(l, rank, "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=0\n");
+    else if (!strncmp(body, "cmd=fullinit;", 13))
+        answer_2(l, rank, "cmd=fullinit-response;rc=0;pmi-version=2;pmi-subversion=0;size=3;appnum=0;debugged=FALSE;");
+    else if (!strncmp(body, "cmd=kvs-put;", 12))
+        take_put_2(l, rank, body);
+    else if (!strncmp(body, "cmd=kvs-get;", 12))
+        give_2(l, rank, body);
+    else if (!strcmp(body, "cmd=kvs-fence;"))
+        arrive_2(l);
+    else if (!strcmp(body, "cmd=finalize;"))
+        answer_2(l, rank, "cmd=finalize-response;rc=0;");
+    else
+        rig_die(__FILE__, __LINE__, "the launcher was told %s", message);
+}
+
 static void *launcher_main(void *arg)
 {
     struct launcher *l = arg;
@@ -123,8 +185,8 @@ static void *launcher_main(void *arg)
             if (n <= 0)
                 continue;
             line[n] = 0;
-            CHECK(line[n - 1] == '\n' && strchr(line, '\n') == line + n - 1); /* one line at a time */
-            serve(l, i, line);
+            CHECK(version_2 || (line[n - 1] == '\n' && strchr(line, '\n') == line + n - 1)); /* one line, then they wait */
+            (version_2 ? serve_2 : serve)(l, i, line);
         }
     }
     return NULL;
@@ -179,6 +241,8 @@ static void enter(struct proc *proc, int32_t rank)
     setenv("PMI_SIZE", "3", 1);
     setenv("MPI_LOCALRANKID", "0", 1);
     setenv("MPI_LOCALNRANKS", "1", 1);
+    if (version_2)
+        setenv("COMM_ADDRESS", "store:pmi2", 1);
     if (sealed)
         setenv("COMM_TCP_SEAL", "yes", 1);
     if (given[rank])
@@ -279,7 +343,9 @@ static void hears(struct proc *proc, int32_t rank, struct comm_communicator *wor
 
     (void)proc;
     CHECK(r != COMM_OK && rig_now() - begin < 5 * RIG_S);
-    bool mine = strcmp(w->command, "put") == 0 ? rank == 0 : strcmp(w->command, "get ") == 0 ? rank != 0 : true;
+    bool put = strcmp(w->command, "put") == 0 || strcmp(w->command, "kvs-put") == 0;
+    bool get = strcmp(w->command, "get ") == 0 || strcmp(w->command, "kvs-get") == 0;
+    bool mine = put ? rank == 0 : get ? rank != 0 : true;
     if (mine && (r != w->result || !strstr(text, w->text)))
         rig_die(__FILE__, __LINE__, "rank %d, %s answered with %s: %s: %s; expected %s: %s", rank, w->command,
                 w->answer ? w->answer : "nothing", comm_result_name(r), text, comm_result_name(w->result), w->text);
@@ -310,6 +376,39 @@ RIG_TEST(what_a_launcher_may_say)
         run(hears, &cases[i]);
 }
 
+RIG_TEST(by_the_store_of_version_2)
+{
+    version_2 = true;
+    sealed = true;
+    run(meets, NULL);
+    const char *first = strstr(launcher.value[0], "|key+"), *second = strstr(launcher.value[1], "|key+");
+    CHECK(launcher.puts == WORLDS && first && second && memcmp(first, second, 5 + 64) != 0);
+}
+
+RIG_TEST(what_a_launcher_of_version_2_may_say)
+{
+    static const struct case_of cases[] = {
+        {"init", "", COMM_ERR_SYSTEM, "the launcher hung up"},
+        {"init", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n", COMM_ERR_SYSTEM, "does not speak version 2 of PMI"},
+        {"init", "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=-1\n", COMM_ERR_SYSTEM, "does not speak version 2 of PMI"},
+        {"init", NULL, COMM_ERR_TIMEOUT, "in time"},
+        {"fullinit", "    28cmd=fullinit-response;rc=14;", COMM_ERR_SYSTEM, "rc=14"},
+        {"fullinit", "    60cmd=fullinit-response;rc=0;", COMM_ERR_TIMEOUT, "in time"},
+        {"kvs-put", "    26cmd=kvs-get-response;rc=0;", COMM_ERR_SYSTEM, "another answer of the launcher was expected than cmd=kvs-get"},
+        {"kvs-put", "nonsense", COMM_ERR_SYSTEM, "has no length"},
+        {"kvs-put", "  9999cmd=kvs-put-response;rc=0;", COMM_ERR_SYSTEM, "has no length"},
+        {"kvs-put", "  -  1", COMM_ERR_SYSTEM, "has no length"},
+        {"kvs-fence", NULL, COMM_ERR_TIMEOUT, "in time"},
+        {"kvs-fence", "", COMM_ERR_SYSTEM, "the launcher hung up"},
+        {"kvs-get", "    37cmd=kvs-get-response;rc=0;flag=FALSE;", COMM_ERR_AUTH, "of another version"},
+        {"kvs-get", "    43cmd=kvs-get-response;rc=0;value=some+thing;", COMM_ERR_AUTH, "of another version"},
+    };
+
+    version_2 = true;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        run(hears, &cases[i]);
+}
+
 /* No launcher with a store started this rank. */
 static void asks_in_vain(const char *address, const char *what)
 {
@@ -326,11 +425,12 @@ RIG_TEST(no_launcher_no_store)
     unsetenv("PMI_FD");
     unsetenv("PMIX_RANK");
     asks_in_vain("store:pmi", "PMI_FD is not set");
+    asks_in_vain("store:pmi2", "PMI_FD is not set");
     setenv("PMI_FD", "seven", 1);
     asks_in_vain("store:pmi", "PMI_FD is no descriptor");
     unsetenv("PMI_FD");
     asks_in_vain("store:pmix", "give COMM_ADDRESS=HOST:PORT");
-    asks_in_vain("store:pmi2", "expected HOST:PORT");
+    asks_in_vain("store:pmi3", "expected HOST:PORT");
     asks_in_vain("store:", "expected HOST:PORT");
 }
 
@@ -341,7 +441,9 @@ int main(void)
                                        cmocka_unit_test(a_secret_travels_in_the_store),
                                        cmocka_unit_test(a_secret_that_was_given_stays_out_of_the_store),
                                        cmocka_unit_test(a_secret_that_one_rank_was_given),
-                                       cmocka_unit_test(what_a_launcher_may_say)};
+                                       cmocka_unit_test(what_a_launcher_may_say),
+                                       cmocka_unit_test(by_the_store_of_version_2),
+                                       cmocka_unit_test(what_a_launcher_of_version_2_may_say)};
 
     return cmocka_run_group_tests_name("net_store", tests, NULL, NULL);
 }

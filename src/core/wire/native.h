@@ -130,7 +130,8 @@ struct native_class {
     /* Only NATIVE_STREAM: the stream that its operations are put on, and the device of that stream. `given`, before the
      * second join: use this stream of the caller's, from the first operation on. */
     struct device *(*stream)(struct native_channel *channel, struct CUstream_st *given, struct CUstream_st **stream);
-    /* Returns what has ended. Bounded; called only while something is pending. */
+    /* Returns what has ended. Bounded. An ordinary native is also called when nothing of this rank is pending: a library that moves only
+     * inside its calls then does what it owes to other ranks. */
     uint32_t (*advance)(struct native_channel *channel, struct native_event *events, uint32_t max);
     /* WIRE_ABORT: the communicator failed. Stop what can be stopped and release what is parked, without blocking;
      * called again, look again. WIRE_CLOSE: the last call on the channel. Both return the number of operations whose

@@ -98,7 +98,7 @@ bool meeting_parse(const char *text, size_t bytes, struct meeting *m)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ media */
-static const struct meeting_medium *const media[] = {&meeting_file, &meeting_pmi, &meeting_pmix};
+static const struct meeting_medium *const media[] = {&meeting_file, &meeting_pmi, &meeting_pmi2, &meeting_pmix};
 
 const struct meeting_medium *meeting_find(const char *address, const char **place)
 {

@@ -33,7 +33,7 @@ struct meeting_medium {
     void (*remove)(const char *place,
                    uint64_t run); /* called by rank 0 when all ranks are there; NULL: the place disappears with the job */
 };
-extern const struct meeting_medium meeting_file, meeting_pmi, meeting_pmix;
+extern const struct meeting_medium meeting_file, meeting_pmi, meeting_pmi2, meeting_pmix;
 /* The medium whose prefix the address has, and the rest of the address. NULL: no medium has it. */
 const struct meeting_medium *meeting_find(const char *address, const char **place);
 

@@ -330,7 +330,7 @@ static enum comm_result read_settings(const struct boot_config *config, struct p
     if (p->medium ? !p->name[0] : !place_read(config->address, p))
         return refuse(config,
                       "COMM_ADDRESS=%s: expected HOST:PORT, a port from 1 to 65535, an IPv6 address in brackets; or file:PATH, a file in a "
-                      "folder that all hosts see; or store:pmi or store:pmix, the store of the launcher",
+                      "folder that all hosts see; or store:pmi, store:pmi2 or store:pmix, the store of the launcher",
                       config->address);
     if (!base_option_lookup(config->env, "tcp_insecure", &insecure))
         return refuse(config, "COMM_TCP_INSECURE is not %s", "yes or no");

@@ -63,7 +63,7 @@ static enum comm_result accept_counted(const struct mpi_channel *c, const struct
     bool none = false;
 
     if (!call->counts)
-        return COMM_OK; /* somebody only asks */
+        return COMM_OK; /* a question without buffers or counts */
     enum comm_result r = sum_counts(c, call->counts, most_elements(c, call), &none);
     if (r != COMM_OK || none)
         return COMM_ERR_UNSUPPORTED;

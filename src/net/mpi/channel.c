@@ -1,7 +1,7 @@
 /*
- * A communicator's MPI_Comm. The world's is the copy that opening made. A child's needs MPI_Comm_create_group, which blocks until all
- * members are inside: it runs on a thread of its own, which only MPI_THREAD_MULTIPLE allows; below that a child has no native, and programs
- * serve it.
+ * A communicator's MPI_Comm. The world's is the copy that opening made. A child's, and that of a world that is a part of MPI_COMM_WORLD,
+ * needs MPI_Comm_create_group, which blocks until all members are inside: it runs on a thread of its own, which only MPI_THREAD_MULTIPLE
+ * allows; below that a child has no native, and programs serve it. Each member's offer says which rank of the parent it is.
  *
  * Creations that overlap are told apart by their tags alone. So the first member gives each one a tag that no other creation has: each rank
  * has a range of its own, and a tag is free again when all members have left MPI_Comm_create_group, which a barrier on the new communicator
@@ -14,19 +14,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct offer {
+    int tag; /* the first member's is the one that all use */
+    int parent_rank;
+};
+_Static_assert(sizeof(struct offer) <= NATIVE_OFFER_BYTES, "a member's offer");
+
 /* ------------------------------------------------------------------------------------------------------------ tags */
 static bool take_tag(struct mpi_channel *c)
 {
     struct mpi_world *w = c->world;
-    uint64_t taken = atomic_load(&w->tags_taken), all = w->tags_each == 64 ? UINT64_MAX : (UINT64_C(1) << w->tags_each) - 1;
+    uint64_t taken = atomic_load(w->tags_taken), all = w->tags_each == 64 ? UINT64_MAX : (UINT64_C(1) << w->tags_each) - 1;
 
     for (;;) {
         if ((taken & all) == all)
             return false;
         int at = __builtin_ctzll(~taken);
-        if (atomic_compare_exchange_weak(&w->tags_taken, &taken, taken | UINT64_C(1) << at)) {
+        if (atomic_compare_exchange_weak(w->tags_taken, &taken, taken | UINT64_C(1) << at)) {
             c->tag_taken = at;
-            c->tag = w->rank * w->tags_each + at;
+            c->tag = w->first_tag + w->parent_rank * w->tags_each + at;
             return true;
         }
     }
@@ -35,14 +41,14 @@ static bool take_tag(struct mpi_channel *c)
 static void give_tag_back(struct mpi_channel *c)
 {
     if (c->tag_taken >= 0)
-        atomic_fetch_and(&c->world->tags_taken, ~(UINT64_C(1) << c->tag_taken));
+        atomic_fetch_and(c->world->tags_taken, ~(UINT64_C(1) << c->tag_taken));
     c->tag_taken = -1;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ joining */
 static void channel_free(struct mpi_channel *c)
 {
-    if (!c->begun) /* nobody has begun then: some member's had no MPI for it */
+    if (!c->begun) /* then no member has: MPI is missing on one of them */
         give_tag_back(c);
     for (uint32_t i = 0; i < c->room; i++) {
         free(c->pending[i].vectors);
@@ -70,7 +76,7 @@ static void let_go(struct mpi_channel *c)
 
 static enum comm_result make_channel(struct mpi_world *w, const struct wire_team *team, struct native_channel **channel)
 {
-    bool whole = team->size == w->ranks && !w->base_taken;
+    bool whole = team->size == w->ranks && !w->base_taken && w->base != MPI_COMM_NULL;
     struct mpi_channel *c = calloc(1, sizeof *c);
 
     if (!whole && !w->shared) {
@@ -98,8 +104,6 @@ static enum comm_result make_channel(struct mpi_world *w, const struct wire_team
         let_go(c);
         return COMM_ERR_MEMORY;
     }
-    for (int i = 0; i < team->size; i++)
-        c->members[i] = team->world[i];
     *channel = &c->handle;
     return COMM_OK;
 }
@@ -109,11 +113,11 @@ static void *create_group(void *arg)
     struct mpi_channel *c = arg;
     MPI_Group all, group;
 
-    c->code = MPI_Comm_group(c->world->base, &all);
+    c->code = MPI_Comm_group(c->world->parent, &all);
     if (c->code == MPI_SUCCESS) {
         c->code = MPI_Group_incl(all, c->size, c->members, &group);
         if (c->code == MPI_SUCCESS) {
-            c->code = MPI_Comm_create_group(c->world->base, group, c->tag, &c->comm);
+            c->code = MPI_Comm_create_group(c->world->parent, group, c->tag, &c->comm);
             MPI_Group_free(&group);
         }
         MPI_Group_free(&all);
@@ -124,6 +128,8 @@ static void *create_group(void *arg)
     }
     if (c->code == MPI_SUCCESS)
         give_tag_back(c);
+    if (c->code == MPI_SUCCESS && !c->world->has_rules) /* the first communicator is the world's: nothing else is created before it */
+        mpi_agree_on_rules(c->world, c->comm);
     atomic_store_explicit(&c->state, c->code == MPI_SUCCESS ? MPI_JOINED : MPI_JOIN_FAILED, memory_order_release);
     let_go(c);
     return NULL;
@@ -155,14 +161,24 @@ static enum comm_result connect_channel(struct mpi_channel *c)
 enum comm_result mpi_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
                           struct native_channel **channel)
 {
-    if (offers) {
-        memcpy(&mpi_channel_of(*channel)->tag, offers, sizeof(int)); /* the first member's */
-        return connect_channel(mpi_channel_of(*channel));
+    struct mpi_world *w = (struct mpi_world *)native;
+    struct offer said;
+
+    if (!offers) {
+        enum comm_result r = make_channel(w, team, channel);
+        if (r == COMM_OK) {
+            said = (struct offer){mpi_channel_of(*channel)->tag, w->parent_rank};
+            memcpy(offer, &said, sizeof said);
+        }
+        return r;
     }
-    enum comm_result r = make_channel((struct mpi_world *)native, team, channel);
-    if (r == COMM_OK)
-        memcpy(offer, &mpi_channel_of(*channel)->tag, sizeof(int));
-    return r;
+    struct mpi_channel *c = mpi_channel_of(*channel);
+    for (int i = team->size; i-- > 0;) { /* the first member's last */
+        memcpy(&said, (const char *)offers + (size_t)i * NATIVE_OFFER_BYTES, sizeof said);
+        c->members[i] = said.parent_rank;
+    }
+    c->tag = said.tag;
+    return connect_channel(c);
 }
 
 enum comm_result mpi_joined(struct native_channel *channel)

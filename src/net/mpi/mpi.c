@@ -92,7 +92,7 @@ static bool library_beside_launcher(char path[PATH_MAX])
     return false;
 }
 
-/* Where the loader looks by itself. It stays loaded: whoever asks will take it. */
+/* Where the loader looks by itself. It stays loaded, since the module takes it. */
 static bool library_of_loader(char path[PATH_MAX])
 {
     for (size_t i = 0; i < sizeof abi_names / sizeof *abi_names; i++) {

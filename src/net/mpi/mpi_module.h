@@ -17,14 +17,19 @@ enum { MPI_TYPES = 64 /* above every enum comm_type */ };
 /* What MPI has once per process. */
 struct mpi_world {
     struct native handle; /* first */
-    MPI_Comm base;        /* a copy of MPI_COMM_WORLD, ranks in our order */
+    MPI_Comm base;        /* a copy of MPI_COMM_WORLD, ranks in our order; where the world is a part of that, MPI_COMM_NULL */
+    MPI_Comm parent;      /* that communicators are created from: base, or MPI_COMM_WORLD where the world is a part of it */
+    int parent_rank;      /* this rank's in parent */
     int rank, ranks, level;
     bool shared;    /* level is MULTIPLE: any thread of ours may call MPI */
     bool locks;     /* level is SERIALIZED: any thread of the program, one at a time */
     pthread_t only; /* below: this one */
     bool base_taken;
-    int tags_each;                 /* tags of MPI_Comm_create_group that each rank may give out at once, at most 64; 0: none */
-    _Atomic uint64_t tags_taken;   /* of this rank's, a bit each */
+    bool has_rules; /* all ranks have agreed on them */
+    int tags_each;  /* tags of MPI_Comm_create_group on parent that each of its ranks may give out at once, at most 64; 0: none */
+    int first_tag;  /* of its rank 0 */
+    _Atomic uint64_t *tags_taken;  /* of this rank's, a bit each */
+    _Atomic uint64_t own_tags;     /* where parent is ours alone */
     uint32_t rules[MPI_TYPES];     /* by type, a bit per operator: on every rank MPI does it as this library does */
     const struct mpi_large *large; /* MPI's calls with MPI_Count; NULL: it has only those with int */
     size_t most, most_bytes;       /* elements that a call can count, and bytes that it can move */
@@ -91,6 +96,8 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
 void mpi_close(struct native *native);
 void mpi_keep(void);   /* something unfinished stays: MPI is not finalised by us any more */
 void mpi_failed(void); /* a communicator failed: the same */
+
+void mpi_agree_on_rules(struct mpi_world *w, MPI_Comm comm); /* collective over comm, which has all ranks of the world */
 
 /* channel.c */
 enum comm_result mpi_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,

@@ -63,9 +63,14 @@ static enum comm_result start_mpi(const struct wire_config *config, struct mpiwi
     if (r != COMM_OK)
         return r;
     w->world = (struct mpi_world *)opened;
-    if (w->world->shared)
+    bool whole = w->world->base != MPI_COMM_NULL;
+    if (w->world->shared && whole)
         return COMM_OK;
     mpi_close(opened);
+    if (!whole)
+        return complain(
+            config, COMM_ERR_CONFIG,
+            "backend=shm+mpi needs a world of all ranks of MPI_COMM_WORLD, and this one has fewer; backend=mpi works with a part");
     return complain(
         config, COMM_ERR_CONFIG,
         "backend=shm+mpi needs MPI_THREAD_MULTIPLE, since this library's threads look at MPI too, and MPI was started below it");

@@ -181,8 +181,8 @@ static enum comm_result find_mpi(const struct native_config *config, int *level)
     return COMM_OK;
 }
 
-/* N worlds of one are worse than no world. */
-static enum comm_result check_ranks(const struct native_config *config)
+/* N worlds of one are worse than no world. A program that says its ranks itself may open one of a part of MPI's. */
+static enum comm_result check_ranks(const struct native_config *config, const struct mpi_world *w)
 {
     int size = 0, rank = -1;
     char text[640], library[NATIVE_VERSION_BYTES];
@@ -192,9 +192,11 @@ static enum comm_result check_ranks(const struct native_config *config)
     if (size == config->ranks)
         return COMM_OK;
     library_text(library, sizeof library);
-    if (strcmp(config->launcher, "program") == 0 && size > 1) {
+    if (strcmp(config->launcher, "program") == 0 && size > config->ranks) {
+        if (w->level == MPI_THREAD_MULTIPLE)
+            return COMM_OK;
         snprintf(text, sizeof text,
-                 "the program opens a world of %d ranks, but MPI_COMM_WORLD of %s has %d; expected all of them for backend mpi and shm+mpi",
+                 "the program opens a world of %d ranks, but MPI_COMM_WORLD of %s has %d; expected all of them, or MPI_THREAD_MULTIPLE",
                  config->ranks, library, size);
         return complain(config, COMM_ERR_CONFIG, text);
     }
@@ -206,14 +208,18 @@ static enum comm_result check_ranks(const struct native_config *config)
     return complain(config, COMM_ERR_CONFIG, text);
 }
 
-/* Each rank's share of MPI's tags. */
-static int tags_each(const struct mpi_world *w)
+/* Each rank's share of MPI's tags. On MPI_COMM_WORLD they are shared with the program, which takes low ones: ours are the highest. */
+static void share_tags(struct mpi_world *w)
 {
-    int *highest = NULL, found = 0;
+    static _Atomic uint64_t of_world;
+    int *highest = NULL, found = 0, size = 1;
 
-    MPI_Comm_get_attr(w->base, MPI_TAG_UB, &highest, &found);
-    int64_t each = ((found ? (int64_t)*highest : 32767) + 1) / w->ranks;
-    return each > 64 ? 64 : (int)each;
+    MPI_Comm_size(w->parent, &size);
+    MPI_Comm_get_attr(w->parent, MPI_TAG_UB, &highest, &found);
+    int64_t tags = (found ? (int64_t)*highest : 32767) + 1, each = tags / size;
+    w->tags_each = each > 64 ? 64 : (int)each;
+    w->first_tag = w->base == MPI_COMM_NULL ? (int)(tags - (int64_t)size * w->tags_each) : 0;
+    w->tags_taken = w->base == MPI_COMM_NULL ? &of_world : &w->own_tags;
 }
 
 /* MPICH 4.0.2 and Intel MPI 2021.18 fail with "Invalid communicator" in MPI_Ibcast of 2 GiB, whether counted with int or with MPI_Count. */
@@ -230,25 +236,50 @@ static size_t most_bytes(void)
 }
 
 /* A rank on another CPU may have other code: what all of them do by our rules. */
-static void agree_on_rules(struct mpi_world *w)
+void mpi_agree_on_rules(struct mpi_world *w, MPI_Comm comm)
 {
     mpi_enter(w);
     mpi_rules_here(w->rules);
     w->large = mpi_large_find();
     w->rules[0] = w->large != NULL; /* no type has that number */
-    if (MPI_Allreduce(MPI_IN_PLACE, w->rules, MPI_TYPES, MPI_UINT32_T, MPI_BAND, w->base) != MPI_SUCCESS)
+    if (MPI_Allreduce(MPI_IN_PLACE, w->rules, MPI_TYPES, MPI_UINT32_T, MPI_BAND, comm) != MPI_SUCCESS)
         memset(w->rules, 0, sizeof w->rules);
     mpi_exit(w);
     w->large = w->rules[0] ? w->large : NULL;
     w->most = w->large ? SIZE_MAX / 2 : INT_MAX;
     w->most_bytes = most_bytes();
+    w->has_rules = true;
+}
+
+static void hear_of_end(void)
+{
+    if (process.has_keyval || MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, hear_finalize, &process.keyval, NULL) != MPI_SUCCESS)
+        return;
+    process.has_keyval = true;
+    MPI_Comm_set_attr(MPI_COMM_SELF, process.keyval, NULL);
+}
+
+/* Of a part of MPI's ranks: what all of them must do together comes with the first communicator (channel.c). */
+static enum comm_result make_part(const struct native_config *config, struct mpi_world *w)
+{
+    w->base = MPI_COMM_NULL;
+    w->parent = MPI_COMM_WORLD;
+    w->rank = config->rank;
+    w->ranks = config->ranks;
+    MPI_Comm_rank(w->parent, &w->parent_rank);
+    share_tags(w);
+    hear_of_end();
+    return COMM_OK;
 }
 
 static enum comm_result make_world(const struct native_config *config, struct mpi_world *w)
 {
     char text[MPI_MAX_ERROR_STRING + 64] = "MPI_Comm_split failed: ";
-    int length = 0;
+    int length = 0, size = 0;
 
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size > config->ranks)
+        return make_part(config, w);
     mpi_enter(w);
     int code = MPI_Comm_split(MPI_COMM_WORLD, 0, config->rank, &w->base);
     mpi_exit(w);
@@ -260,12 +291,11 @@ static enum comm_result make_world(const struct native_config *config, struct mp
     MPI_Comm_set_errhandler(w->base, MPI_ERRORS_RETURN);
     MPI_Comm_rank(w->base, &w->rank);
     MPI_Comm_size(w->base, &w->ranks);
-    agree_on_rules(w);
-    w->tags_each = tags_each(w);
-    if (!process.has_keyval && MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, hear_finalize, &process.keyval, NULL) == MPI_SUCCESS) {
-        process.has_keyval = true;
-        MPI_Comm_set_attr(MPI_COMM_SELF, process.keyval, NULL);
-    }
+    w->parent = w->base;
+    w->parent_rank = w->rank;
+    mpi_agree_on_rules(w, w->base);
+    share_tags(w);
+    hear_of_end();
     return COMM_OK;
 }
 
@@ -282,7 +312,7 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
     pthread_mutex_lock(&process.lock);
     r = find_mpi(config, &w->level);
     if (r == COMM_OK)
-        r = check_ranks(config);
+        r = check_ranks(config, w);
     w->shared = w->level == MPI_THREAD_MULTIPLE;
     w->locks = w->level == MPI_THREAD_SERIALIZED;
     w->only = pthread_self();
@@ -309,7 +339,7 @@ void mpi_close(struct native *native)
     pthread_mutex_unlock(&process.lock);
     if (keep)
         return; /* kept channels still name it */
-    if (!w->base_taken && !mpi_is_over())
+    if (!w->base_taken && w->base != MPI_COMM_NULL && !mpi_is_over())
         MPI_Comm_free(&w->base);
     free(w);
 }
