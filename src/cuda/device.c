@@ -522,9 +522,8 @@ static enum comm_result class_park(struct device *device, struct CUstream_st *st
     return r;
 }
 
-static bool class_poll(struct device *device)
+static bool poll_one(struct cuda_device *d)
 {
-    struct cuda_device *d = (struct cuda_device *)(void *)device;
     struct cuda_inside inside;
 
     if (atomic_load_explicit(&d->pending, memory_order_relaxed) == 0)
@@ -533,6 +532,23 @@ static bool class_poll(struct device *device)
         return true;
     bool more = cuda_poll(d);
     end(d, &inside);
+    return more;
+}
+
+/* All devices that are open: an event of this engine's may be of any of them. None is freed under the process's lock. */
+static bool class_poll(struct device *device)
+{
+    struct cuda *p = &cuda_process;
+    bool more = false;
+
+    (void)device;
+    base_lock(&p->lock, p->env);
+    for (int i = 0; i < CUDA_DEVICES; i++) {
+        struct cuda_device *d = atomic_load_explicit(&p->device[i], memory_order_relaxed);
+        if (d && d->head.polled)
+            more |= poll_one(d);
+    }
+    base_unlock(&p->lock, p->env);
     return more;
 }
 
@@ -565,6 +581,60 @@ static enum comm_result class_where(struct device *device, uint64_t *hardware)
     return parts == 4 ? COMM_OK : COMM_ERR_BACKEND;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ memory of the device */
+static void class_hold(struct device *device)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda *p = &cuda_process;
+
+    base_lock(&p->lock, d->env);
+    d->references++;
+    base_unlock(&p->lock, d->env);
+}
+
+static void *class_take(struct device *device, size_t bytes)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda_inside inside;
+    cuda_address memory = 0;
+
+    if (!cuda_enter(d, &inside))
+        return NULL;
+    if (d->calls->cuMemAlloc(&memory, bytes) != CUDA_OK)
+        memory = 0;
+    cuda_leave(d, &inside);
+    return (void *)(uintptr_t)memory;
+}
+
+/* Without the device's lock: the driver waits for everything on the device. */
+static void class_give(struct device *device, void *memory)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda_inside inside;
+
+    if (!cuda_enter(d, &inside))
+        return;
+    d->calls->cuMemFree((uintptr_t)memory);
+    cuda_leave(d, &inside);
+}
+
+static enum comm_result class_put(struct device *device, struct CUstream_st *stream, void *to, const void *from, size_t bytes)
+{
+    struct cuda_inside inside;
+    enum comm_result r;
+    struct cuda_device *d = begin_on(device, stream, &inside, &r);
+
+    if (!d)
+        return r;
+    unsigned result = CUDA_OK;
+    if (bytes && from)
+        result = d->calls->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, stream);
+    else if (bytes)
+        result = d->calls->cuMemsetD8Async((uintptr_t)to, 0, bytes, stream);
+    end(d, &inside);
+    return cuda_result(result);
+}
+
 const struct device_class device_cuda = {.name = "cuda",
                                          .open = cuda_open,
                                          .close = cuda_close,
@@ -577,4 +647,8 @@ const struct device_class device_cuda = {.name = "cuda",
                                          .wait = class_wait,
                                          .park = class_park,
                                          .where = class_where,
-                                         .poll = class_poll};
+                                         .poll = class_poll,
+                                         .hold = class_hold,
+                                         .take = class_take,
+                                         .give = class_give,
+                                         .put = class_put};
