@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -128,6 +130,35 @@ RIG_TEST(settings_of_the_program_are_left_alone)
     CHECK(strcmp(getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1") == 0);
     MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
     mock_run(false);
+}
+
+/* NCCL connects over the interface that was named for this library, unless it was told itself; a network is no name of NCCL's. */
+RIG_TEST(interfaces_are_passed_on)
+{
+    static const struct {
+        const char *ours, *nccl, *want;
+    } rows[] = {{"=lo", NULL, "=lo"}, {"^docker,veth", NULL, "^docker,veth"}, {"lo", "eth7", "eth7"}, {"127.0.0.0/8", NULL, NULL}};
+    /* The variables are read when NCCL is loaded: a process for each row. */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        pid_t child = fork();
+        int status = 1;
+        if (child == 0) {
+            struct comm_communicator *c;
+            setenv("COMM_SOCKET_IFNAME", rows[i].ours, 1);
+            unsetenv("NCCL_SOCKET_IFNAME");
+            if (rows[i].nccl)
+                setenv("NCCL_SOCKET_IFNAME", rows[i].nccl, 1);
+            mock_reset(&(struct mock_options){.seed = 1});
+            mock_run(true);
+            MUST(comm_open_local(COMM_CONFIG(.backend = "nccl"), 1, NULL, &c));
+            const char *got = getenv("NCCL_SOCKET_IFNAME");
+            CHECK(rows[i].want ? got && strcmp(got, rows[i].want) == 0 : !got);
+            MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
+            _exit(0);
+        }
+        CHECK(child > 0 && waitpid(child, &status, 0) == child);
+        EQUAL(status, 0);
+    }
 }
 
 /* A call of the warming stands until all ranks made it; one of them does not, since its NCCL is slow for ever. */
@@ -477,6 +508,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_call_waits_for_its_peers_to_connect),
         cmocka_unit_test(settings_of_the_program_are_left_alone),
+        cmocka_unit_test(interfaces_are_passed_on),
         cmocka_unit_test(a_peer_that_never_warms_up),
         cmocka_unit_test(communicators_that_do_not_block),
         cmocka_unit_test(communicators_that_block_while_they_join),
