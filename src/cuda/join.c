@@ -36,22 +36,22 @@ static unsigned await(struct nccl_channel *c)
     }
 }
 
-static struct nccl_config config_of(int blocking)
+static struct nccl_config config_of(const struct nccl *n, int blocking)
 {
     return (struct nccl_config){.size = sizeof(struct nccl_config),
                                 .magic = NCCL_MAGIC,
                                 .version = NCCL_OLDEST,
                                 .blocking = blocking,
-                                .cga_cluster_size = NCCL_UNSET,
-                                .min_ctas = NCCL_UNSET,
-                                .max_ctas = NCCL_UNSET,
-                                .split_share = NCCL_UNSET,
+                                .cga_cluster_size = n->cga_cluster_size,
+                                .min_ctas = n->min_ctas,
+                                .max_ctas = n->max_ctas,
+                                .split_share = n->split_share,
                                 .end_of_2_18 = NCCL_UNSET};
 }
 
 static unsigned make_both(struct nccl_channel *c)
 {
-    struct nccl_config patient = config_of(0), direct = config_of(1);
+    struct nccl_config patient = config_of(c->owner, 0), direct = config_of(c->owner, 1);
     unsigned result = c->nccl->ncclCommInitRankConfig(&c->root, c->size, c->id, c->rank, &patient);
 
     if ((result == NCCL_OK || result == NCCL_IN_PROGRESS) && c->root)

@@ -161,6 +161,38 @@ RIG_TEST(interfaces_are_passed_on)
     }
 }
 
+/* Options of the world, which both of its NCCL communicators are made with. */
+RIG_TEST(options_reach_nccl)
+{
+    struct set set;
+    struct comm_communicator *c;
+    char text[512] = "";
+    open_set(&set, RANKS, &(struct mock_options){.seed = 1});
+    struct mock_config config = mock_newest_config();
+    CHECK(config.min_ctas == NCCL_UNSET && config.max_ctas == NCCL_UNSET);
+    CHECK(config.cga_cluster_size == NCCL_UNSET && config.split_share == NCCL_UNSET);
+    close_set(&set);
+    mock_reset(&(struct mock_options){.seed = 1});
+    mock_run(true);
+    MUST(comm_open_local(
+        COMM_CONFIG(.backend = "nccl", .options = "nccl_min_ctas=2,nccl_max_ctas=9,nccl_cga_cluster_size=4,nccl_split_share=yes"), 1, NULL,
+        &c));
+    config = mock_newest_config();
+    EQUAL(config.min_ctas, 2);
+    EQUAL(config.max_ctas, 9);
+    EQUAL(config.cga_cluster_size, 4);
+    EQUAL(config.split_share, 1);
+    MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
+    IS(comm_open_local(COMM_CONFIG(.backend = "nccl", .options = "nccl_min_ctas=9,nccl_max_ctas=2", .error_text = text,
+                                   .error_text_bytes = sizeof text),
+                       1, NULL, &c),
+       COMM_ERR_CONFIG);
+    CHECK(strstr(text, "nccl_min_ctas=9; expected no more than nccl_max_ctas=2"));
+    IS(comm_open_local(COMM_CONFIG(.backend = "nccl", .options = "nccl_max_ctas=65"), 1, NULL, &c), COMM_ERR_CONFIG);
+    mock_run(false);
+    EQUAL(mock_live(), 0);
+}
+
 /* A call of the warming stands until all ranks made it; one of them does not, since its NCCL is slow for ever. */
 RIG_TEST(a_peer_that_never_warms_up)
 {
@@ -509,6 +541,7 @@ int main(void)
         cmocka_unit_test(no_call_waits_for_its_peers_to_connect),
         cmocka_unit_test(settings_of_the_program_are_left_alone),
         cmocka_unit_test(interfaces_are_passed_on),
+        cmocka_unit_test(options_reach_nccl),
         cmocka_unit_test(a_peer_that_never_warms_up),
         cmocka_unit_test(communicators_that_do_not_block),
         cmocka_unit_test(communicators_that_block_while_they_join),

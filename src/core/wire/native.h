@@ -18,6 +18,7 @@
 
 #include <commstream/type.h>
 
+#include "base/option.h"
 #include "wire/collective.h"
 #include "wire/device.h"
 #include "wire/wire.h"
@@ -48,7 +49,8 @@ struct native_config {
     int32_t local_rank;
     int32_t threads; /* a progress thread was asked for */
     int64_t deadline;
-    char *error_text; /* where probe and open say why they failed */
+    const struct base_options *options; /* NULL: all default; until open returned */
+    char *error_text;                   /* where probe and open say why they failed */
     size_t error_text_bytes;
 };
 
