@@ -194,7 +194,7 @@ static bool copies_rest(const struct cuda_device *d)
     return true;
 }
 
-/* Nothing on any stream is going to write to the words. A park that nobody released is, or it would stand for ever. */
+/* True when no stream will write to the words. Parks that nobody released are released here, or their streams would wait for ever. */
 static bool quiet(struct cuda_device *d)
 {
     struct cuda_inside inside;
@@ -212,8 +212,8 @@ static bool quiet(struct cuda_device *d)
     return is_quiet;
 }
 
-/* Out of the table, so that it can be freed with no lock held: freeing memory waits for everything on the device, a program's kernels too.
- * Less than 0: somebody has opened it again. */
+/* Takes the device out of the table, so that it is freed without a lock: freeing memory waits for everything on the device, the program's
+ * kernels included. Returns less than 0 if the device was opened again. */
 static int32_t take_off(struct cuda_device *d)
 {
     struct cuda *p = &cuda_process;
@@ -228,8 +228,8 @@ static int32_t take_off(struct cuda_device *d)
     return at;
 }
 
-/* Freeing waits for everything on the device without an end: on a thread of its own, which is left behind if that takes long, with the
- * device and this. */
+/* Freeing waits for everything on the device, without a bound. So a thread of its own does it. If that takes long, the thread is left
+ * behind, with the device and this structure. */
 struct forgetting {
     struct cuda_device *d;
     int32_t at;
@@ -266,8 +266,8 @@ static void forget_within(struct cuda_device *d, int32_t at, int64_t ns)
         env->give(env, f, sizeof *f);
 }
 
-/* The last owner left. What the streams still have to do is waited for a little; a device that does not come to rest is kept, for its words
- * are written to. */
+/* The last owner has closed the device. The streams get a moment to finish. A device that is not idle by then is kept, because its streams
+ * still write to the words. */
 static void retire(struct cuda_device *d)
 {
     const struct comm_env *env = d->env;
