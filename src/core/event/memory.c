@@ -14,7 +14,7 @@ bool base_heap_is_on_device(struct comm_communicator *c, const void *at)
     if (!b)
         return false;
     struct engine *e = b->unit.engine;
-    bool maybe = state_is_foreign(b, at), is = state_is_device_memory(b, at);
+    bool maybe = state_is_foreign(b, at), is = b->library_work.flags && state_is_device_memory(b, at);
     engine_hold(e);
     state_unlock(b);
     if (maybe) /* the driver may not be able to say on this thread; the device is: where that cannot be opened, no CPU may touch it */
