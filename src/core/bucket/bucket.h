@@ -50,6 +50,8 @@ struct comm_buckets {
     void *device_memory;        /* the flat buffers there */
     _Atomic uintptr_t stream;   /* of the newest comm_buckets_ready_stream() */
     struct comm_event *settled; /* what comm_buckets_wait() copied is there */
+    struct comm_event *order;   /* where the streams of the bucket that is issued next are */
+    bool ordering;              /* it was recorded: while the queue has no room, only the wait is tried again */
     bool settling;              /* it was recorded in this step: a later call goes on waiting */
 };
 

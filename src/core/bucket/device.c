@@ -50,13 +50,17 @@ static size_t bucket_flat_bytes(const struct comm_buckets *b)
 enum comm_result bucket_device_open(struct comm_buckets *b, struct device *device)
 {
     enum comm_result result = comm_event_create(b->comm, &b->settled);
+    if (result == COMM_OK)
+        result = comm_event_create(b->comm, &b->order);
     b->device_memory = result == COMM_OK ? base_heap_device_take(device, bucket_flat_bytes(b)) : NULL;
     if (b->device_memory != NULL) {
         b->device = device;
         return COMM_OK;
     }
-    if (result == COMM_OK)
+    if (b->settled != NULL)
         comm_event_destroy(b->settled);
+    if (b->order != NULL)
+        comm_event_destroy(b->order);
     base_heap_device_drop(device);
     return result == COMM_OK ? COMM_ERR_MEMORY : result;
 }
@@ -66,6 +70,7 @@ void bucket_device_close(struct comm_buckets *b)
 {
     (void)!comm_wait(comm_last(b->comm), COMM_FOREVER);
     comm_event_destroy(b->settled);
+    comm_event_destroy(b->order);
     base_heap_device_give(b->device, b->device_memory);
     base_heap_device_drop(b->device);
 }
@@ -122,7 +127,11 @@ enum comm_result bucket_device_order(struct comm_buckets *b, struct bucket *buck
     uintptr_t stream = atomic_load_explicit(&bucket->stream, memory_order_acquire);
     if (stream == BUCKET_NO_STREAM)
         return COMM_OK;
-    enum comm_result result = comm_queue_wait_stream(b->comm, (struct CUstream_st *)stream);
+    enum comm_result result = b->ordering ? COMM_OK : comm_event_record_stream(b->order, (struct CUstream_st *)stream);
+    b->ordering = result == COMM_OK;
+    if (result == COMM_OK)
+        result = comm_queue_wait_event(b->comm, b->order);
+    b->ordering = b->ordering && result == COMM_ERR_FULL;
     if (result == COMM_OK)
         atomic_store_explicit(&bucket->stream, BUCKET_NO_STREAM, memory_order_relaxed);
     else if (result != COMM_ERR_FULL)
