@@ -7,6 +7,9 @@
  * order on all ranks, whatever the order of the comm_buckets_ready() calls. A gradient that was not reported counts as zeros, so unused
  * parameters hang nothing.
  *
+ * Gradients may be in memory of a CUDA device, all of the list or none. CUDA streams then report and wait: comm_buckets_ready_stream() and
+ * comm_buckets_wait_stream() of cuda.h.
+ *
  * Buckets issue collectives on their communicator while a step runs. From the first comm_buckets_ready() of a step to the end of its
  * comm_buckets_wait(), nobody else may issue collectives on it. Use a comm_dup() for the buckets alone.
  */
@@ -36,7 +39,8 @@ struct comm_bucket_options {
     size_t bytes;       /**< size of a bucket; 0: 25 MiB */
     size_t first_bytes; /**< size of the bucket that runs first; 0: 1 MiB */
     comm_op op;         /**< 0: COMM_AVG */
-    int32_t adopt;      /**< 1: gradients are stored in the buckets (comm_buckets_data()), without copies; data of the list is ignored */
+    int32_t adopt;      /**< 1: gradients are stored in the buckets (comm_buckets_data()), without copies; data of the list is ignored;
+                             2: the same in memory of the communicator's device */
 };
 
 /**
@@ -48,14 +52,15 @@ struct comm_bucket_options {
  * @param count      number of gradients
  * @param options    the same on all ranks; copied; NULL: all default
  * @param b          receives the buckets; free them with comm_buckets_free()
- * @return COMM_OK; COMM_ERR_ARGUMENT; COMM_ERR_UNSUPPORTED for a field that this library does not know; COMM_ERR_MEMORY, also if c is
- *         closed
+ * @return COMM_OK; COMM_ERR_ARGUMENT, also for a list in memory of a device and of the host; COMM_ERR_UNSUPPORTED for a field that this
+ *         library does not know, and for adopt=2 without a device; COMM_ERR_MEMORY, also if c is closed
  */
 COMM_MUST enum comm_result comm_buckets_create(struct comm_communicator *c, const struct comm_gradient *gradients, size_t count,
                                                const struct comm_bucket_options *options, struct comm_buckets **b);
 
 /**
- * Gets the address of a gradient: with `adopt` inside its bucket (zeroed, aligned for its type), otherwise the caller's own.
+ * Gets the address of a gradient: with `adopt` inside its bucket (aligned for its type; zeroed in memory of the host, not in a device's),
+ * otherwise the caller's own.
  *
  * @param b     the buckets
  * @param i     index of the gradient
@@ -72,7 +77,8 @@ COMM_MUST enum comm_result comm_buckets_data(struct comm_buckets *b, size_t i, v
  *
  * @param b  the buckets
  * @param i  index of the gradient
- * @return COMM_OK; COMM_ERR_STATE the second time in a step; COMM_ERR_ARGUMENT. comm_buckets_wait() reports errors of the reduction.
+ * @return COMM_OK; COMM_ERR_STATE the second time in a step; COMM_ERR_ARGUMENT; COMM_ERR_UNSUPPORTED for gradients of a device.
+ *         comm_buckets_wait() reports errors of the reduction.
  */
 COMM_MUST enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i);
 
@@ -80,7 +86,8 @@ COMM_MUST enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i);
  * Ends the step: waits until all gradients are reduced. Gradients that were not reported count as zeros.
  *
  * On COMM_OK every gradient has its result on every rank, and the next step may begin. On an error the step has ended too. Only one thread
- * may call; not inside a callback.
+ * may call; not inside a callback. With gradients of a device, the stream of the newest comm_buckets_ready_stream() fills in what was not
+ * reported and copies the results, and the call waits for it.
  *
  * @param b           the buckets
  * @param timeout_ns  how long to wait, as in comm_wait()

@@ -83,21 +83,34 @@ COMM_MUST enum comm_result comm_stream_of(struct comm_communicator *c, struct CU
 COMM_MUST enum comm_result comm_stream_sync(struct comm_communicator *c, int64_t timeout_ns);
 
 /**
- * As comm_buckets_ready(), for a gradient that is written when everything on the stream so far is done. Not built yet.
+ * As comm_buckets_ready(), for a gradient in memory of a device that is written when everything on the stream so far is done.
  *
- * @param b       the buckets
+ * The stream copies the gradient into its bucket. The bucket's reduction waits for the stream, on the device; the host goes on. Any thread
+ * may call, several at once, with streams of its own. A stream that writes a gradient must run behind the comm_buckets_wait_stream() of the
+ * step before, as it must to read that step's results.
+ *
+ * @param b       buckets of gradients that are in memory of a device
  * @param i       index of the gradient
- * @param stream  the stream
- * @return COMM_ERR_UNSUPPORTED
+ * @param stream  the stream that writes it
+ * @return COMM_OK; COMM_ERR_STATE the second time in a step; COMM_ERR_FULL: nothing happened, call comm_progress() and try again;
+ *         COMM_ERR_UNSUPPORTED for gradients of the host, a stream that is being captured, and a stream of no device of this process;
+ *         COMM_ERR_ARGUMENT, COMM_ERR_BACKEND, or what the communicator failed with
  */
 COMM_MUST enum comm_result comm_buckets_ready_stream(struct comm_buckets *b, size_t i, struct CUstream_st *stream);
 
 /**
- * As comm_buckets_wait(), for a stream: work put there afterwards starts when all gradients are reduced. Not built yet.
+ * As comm_buckets_wait(), for a stream: work put there afterwards starts when all gradients have their results.
  *
- * @param b       the buckets
+ * The host does not wait, and the next step may begin at once. Gradients that were not reported count as zeros. Only one thread may call.
+ * From one step to the next, use the same stream, or streams that wait for each other. If a reduction fails later, the communicator fails:
+ * the stream goes on, its work reads no valid result, and the next call on the buckets or on the communicator returns the error. Call
+ * comm_sync() before results leave the device.
+ *
+ * @param b       buckets of gradients that are in memory of a device
  * @param stream  the stream
- * @return COMM_ERR_UNSUPPORTED
+ * @return COMM_OK; COMM_ERR_FULL if a queue had no room, and COMM_PENDING if another thread is inside comm_buckets_ready_stream(): the step
+ *         goes on, call comm_progress() and this again; COMM_ERR_STATE if another thread is in this call; COMM_ERR_UNSUPPORTED as above;
+ *         otherwise the first error of the reductions, and the step has ended
  */
 COMM_MUST enum comm_result comm_buckets_wait_stream(struct comm_buckets *b, struct CUstream_st *stream);
 

@@ -194,7 +194,7 @@ static bool copies_rest(const struct cuda_device *d)
     return true;
 }
 
-/* Nothing on any stream is going to write to the words. A park that nobody released is, or it would stand for ever. */
+/* True when no stream will write to the words. Parks that nobody released are released here, or their streams would wait for ever. */
 static bool quiet(struct cuda_device *d)
 {
     struct cuda_inside inside;
@@ -212,8 +212,8 @@ static bool quiet(struct cuda_device *d)
     return is_quiet;
 }
 
-/* Out of the table, so that it can be freed with no lock held: freeing memory waits for everything on the device, a program's kernels too.
- * Less than 0: somebody has opened it again. */
+/* Takes the device out of the table, so that it is freed without a lock: freeing memory waits for everything on the device, the program's
+ * kernels included. Returns less than 0 if the device was opened again. */
 static int32_t take_off(struct cuda_device *d)
 {
     struct cuda *p = &cuda_process;
@@ -228,8 +228,8 @@ static int32_t take_off(struct cuda_device *d)
     return at;
 }
 
-/* Freeing waits for everything on the device without an end: on a thread of its own, which is left behind if that takes long, with the
- * device and this. */
+/* Freeing waits for everything on the device, without a bound. So a thread of its own does it. If that takes long, the thread is left
+ * behind, with the device and this structure. */
 struct forgetting {
     struct cuda_device *d;
     int32_t at;
@@ -266,8 +266,8 @@ static void forget_within(struct cuda_device *d, int32_t at, int64_t ns)
         env->give(env, f, sizeof *f);
 }
 
-/* The last owner left. What the streams still have to do is waited for a little; a device that does not come to rest is kept, for its words
- * are written to. */
+/* The last owner has closed the device. The streams get a moment to finish. A device that is not idle by then is kept, because its streams
+ * still write to the words. */
 static void retire(struct cuda_device *d)
 {
     const struct comm_env *env = d->env;
@@ -320,7 +320,7 @@ static bool captured(const struct cuda_device *d, struct CUstream_st *stream)
     return d->calls->cuStreamIsCapturing(stream, &status) != CUDA_OK || status != CUDA_CAPTURE_NONE;
 }
 
-static bool begin(struct cuda_device *d, struct cuda_inside *inside)
+bool cuda_begin(struct cuda_device *d, struct cuda_inside *inside)
 {
     base_lock(&d->lock, d->env);
     if (cuda_enter(d, inside))
@@ -329,23 +329,23 @@ static bool begin(struct cuda_device *d, struct cuda_inside *inside)
     return false;
 }
 
-static void end(struct cuda_device *d, const struct cuda_inside *inside)
+void cuda_end(struct cuda_device *d, const struct cuda_inside *inside)
 {
     cuda_leave(d, inside);
     base_unlock(&d->lock, d->env);
 }
 
 /* The device of a stream, which may take calls and is not being captured; NULL: *r says why not. */
-static struct cuda_device *begin_on(struct device *device, struct CUstream_st *stream, struct cuda_inside *inside, enum comm_result *r)
+struct cuda_device *cuda_begin_on(struct device *device, struct CUstream_st *stream, struct cuda_inside *inside, enum comm_result *r)
 {
     struct cuda_device *d = device_of((struct cuda_device *)(void *)device, stream);
 
     *r = d ? COMM_ERR_BACKEND : COMM_ERR_UNSUPPORTED;
-    if (!d || !begin(d, inside))
+    if (!d || !cuda_begin(d, inside))
         return NULL;
     if (!captured(d, stream))
         return d;
-    end(d, inside);
+    cuda_end(d, inside);
     *r = COMM_ERR_UNSUPPORTED;
     return NULL;
 }
@@ -355,10 +355,10 @@ static enum device_kind class_kind(struct device *device, const void *pointer)
     struct cuda_device *d = (struct cuda_device *)(void *)device;
     struct cuda_inside inside;
 
-    if (!begin(d, &inside))
+    if (!cuda_begin(d, &inside))
         return DEVICE_CUDA; /* nobody knows */
     enum device_kind kind = cuda_kind(d, pointer);
-    end(d, &inside);
+    cuda_end(d, &inside);
     return kind;
 }
 
@@ -367,10 +367,10 @@ static enum comm_result class_pin(struct device *device, void *pointer, size_t b
     struct cuda_device *d = (struct cuda_device *)(void *)device;
     struct cuda_inside inside;
 
-    if (!begin(d, &inside))
+    if (!cuda_begin(d, &inside))
         return COMM_ERR_BACKEND;
     enum comm_result r = cuda_result(d->calls->cuMemHostRegister(pointer, bytes, CUDA_REGISTER_PORTABLE | CUDA_REGISTER_MAPPED));
-    end(d, &inside);
+    cuda_end(d, &inside);
     return r;
 }
 
@@ -379,81 +379,13 @@ static void class_unpin(struct device *device, void *pointer)
     struct cuda_device *d = (struct cuda_device *)(void *)device;
     struct cuda_inside inside;
 
-    if (!begin(d, &inside))
+    if (!cuda_begin(d, &inside))
         return;
     d->calls->cuMemHostUnregister(pointer);
-    end(d, &inside);
+    cuda_end(d, &inside);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ copies */
-/* Of a priority between parks', which is the highest, and programs', so that they share no hardware queue with a stream that stands: a copy
- * may be what that one waits for.
- * Nothing but copies is ever put on these streams, so what is on them ends by itself, and the places on one come in order: a word that
- * counts serves all of them. */
-static unsigned make_copies(struct cuda_device *d, struct cuda_copies *c)
-{
-    int least = 0, greatest = 0;
-    unsigned result = d->calls->cuCtxGetStreamPriorityRange(&least, &greatest);
-
-    if (result == CUDA_OK)
-        result = d->calls->cuStreamCreateWithPriority(&c->stream, CUDA_STREAM_NON_BLOCKING, greatest + 1 < least ? greatest + 1 : least);
-    if (result != CUDA_OK) {
-        c->stream = NULL;
-        return result;
-    }
-    c->word = d->memops ? cuda_take_word(d) : 0;
-    c->begun = c->word ? atomic_load_explicit(&d->words[c->word], memory_order_relaxed) : 0;
-    return CUDA_OK;
-}
-
-static enum comm_result place_copies(struct cuda_device *d, struct cuda_copies *c, struct device_place *place)
-{
-    if (!c->word)
-        return cuda_place(d, c->stream, place);
-    unsigned result = d->calls->cuStreamWriteValue64(c->stream, cuda_word_there(d, c->word), c->begun + 1, 0);
-    if (result == CUDA_OK)
-        *place = (struct device_place){&d->words[c->word], ++c->begun};
-    return cuda_result(result);
-}
-
-static enum comm_result move(struct cuda_device *d, struct cuda_copies *c, const struct device_piece *pieces, uint32_t count,
-                             struct device_place *place)
-{
-    static _Atomic uint64_t nothing;
-    unsigned result = c->stream ? CUDA_OK : make_copies(d, c);
-    uint32_t begun = 0;
-
-    *place = (struct device_place){&nothing, 0};
-    if (result != CUDA_OK)
-        return cuda_result(result);
-    if (!c->word && !d->free)
-        (void)cuda_poll(d);
-    if (!c->word && !d->free)
-        return COMM_ERR_FULL;
-    for (; begun < count && result == CUDA_OK; begun += result == CUDA_OK)
-        result = d->calls->cuMemcpyAsync((uintptr_t)pieces[begun].to, (uintptr_t)pieces[begun].from, pieces[begun].bytes, c->stream);
-    if (!begun)
-        return cuda_result(result);
-    place->word = NULL;
-    enum comm_result placed = place_copies(d, c, place);
-    return result == CUDA_OK ? placed : cuda_result(result);
-}
-
-static enum comm_result class_move(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
-                                   struct device_place *place)
-{
-    struct cuda_device *d = (struct cuda_device *)(void *)device;
-    struct cuda_inside inside;
-
-    if (!begin(d, &inside)) {
-        place->word = NULL;
-        return COMM_ERR_BACKEND;
-    }
-    enum comm_result r = move(d, &d->copies[way], pieces, count, place);
-    end(d, &inside);
-    return r;
-}
-
+/* ------------------------------------------------------------------------------------------------------------ memory and places */
 /* Where the allocation ends that has this byte; 0: it is in none. */
 static cuda_address end_of_memory(const struct cuda_device *d, cuda_address at)
 {
@@ -475,11 +407,11 @@ static bool class_spans(struct device *device, const void *pointer, size_t bytes
     cuda_address at = (uintptr_t)pointer, past = at + bytes;
     struct cuda_inside inside;
 
-    if (!begin(d, &inside))
+    if (!cuda_begin(d, &inside))
         return false;
     while (at && at < past)
         at = end_of_memory(d, at);
-    end(d, &inside);
+    cuda_end(d, &inside);
     return at >= past;
 }
 
@@ -487,12 +419,12 @@ static enum comm_result class_record(struct device *device, struct CUstream_st *
 {
     struct cuda_inside inside;
     enum comm_result r;
-    struct cuda_device *d = begin_on(device, stream, &inside, &r);
+    struct cuda_device *d = cuda_begin_on(device, stream, &inside, &r);
 
     if (!d)
         return r;
     r = cuda_place(d, stream, place);
-    end(d, &inside);
+    cuda_end(d, &inside);
     return r;
 }
 
@@ -500,12 +432,12 @@ static enum comm_result class_wait(struct device *device, struct CUstream_st *st
 {
     struct cuda_inside inside;
     enum comm_result r;
-    struct cuda_device *d = begin_on(device, stream, &inside, &r);
+    struct cuda_device *d = cuda_begin_on(device, stream, &inside, &r);
 
     if (!d)
         return r;
     r = cuda_wait(d, stream, place);
-    end(d, &inside);
+    cuda_end(d, &inside);
     return r;
 }
 
@@ -513,26 +445,42 @@ static enum comm_result class_park(struct device *device, struct CUstream_st *st
 {
     struct cuda_inside inside;
     enum comm_result r;
-    struct cuda_device *d = begin_on(device, stream, &inside, &r);
+    struct cuda_device *d = cuda_begin_on(device, stream, &inside, &r);
 
     if (!d)
         return r;
     r = cuda_park(d, stream, place);
-    end(d, &inside);
+    cuda_end(d, &inside);
     return r;
 }
 
-static bool class_poll(struct device *device)
+static bool poll_one(struct cuda_device *d)
 {
-    struct cuda_device *d = (struct cuda_device *)(void *)device;
     struct cuda_inside inside;
 
     if (atomic_load_explicit(&d->pending, memory_order_relaxed) == 0)
         return false;
-    if (!begin(d, &inside))
+    if (!cuda_begin(d, &inside))
         return true;
     bool more = cuda_poll(d);
-    end(d, &inside);
+    cuda_end(d, &inside);
+    return more;
+}
+
+/* All devices that are open: an event of this engine's may be of any of them. None is freed under the process's lock. */
+static bool class_poll(struct device *device)
+{
+    struct cuda *p = &cuda_process;
+    bool more = false;
+
+    (void)device;
+    base_lock(&p->lock, p->env);
+    for (int i = 0; i < CUDA_DEVICES; i++) {
+        struct cuda_device *d = atomic_load_explicit(&p->device[i], memory_order_relaxed);
+        if (d && d->head.polled)
+            more |= poll_one(d);
+    }
+    base_unlock(&p->lock, p->env);
     return more;
 }
 
@@ -572,9 +520,13 @@ const struct device_class device_cuda = {.name = "cuda",
                                          .pin = class_pin,
                                          .unpin = class_unpin,
                                          .spans = class_spans,
-                                         .move = class_move,
+                                         .move = cuda_move,
                                          .record = class_record,
                                          .wait = class_wait,
                                          .park = class_park,
                                          .where = class_where,
-                                         .poll = class_poll};
+                                         .poll = class_poll,
+                                         .hold = cuda_hold,
+                                         .take = cuda_take,
+                                         .give = cuda_give,
+                                         .put = cuda_put};

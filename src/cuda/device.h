@@ -81,6 +81,18 @@ struct cuda_inside {
 };
 bool cuda_enter(struct cuda_device *d, struct cuda_inside *inside);
 void cuda_leave(struct cuda_device *d, const struct cuda_inside *inside);
+/* Enters and takes the lock; false: neither. */
+bool cuda_begin(struct cuda_device *d, struct cuda_inside *inside);
+void cuda_end(struct cuda_device *d, const struct cuda_inside *inside);
+/* The device of a stream, begun, where the stream may take calls and is not being captured; NULL: *r says why not. */
+struct cuda_device *cuda_begin_on(struct device *device, struct CUstream_st *stream, struct cuda_inside *inside, enum comm_result *r);
+/* copy.c: of the class */
+enum comm_result cuda_move(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
+                           struct device_place *place);
+void cuda_hold(struct device *device);
+void *cuda_take(struct device *device, size_t bytes);
+void cuda_give(struct device *device, void *memory);
+enum comm_result cuda_put(struct device *device, struct CUstream_st *stream, void *to, const void *from, size_t bytes);
 /* With the device entered and its lock held. */
 enum comm_result cuda_place(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place);
 enum comm_result cuda_wait(struct cuda_device *d, struct CUstream_st *stream, const struct device_place *place);

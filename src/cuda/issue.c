@@ -1,8 +1,8 @@
 /*
- * Putting operations on the stream, and hearing that they are done. Always on the caller's thread, in the order of the calls.
+ * Puts operations on the stream and observes their completion. The calling thread does it, in the order of the calls.
  *
- * NCCL is called with no lock of the device's: a call of its own may stand until a peer makes the same one, and communicators beside it
- * must go on meanwhile. The lock is for what this room shares: places, parks, words.
+ * NCCL is called without the device's lock: a call may block until a peer makes the same call, and other communicators must go on
+ * meanwhile. The lock protects what this room shares: places, parks and words.
  */
 #include "cuda/nccl.h"
 
@@ -85,7 +85,7 @@ static bool reduces(uint32_t collective)
            collective == COLLECTIVE_REDUCE_SCATTER_V || collective == COLLECTIVE_SCAN || collective == COLLECTIVE_EXSCAN;
 }
 
-/* Whose the two buffers are; false: the device cannot be asked. */
+/* The owners of the two buffers. False: CUDA returned an error. */
 struct owners {
     int32_t in, out;
 };
@@ -124,7 +124,8 @@ static enum comm_result accept_served(struct nccl_channel *c, const struct nativ
 {
     struct owners owners;
 
-    if (call->collective == COLLECTIVE_BARRIER || call->n == 0 || (!call->in && !call->out)) /* without buffers it is only asked */
+    if (call->collective == COLLECTIVE_BARRIER || call->n == 0 ||
+        (!call->in && !call->out)) /* without buffers the call is only a question */
         return COMM_OK;
     if (!ask_owners(c, call, &owners)) {
         base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
@@ -140,7 +141,7 @@ static enum comm_result accept_served(struct nccl_channel *c, const struct nativ
     return r;
 }
 
-/* A program does it, which works on host memory. */
+/* A program of the core runs the operation, on host memory. */
 static enum comm_result accept_other(struct nccl_channel *c, const struct native_call *call, char *why, size_t why_bytes)
 {
     struct owners owners;
@@ -190,7 +191,7 @@ enum comm_result nccl_accept(struct native_channel *channel, const struct native
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */
-/* NCCL_COMM_BLOCKING=0 in the environment makes every communicator one that does not block: its call is on the stream when this says so. */
+/* With NCCL_COMM_BLOCKING=0 in the environment no communicator blocks. Then a call is on the stream only when this returns. */
 unsigned nccl_settle(struct nccl_channel *c, unsigned result)
 {
     const struct comm_env *env = c->owner->env;
@@ -235,7 +236,7 @@ enum comm_result nccl_mark(struct nccl_channel *c, uint64_t cookie)
     if (d->memops)
         r = cuda_result(d->calls->cuStreamWriteValue64(c->stream, cuda_word_there(d, c->word), c->base + c->issued + 1, 0));
     else if (cuda_place(d, c->stream, &p->place) != COMM_OK)
-        p->place = (struct device_place){0}; /* a later one will tell of this one too */
+        p->place = (struct device_place){0}; /* the place of a later operation counts for this one too */
     if (r == COMM_OK)
         c->issued++;
     return r;
@@ -268,7 +269,7 @@ static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call
     }
 }
 
-/* Where the stream writes words, nothing of the device is shared. */
+/* Where the stream writes words, no lock is needed. */
 enum comm_result nccl_mark_alone(struct nccl_channel *c, uint64_t cookie)
 {
     if (c->d->memops)
@@ -384,7 +385,7 @@ enum comm_result nccl_await(struct native_channel *channel, uint64_t cookie, str
     while (number < c->issued && c->pending[number & (c->room - 1)].cookie != cookie)
         number++;
     if (number == c->issued)
-        return COMM_OK; /* told already: done */
+        return COMM_OK; /* it was reported as done */
     base_lock(&c->d->lock, c->d->env);
     if (cuda_enter(c->d, &inside)) {
         r = put_await(c, number, stream);
@@ -394,8 +395,9 @@ enum comm_result nccl_await(struct native_channel *channel, uint64_t cookie, str
     return r;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ hearing */
-/* How many are done, where events tell. One that found no place is done when a later one is; the last one is given a place now. */
+/* ------------------------------------------------------------------------------------------------------------ completion */
+/* Counts the operations that are done, by their events. An operation without a place is done when a later one is; the last one gets a
+ * place now. */
 static uint64_t done_by_events(struct nccl_channel *c)
 {
     struct cuda_inside inside;
@@ -425,7 +427,8 @@ static uint64_t done_by_events(struct nccl_channel *c)
     return done;
 }
 
-/* A broken kernel stops the streams of its context, and NCCL does not ask CUDA. Our own stream is never captured, so it can be asked. */
+/* A kernel that fails stops the streams of its context, and NCCL does not ask CUDA. Our own stream is never captured, so CUDA can be asked.
+ */
 static int32_t ask_cuda(struct nccl_channel *c)
 {
     struct cuda_inside inside;
@@ -438,7 +441,7 @@ static int32_t ask_cuda(struct nccl_channel *c)
     return result == CUDA_OK || result == CUDA_NOT_READY ? 0 : -(int32_t)result;
 }
 
-/* A peer's network or process may be known as gone to NCCL alone. 0: all is well. */
+/* NCCL may be the only one that knows of a lost network or process. 0: no error. */
 static int32_t ask_health(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;

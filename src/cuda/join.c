@@ -1,6 +1,6 @@
 /*
- * Joining and ending. NCCL's calls for both may block, and may hang where a peer is gone, so each runs on a thread of its own with a bound;
- * a thread that does not come back by then is left behind with all that it may touch, on purpose, and said so in the log.
+ * Joining and ending. NCCL's calls for both may block, and may hang if a peer is gone. So each runs on a thread of its own, with a bound. A
+ * thread that does not return by then is left behind on purpose, with everything that it may touch, and the log says so.
  */
 #include "cuda/nccl.h"
 
@@ -20,7 +20,7 @@ static void say(const struct nccl_channel *c, int level, const char *what, unsig
 }
 
 /* ------------------------------------------------------------------------------------------------------------ joining */
-/* Until the communicator's own thread is done. IN_PROGRESS: time is up, or nobody wants it any more. */
+/* Waits until NCCL has made the communicator. Returns IN_PROGRESS at the deadline, and when the communicator is aborted. */
 static unsigned await(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;
@@ -36,22 +36,22 @@ static unsigned await(struct nccl_channel *c)
     }
 }
 
-static struct nccl_config config_of(int blocking)
+static struct nccl_config config_of(const struct nccl *n, int blocking)
 {
     return (struct nccl_config){.size = sizeof(struct nccl_config),
                                 .magic = NCCL_MAGIC,
                                 .version = NCCL_OLDEST,
                                 .blocking = blocking,
-                                .cga_cluster_size = NCCL_UNSET,
-                                .min_ctas = NCCL_UNSET,
-                                .max_ctas = NCCL_UNSET,
-                                .split_share = NCCL_UNSET,
+                                .cga_cluster_size = n->cga_cluster_size,
+                                .min_ctas = n->min_ctas,
+                                .max_ctas = n->max_ctas,
+                                .split_share = n->split_share,
                                 .end_of_2_18 = NCCL_UNSET};
 }
 
 static unsigned make_both(struct nccl_channel *c)
 {
-    struct nccl_config patient = config_of(0), direct = config_of(1);
+    struct nccl_config patient = config_of(c->owner, 0), direct = config_of(c->owner, 1);
     unsigned result = c->nccl->ncclCommInitRankConfig(&c->root, c->size, c->id, c->rank, &patient);
 
     if ((result == NCCL_OK || result == NCCL_IN_PROGRESS) && c->root)
@@ -101,7 +101,7 @@ static unsigned warm_up(struct nccl_channel *c)
     return r == COMM_OK ? NCCL_OK : NCCL_CUDA_ERROR;
 }
 
-/* A thread of its own, since nothing but ncclCommRevoke or ncclCommAbort, called from elsewhere, ends what it may stand in. */
+/* Runs on a thread of its own: only ncclCommRevoke or ncclCommAbort, called from another thread, ends a call that hangs. */
 static void warm_thread(void *arg)
 {
     struct nccl_channel *c = arg;
@@ -131,7 +131,7 @@ static bool is_warm(struct nccl_channel *c)
     return false;
 }
 
-/* IN_PROGRESS: time is up, or nobody wants it any more. */
+/* Returns IN_PROGRESS at the deadline, and when the communicator is aborted. */
 static unsigned await_warm(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;
@@ -148,7 +148,7 @@ static unsigned await_warm(struct nccl_channel *c)
     return c->warm_code;
 }
 
-/* The warming thread leaves NCCL, which must be before the communicator is freed; false: it does not come. */
+/* Makes the warming thread return from NCCL, which it must before the communicator is freed. False: it does not return. */
 static bool call_back(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;
@@ -161,7 +161,7 @@ static bool call_back(struct nccl_channel *c)
     return !c->warms;
 }
 
-/* What was made of a join that failed. NCCL before 2.28 has nothing but the abort that ends a call of another thread. */
+/* Ends what a failed join has made. Before NCCL 2.28 only the abort ends a call of another thread. */
 static void undo(struct nccl_channel *c)
 {
     if (!call_back(c) && c->nccl->ncclCommRevoke) {
@@ -238,13 +238,13 @@ void nccl_begin_end(struct nccl_channel *c, bool abort)
         env->wake(env, &c->aborting, 1);
     }
     if (atomic_load_explicit(&c->state, memory_order_acquire) != NCCL_JOINED)
-        return; /* the joining thread ends it, or did */
+        return; /* the joining thread ends the communicator, or has ended it */
     c->ends = env->spawn(env, end_thread, c, &c->ender) == 0;
     if (!c->ends)
         say(c, LOG_ERROR, "no thread to end it with; its NCCL communicator is left behind", NCCL_SYSTEM_ERROR);
 }
 
-/* What it has of the device; false: CUDA refused, try again later. */
+/* Gives back what the channel has of the device. False: CUDA returned an error; try again later. */
 static bool free_parts(struct nccl_channel *c)
 {
     struct cuda_device *d = c->d;
@@ -254,7 +254,7 @@ static bool free_parts(struct nccl_channel *c)
     base_lock(&d->lock, d->env);
     if (cuda_enter(d, &inside)) {
         r = COMM_OK;
-        if (c->word && c->issued != c->told) /* aborted: what stood behind the operations is still to run */
+        if (c->word && c->issued != c->told) /* aborted: the stream has still to run what is behind the operations */
             r = cuda_give_word_behind(d, c->word, c->stream);
         else if (c->word)
             cuda_give_word(d, c->word);

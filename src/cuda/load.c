@@ -165,13 +165,18 @@ enum comm_result cuda_load_driver(const struct cuda_source *source, struct cuda_
 /* ------------------------------------------------------------------------------------------------------------ NCCL */
 /*
  * What calls of ours rely on. By itself NCCL connects each algorithm inside the first call that takes it, until all ranks have made that
- * call; and communicators of one device whose kernels do not fit on it at once may each wait for the other. What the program's environment
+ * call; and communicators of one device whose kernels do not fit on it at once may each wait for the other. NCCL's own connections go over
+ * the interfaces that were named for this library's. What the program's environment
  * says about either is left as it is. NCCL reads both once, when its first communicator is made.
  */
 static void prepare_nccl(void)
 {
+    const char *interfaces = getenv("COMM_SOCKET_IFNAME");
+
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+    if (interfaces && *interfaces && !strchr(interfaces, '/')) /* NCCL takes the same names, and no networks (10.0.0.0/8) */
+        setenv("NCCL_SOCKET_IFNAME", interfaces, 0);
 }
 
 /* The loader's own folders first, and what the process has already loaded under that name; then what Python packages bring

@@ -1,9 +1,9 @@
 /*
- * Collectives that NCCL has in parts alone: groups of its sends and receives, broadcasts and reductions, which run as one. What they move
- * is bytes. Blocks that stay on their rank are sent to itself, in the same group.
+ * Collectives that NCCL lacks. Each is a group of NCCL's sends, receives, broadcasts and reductions, which NCCL runs as one operation. They
+ * move bytes. A block that stays on its rank is sent to that rank itself, in the same group.
  *
- * NCCL works on all of a group at once, so where input and output are the same memory the input is copied first, into memory of the
- * channel's (`spare`): the stream runs one operation after another, and all of them may use it.
+ * NCCL works on all parts of a group at once. If input and output are the same memory, the stream first copies the input into memory of
+ * the channel (`spare`). The stream runs one operation after another, so all operations share that memory.
  */
 #include "cuda/nccl.h"
 
@@ -65,7 +65,7 @@ static unsigned alltoall(const struct moves *m)
     return result;
 }
 
-/* The root's own block, which stays where it is if it lies there already. */
+/* Moves the root's own block, unless it is in place already. */
 static unsigned keep_own(const struct moves *m, const char *from, char *to, size_t bytes)
 {
     unsigned result = from == to ? NCCL_OK : send(m, from, bytes, m->c->rank);
@@ -133,7 +133,7 @@ static unsigned reduce_scatter_v(const struct moves *m)
     return result;
 }
 
-/* A reduction to each rank, to which the ranks behind it bring what changes nothing. */
+/* Reduces to each rank. The ranks above it contribute neutral elements. */
 static unsigned scan(const struct moves *m, const void *neutral, bool with_own)
 {
     unsigned result = NCCL_OK;
@@ -143,8 +143,8 @@ static unsigned scan(const struct moves *m, const void *neutral, bool with_own)
     return result;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what changes nothing */
-/* The bits of an element that a reduction leaves the other as it is. Of sums that is -0: 0 would make 0 of -0. */
+/* ------------------------------------------------------------------------------------------------------------ neutral elements */
+/* The bits of the neutral element of a reduction. For sums it is -0, because -0 + 0 is 0. */
 static uint64_t neutral_of(enum comm_type type, comm_op op)
 {
     static const struct {
@@ -194,7 +194,7 @@ static bool is_scan(const struct native_call *call)
     return call->collective == COLLECTIVE_SCAN || call->collective == COLLECTIVE_EXSCAN;
 }
 
-/* From the first byte of a rank's blocks to the last. */
+/* The range from the first byte of all blocks to the last. */
 static struct block extent(const struct moves *m)
 {
     struct block all = {SIZE_MAX, 0};
@@ -231,7 +231,7 @@ static struct moves moves_of(struct nccl_channel *c, const struct native_call *c
         .c = c, .call = call, .in = call->in, .out = call->out, .element = call->element_bytes, .block = call->n * call->element_bytes};
 }
 
-/* It is freed when the channel ends, and what it had before as well: freeing waits for everything on the device. */
+/* Smaller memory from before is freed only when the channel ends, because freeing waits for everything on the device. */
 static enum comm_result grow(struct nccl_channel *c, size_t bytes)
 {
     size_t room = SPARE_LEAST;
@@ -272,7 +272,7 @@ void nccl_free_spares(struct nccl_channel *c)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ all of them */
-/* The input's copy, and what changes nothing: in the stream, before the group. */
+/* Puts the copy of the input and the neutral elements on the stream, before the group. */
 static unsigned prepare(struct moves *m, const void **neutral)
 {
     const struct cuda_calls *calls = m->c->d->calls;

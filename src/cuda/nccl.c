@@ -50,6 +50,28 @@ static void reap_left(const struct comm_env *env)
     }
 }
 
+static int or_unset(uint32_t value)
+{
+    return value ? (int)value : NCCL_UNSET;
+}
+
+/* What the program asks of NCCL's configuration. */
+static enum comm_result read_options(struct nccl *n, const struct native_config *config)
+{
+    static const struct base_options none;
+    const struct base_options *o = config->options ? config->options : &none;
+
+    n->min_ctas = or_unset(o->nccl_min_ctas);
+    n->max_ctas = or_unset(o->nccl_max_ctas);
+    n->cga_cluster_size = or_unset(o->nccl_cluster);
+    n->split_share = o->nccl_split_share ? 1 : NCCL_UNSET;
+    if (!o->nccl_min_ctas || !o->nccl_max_ctas || o->nccl_min_ctas <= o->nccl_max_ctas)
+        return COMM_OK;
+    base_format(config->error_text, config->error_text_bytes, "nccl_min_ctas=%u; expected no more than nccl_max_ctas=%u", o->nccl_min_ctas,
+                o->nccl_max_ctas);
+    return COMM_ERR_CONFIG;
+}
+
 static enum comm_result class_open(const struct native_config *config, struct native **native)
 {
     const struct comm_env *env = config->env;
@@ -59,6 +81,11 @@ static enum comm_result class_open(const struct native_config *config, struct na
 
     if (!n)
         return r == COMM_OK ? COMM_ERR_MEMORY : r;
+    r = read_options(n, config);
+    if (r != COMM_OK) {
+        env->give(env, n, sizeof *n);
+        return r;
+    }
     reap_left(env);
     n->head.class = &native_nccl;
     n->head.flags = NATIVE_STREAM;

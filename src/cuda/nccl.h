@@ -76,6 +76,7 @@ struct nccl {
     struct nccl *next; /* of those left behind */
     int32_t rank;      /* of the world; -1: all of them are here */
     int32_t local_rank;
+    int min_ctas, max_ctas, cga_cluster_size, split_share; /* as in NCCL's configuration: NCCL_UNSET, or what was asked for */
 };
 
 /* join.c: what may block runs on threads of its own */

@@ -52,6 +52,8 @@ static enum comm_result take_slot(struct cuda_device *d, uint32_t *index)
 {
     if (!d->free || atomic_load_explicit(&d->pending, memory_order_relaxed) > CUDA_SLOTS / 2)
         sweep(d);
+    if (!d->free && !d->memops) /* nobody may have looked since */
+        (void)cuda_poll(d);
     if (!d->free)
         return COMM_ERR_FULL;
     struct cuda_slot *s = &d->slot[d->free - 1];

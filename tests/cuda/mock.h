@@ -67,6 +67,11 @@ MOCK_API void mock_fault(int device, bool on);
 MOCK_API const char *mock_misused(void);
 /* Ids of communicators at which NCCL still listens, since not all ranks came. */
 MOCK_API uint64_t mock_listeners(void);
+/* What the newest communicator was configured with; NCCL_UNSET: nothing was asked for. */
+struct mock_config {
+    int min_ctas, max_ctas, cga_cluster_size, split_share;
+};
+MOCK_API struct mock_config mock_newest_config(void);
 MOCK_API bool mock_idle(void); /* no operation is on any stream */
 
 #endif

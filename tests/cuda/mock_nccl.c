@@ -357,11 +357,33 @@ static bool has_device(const struct clique *q, int device)
     return false;
 }
 
+static struct mock_config newest;
+
+struct mock_config mock_newest_config(void)
+{
+    pthread_mutex_lock(&mock.lock);
+    struct mock_config config = newest;
+    pthread_mutex_unlock(&mock.lock);
+    return config;
+}
+
+/* As the real one: what is out of range is an invalid argument. */
+static bool take_config(const struct nccl_config *c)
+{
+    newest = (struct mock_config){c->min_ctas, c->max_ctas, c->cga_cluster_size, c->split_share};
+    return (c->min_ctas == NCCL_UNSET || c->min_ctas > 0) && (c->max_ctas == NCCL_UNSET || c->max_ctas > 0) &&
+           (c->cga_cluster_size == NCCL_UNSET || (c->cga_cluster_size >= 0 && c->cga_cluster_size <= 8)) &&
+           (c->split_share == NCCL_UNSET || c->split_share == 0 || c->split_share == 1) &&
+           (c->min_ctas == NCCL_UNSET || c->max_ctas == NCCL_UNSET || c->min_ctas <= c->max_ctas);
+}
+
 unsigned mock_ncclCommInitRankConfig(struct ncclComm **comm, int ranks, struct nccl_id id, int rank, struct nccl_config *config)
 {
     BEGIN;
     if (config->magic != NCCL_MAGIC || ranks > RANKS || rank < 0 || rank >= ranks)
         END(mock_refuse(NCCL_INVALID_ARGUMENT, "mock: ranks, or the magic of the configuration"));
+    if (!take_config(config))
+        END(mock_refuse(NCCL_INVALID_ARGUMENT, "mock: the configuration's CTAs, cluster or splitShare"));
     read_environment();
     struct clique *q = clique_of(&id, ranks);
     if (has_device(q, mock_device()))
@@ -412,6 +434,8 @@ unsigned mock_ncclCommSplit(struct ncclComm *comm, int color, int key, struct nc
     BEGIN;
     if (comm->state != NCCL_OK || !config || config->magic != NCCL_MAGIC)
         END(mock_refuse(NCCL_INVALID_ARGUMENT, "mock: the parent is not ready, or no configuration"));
+    if (!take_config(config))
+        END(mock_refuse(NCCL_INVALID_ARGUMENT, "mock: the configuration's CTAs, cluster or splitShare"));
     *child = NULL;
     comm->child = child;
     comm->child_blocking = config->blocking;

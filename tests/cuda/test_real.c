@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -128,6 +130,67 @@ RIG_TEST(settings_of_the_program_are_left_alone)
     CHECK(strcmp(getenv("NCCL_LAUNCH_ORDER_IMPLICIT"), "1") == 0);
     MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
     mock_run(false);
+}
+
+/* NCCL connects over the interface that was named for this library, unless it was told itself; a network is no name of NCCL's. */
+RIG_TEST(interfaces_are_passed_on)
+{
+    static const struct {
+        const char *ours, *nccl, *want;
+    } rows[] = {{"=lo", NULL, "=lo"}, {"^docker,veth", NULL, "^docker,veth"}, {"lo", "eth7", "eth7"}, {"127.0.0.0/8", NULL, NULL}};
+    /* The variables are read when NCCL is loaded: a process for each row. */
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        pid_t child = fork();
+        int status = 1;
+        if (child == 0) {
+            struct comm_communicator *c;
+            setenv("COMM_SOCKET_IFNAME", rows[i].ours, 1);
+            unsetenv("NCCL_SOCKET_IFNAME");
+            if (rows[i].nccl)
+                setenv("NCCL_SOCKET_IFNAME", rows[i].nccl, 1);
+            mock_reset(&(struct mock_options){.seed = 1});
+            mock_run(true);
+            MUST(comm_open_local(COMM_CONFIG(.backend = "nccl"), 1, NULL, &c));
+            const char *got = getenv("NCCL_SOCKET_IFNAME");
+            CHECK(rows[i].want ? got && strcmp(got, rows[i].want) == 0 : !got);
+            MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
+            _exit(0);
+        }
+        CHECK(child > 0 && waitpid(child, &status, 0) == child);
+        EQUAL(status, 0);
+    }
+}
+
+/* Options of the world, which both of its NCCL communicators are made with. */
+RIG_TEST(options_reach_nccl)
+{
+    struct set set;
+    struct comm_communicator *c;
+    char text[512] = "";
+    open_set(&set, RANKS, &(struct mock_options){.seed = 1});
+    struct mock_config config = mock_newest_config();
+    CHECK(config.min_ctas == NCCL_UNSET && config.max_ctas == NCCL_UNSET);
+    CHECK(config.cga_cluster_size == NCCL_UNSET && config.split_share == NCCL_UNSET);
+    close_set(&set);
+    mock_reset(&(struct mock_options){.seed = 1});
+    mock_run(true);
+    MUST(comm_open_local(
+        COMM_CONFIG(.backend = "nccl", .options = "nccl_min_ctas=2,nccl_max_ctas=9,nccl_cga_cluster_size=4,nccl_split_share=yes"), 1, NULL,
+        &c));
+    config = mock_newest_config();
+    EQUAL(config.min_ctas, 2);
+    EQUAL(config.max_ctas, 9);
+    EQUAL(config.cga_cluster_size, 4);
+    EQUAL(config.split_share, 1);
+    MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
+    IS(comm_open_local(COMM_CONFIG(.backend = "nccl", .options = "nccl_min_ctas=9,nccl_max_ctas=2", .error_text = text,
+                                   .error_text_bytes = sizeof text),
+                       1, NULL, &c),
+       COMM_ERR_CONFIG);
+    CHECK(strstr(text, "nccl_min_ctas=9; expected no more than nccl_max_ctas=2"));
+    IS(comm_open_local(COMM_CONFIG(.backend = "nccl", .options = "nccl_max_ctas=65"), 1, NULL, &c), COMM_ERR_CONFIG);
+    mock_run(false);
+    EQUAL(mock_live(), 0);
 }
 
 /* A call of the warming stands until all ranks made it; one of them does not, since its NCCL is slow for ever. */
@@ -477,6 +540,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_call_waits_for_its_peers_to_connect),
         cmocka_unit_test(settings_of_the_program_are_left_alone),
+        cmocka_unit_test(interfaces_are_passed_on),
+        cmocka_unit_test(options_reach_nccl),
         cmocka_unit_test(a_peer_that_never_warms_up),
         cmocka_unit_test(communicators_that_do_not_block),
         cmocka_unit_test(communicators_that_block_while_they_join),

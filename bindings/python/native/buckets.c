@@ -233,11 +233,10 @@ static PyMethodDef methods[] = {
     {"data", buckets_data, METH_VARARGS,
      "data($self, i, /)\n--\n\nReturns the memory of gradient `i`, with `adopt` inside its bucket: comm_buckets_data."},
     {"ready_stream", buckets_ready_stream, METH_VARARGS,
-     "ready_stream($self, i, stream, /)\n--\n\nAs ready(), for a gradient that a CUDA stream writes: comm_buckets_ready_stream. The "
-     "library has "
-     "it not yet: UnsupportedError."},
+     "ready_stream($self, i, stream, /)\n--\n\nAs ready(), for a gradient that a CUDA stream writes: comm_buckets_ready_stream. "
+     "Gradients of the host: UnsupportedError."},
     {"wait_stream", buckets_wait_stream, METH_VARARGS,
-     "wait_stream($self, stream, /)\n--\n\nAs wait(), for a CUDA stream: comm_buckets_wait_stream. The library has it not yet: "
+     "wait_stream($self, stream, /)\n--\n\nAs wait(), for a CUDA stream: comm_buckets_wait_stream. Gradients of the host: "
      "UnsupportedError."},
     {"free", buckets_free, METH_NOARGS, "free($self)\n--\n\nFrees the buckets: comm_buckets_free."},
     {"__enter__", buckets_enter, METH_NOARGS, NULL},

@@ -46,19 +46,3 @@ enum comm_result comm_stream_sync(struct comm_communicator *c, int64_t timeout_n
         return engine_decline(c, COMM_ERR_ARGUMENT, NULL, "stream_sync: timeout_ns=%lld; expected 0 or more", (long long)timeout_ns);
     return engine_stream_sync(c, timeout_ns);
 }
-
-/* Buckets on a stream are not implemented: no backend offers them. */
-enum comm_result comm_buckets_ready_stream(struct comm_buckets *b, size_t i, struct CUstream_st *stream)
-{
-    (void)b;
-    (void)i;
-    (void)stream;
-    return COMM_ERR_UNSUPPORTED;
-}
-
-enum comm_result comm_buckets_wait_stream(struct comm_buckets *b, struct CUstream_st *stream)
-{
-    (void)b;
-    (void)stream;
-    return COMM_ERR_UNSUPPORTED;
-}

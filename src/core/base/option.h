@@ -29,7 +29,9 @@ struct base_options {
     int32_t order;    /* enum option_order, equal to enum comm_order */
     int32_t log;      /* enum log_level; 0: silent */
     int32_t isa;
-    int32_t minimal; /* every limit at its minimum */
+    int32_t minimal;                                     /* every limit at its minimum */
+    uint32_t nccl_min_ctas, nccl_max_ctas, nccl_cluster; /* 0: NCCL's own choice */
+    int32_t nccl_split_share;
     char backend[16];
     char algorithm[256];
     char check[32];

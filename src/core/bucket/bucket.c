@@ -17,53 +17,18 @@
  * zero. Other threads only raise it and leave; the issuing thread looks again until `turns` stays unchanged. While a
  * step is under way nothing else may issue collectives on the communicator, because their order would depend on timing.
  */
-#include <commstream/bucket.h>
+#include "bucket/bucket.h"
+
 #include <commstream/collective.h>
 #include <commstream/progress.h>
 
 #include "base/heap.h"
 
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <string.h>
 
-enum { BUCKET_TYPES = COMM_I64_INDEX + 1, BUCKET_ALIGN = 64 };
+enum { BUCKET_TYPES = COMM_I64_INDEX + 1 };
 #define BUCKET_BYTES ((size_t)25 << 20)
 #define BUCKET_FIRST_BYTES ((size_t)1 << 20)
-#define BUCKET_NONE SIZE_MAX
-
-struct bucket_gradient {
-    unsigned char *data;
-    size_t bytes;
-    size_t bucket, offset;    /* where it is gathered; bucket is BUCKET_NONE for an empty gradient */
-    _Atomic uint32_t claimed; /* this step has its value, or a thread is copying it */
-    _Atomic uint32_t kept;    /* a held step had a value for it */
-};
-
-struct bucket {
-    size_t first; /* the highest gradient in it; members are visited downwards to `last` */
-    size_t last;  /* the lowest gradient in it */
-    size_t members, bytes;
-    unsigned char *flat; /* NULL: one member, reduced in place; with adopt: the members' own memory */
-    enum comm_type type;
-    enum comm_result refused; /* the result of issuing it, unless it is OK */
-    _Atomic size_t missing;
-};
-
-struct comm_buckets {
-    struct comm_communicator *comm;
-    size_t memory_bytes;
-    comm_op op;
-    _Atomic uint32_t waiting; /* a thread is inside wait */
-    _Atomic uint32_t held;
-    bool adopt;
-    size_t gradient_count, bucket_count;
-    struct bucket_gradient *gradients;
-    struct bucket *buckets;        /* in issue order */
-    struct comm_request *requests; /* one per bucket, written before `issued` passes it */
-    _Atomic size_t issued;
-    _Atomic uint64_t turns;
-};
 
 /* State while gradients are dealt to buckets; separate so that create can count before it allocates. */
 struct bucket_deal {
@@ -122,7 +87,7 @@ static enum comm_result bucket_options(const struct comm_bucket_options *given, 
         }
         memcpy(options, given, given->size < sizeof *options ? given->size : sizeof *options);
     }
-    if (options->adopt != 0 && options->adopt != 1)
+    if (options->adopt < 0 || options->adopt > BUCKET_ADOPT_ON_DEVICE)
         return COMM_ERR_ARGUMENT;
     if (options->bytes == 0)
         options->bytes = BUCKET_BYTES;
@@ -165,9 +130,9 @@ static size_t bucket_round(size_t bytes)
     return (bytes + (BUCKET_ALIGN - 1)) & ~(size_t)(BUCKET_ALIGN - 1);
 }
 
-/* The memory that the plan needs; 0: more than there can be. Counts a flat buffer for every bucket, though a few need
+/* The memory that the plan needs; 0: more than there can be. *flat: that of the flat buffers, counted for every bucket, though a few need
  * none. */
-static size_t bucket_measure(const struct comm_gradient *gradients, size_t count, struct bucket_deal deal, size_t *buckets)
+static size_t bucket_measure(const struct comm_gradient *gradients, size_t count, struct bucket_deal deal, size_t *buckets, size_t *flat)
 {
     size_t total = 0;
     for (size_t i = count; i-- > 0;) {
@@ -179,22 +144,22 @@ static size_t bucket_measure(const struct comm_gradient *gradients, size_t count
         total += bytes;
     }
     *buckets = deal.opened;
+    *flat = deal.opened * BUCKET_ALIGN + total;
     size_t each = sizeof(struct bucket_gradient) + sizeof(struct bucket) + sizeof(struct comm_request) + BUCKET_ALIGN;
     if (count > PTRDIFF_MAX / 4 / each)
         return 0;
     return bucket_round(sizeof(struct comm_buckets)) + bucket_round(count * sizeof(struct bucket_gradient)) +
-           bucket_round(deal.opened * sizeof(struct bucket)) + bucket_round(deal.opened * sizeof(struct comm_request)) +
-           deal.opened * BUCKET_ALIGN + total;
+           bucket_round(deal.opened * sizeof(struct bucket)) + bucket_round(deal.opened * sizeof(struct comm_request));
 }
 
 /* Ends a step without a reduction: what was ready is kept and counts later. */
-static void bucket_end_held(struct comm_buckets *b)
+void bucket_end_held(struct comm_buckets *b)
 {
     for (size_t i = 0; i < b->gradient_count; i++)
         atomic_store_explicit(&b->gradients[i].claimed, 0, memory_order_relaxed);
 }
 
-static void bucket_begin_step(struct comm_buckets *b)
+void bucket_begin_step(struct comm_buckets *b)
 {
     bucket_end_held(b);
     for (size_t i = 0; i < b->gradient_count; i++)
@@ -202,6 +167,7 @@ static void bucket_begin_step(struct comm_buckets *b)
     for (size_t j = 0; j < b->bucket_count; j++) {
         b->buckets[j].refused = COMM_OK;
         b->requests[j] = COMM_REQUEST_NONE;
+        atomic_store_explicit(&b->buckets[j].stream, BUCKET_NO_STREAM, memory_order_relaxed);
         atomic_store_explicit(&b->buckets[j].missing, b->buckets[j].members, memory_order_relaxed);
     }
     atomic_store_explicit(&b->issued, 0, memory_order_release);
@@ -269,12 +235,19 @@ enum comm_result comm_buckets_create(struct comm_communicator *c, const struct c
         result = bucket_check(gradients, count, chosen.adopt != 0);
     if (result != COMM_OK)
         return result;
-    size_t opened = 0;
+    size_t opened = 0, flat = 0;
+    struct device *device = NULL;
     struct bucket_deal deal = {.limit = chosen.bytes, .first_limit = chosen.first_bytes};
-    size_t bytes = bucket_measure(gradients, count, deal, &opened);
+    size_t bytes = bucket_measure(gradients, count, deal, &opened, &flat);
+    result = bucket_device_find(c, gradients, count, chosen.adopt, &device);
+    if (result != COMM_OK)
+        return result;
+    bytes += bytes != 0 && device == NULL ? flat : 0;
     unsigned char *memory = bytes != 0 ? base_heap_take(c, bytes) : NULL;
-    if (memory == NULL)
+    if (memory == NULL) {
+        bucket_device_drop(device);
         return COMM_ERR_MEMORY;
+    }
     struct comm_buckets *made = (struct comm_buckets *)(void *)memory;
     made->comm = c;
     made->memory_bytes = bytes;
@@ -290,7 +263,12 @@ enum comm_result comm_buckets_create(struct comm_communicator *c, const struct c
     made->requests = (struct comm_request *)(void *)memory;
     memory += bucket_round(opened * sizeof *made->requests);
     bucket_plan(made, gradients, deal);
-    bucket_place_flat(made, memory);
+    result = device != NULL ? bucket_device_open(made, device) : COMM_OK;
+    if (result != COMM_OK) {
+        base_heap_give(c, made, bytes);
+        return result;
+    }
+    bucket_place_flat(made, device != NULL ? made->device_memory : memory);
     bucket_begin_step(made);
     *b = made;
     return COMM_OK;
@@ -324,7 +302,9 @@ static bool bucket_issue_one(struct comm_buckets *b, size_t j)
     void *at = bucket->flat != NULL ? bucket->flat : b->gradients[bucket->first].data;
     size_t unit = bucket_type_bytes(bucket->type), elements = unit ? bucket->bytes / unit : 0;
     struct comm_request request = COMM_REQUEST_NONE;
-    enum comm_result result = comm_allreduce(b->comm, COMM_IN_PLACE, at, elements, bucket->type, b->op, &request);
+    enum comm_result result = b->device != NULL ? bucket_device_order(b, bucket) : COMM_OK;
+    if (result == COMM_OK)
+        result = comm_allreduce(b->comm, COMM_IN_PLACE, at, elements, bucket->type, b->op, &request);
     if (result == COMM_ERR_FULL)
         return false;
     bucket->refused = result;
@@ -334,7 +314,7 @@ static bool bucket_issue_one(struct comm_buckets *b, size_t j)
 
 /* Issues the next buckets that are full. Returns at once if another thread is issuing: that thread looks again because
  * `turns` has changed. */
-static void bucket_issue(struct comm_buckets *b)
+void bucket_issue(struct comm_buckets *b)
 {
     uint64_t seen = 1;
     if (atomic_fetch_add_explicit(&b->turns, 1, memory_order_acq_rel) != 0)
@@ -373,6 +353,8 @@ enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i)
 {
     if (b == NULL || i >= b->gradient_count)
         return COMM_ERR_ARGUMENT;
+    if (b->device != NULL)
+        return COMM_ERR_UNSUPPORTED;
     if (!bucket_contribute(b, &b->gradients[i], false))
         return COMM_ERR_STATE;
     bucket_issue(b);
@@ -427,11 +409,22 @@ static enum comm_result bucket_copy_back(struct comm_buckets *b, size_t j)
     enum comm_result result = bucket->refused != COMM_OK ? bucket->refused : comm_test(b->requests[j]);
     if (result != COMM_OK || bucket->flat == NULL || b->adopt)
         return result;
+    if (b->device != NULL)
+        return bucket_device_copy_back(b, j, (struct CUstream_st *)atomic_load_explicit(&b->stream, memory_order_relaxed));
     for (size_t i = bucket->first + 1; i-- > bucket->last;) {
         const struct bucket_gradient *gradient = &b->gradients[i];
         if (gradient->bucket == j)
             memcpy(gradient->data, bucket->flat + gradient->offset, gradient->bytes);
     }
+    return COMM_OK;
+}
+
+static enum comm_result bucket_contribute_rest(struct comm_buckets *b)
+{
+    if (b->device != NULL)
+        return bucket_device_contribute_rest(b, (struct CUstream_st *)atomic_load_explicit(&b->stream, memory_order_relaxed));
+    for (size_t i = b->gradient_count; i-- > 0;)
+        bucket_contribute(b, &b->gradients[i], true);
     return COMM_OK;
 }
 
@@ -446,16 +439,19 @@ enum comm_result comm_buckets_wait(struct comm_buckets *b, int64_t timeout_ns)
         atomic_store_explicit(&b->waiting, 0, memory_order_release);
         return COMM_OK;
     }
-    for (size_t i = b->gradient_count; i-- > 0;)
-        bucket_contribute(b, &b->gradients[i], true);
-    enum comm_result result = bucket_drain(b, timeout_ns);
+    enum comm_result result = bucket_contribute_rest(b);
+    if (result == COMM_OK)
+        result = bucket_drain(b, timeout_ns);
     if (result == COMM_OK) {
         for (size_t j = 0; j < b->bucket_count; j++) {
             enum comm_result one = bucket_copy_back(b, j);
             if (result == COMM_OK)
                 result = one;
         }
-        bucket_begin_step(b);
+        if (b->device != NULL && result == COMM_OK)
+            result = bucket_device_settle(b, timeout_ns);
+        if (result != COMM_PENDING)
+            bucket_begin_step(b);
     }
     atomic_store_explicit(&b->waiting, 0, memory_order_release);
     return result;
@@ -473,5 +469,7 @@ void comm_buckets_free(struct comm_buckets *b)
         if (result != COMM_OK && comm_test(b->requests[j]) == COMM_PENDING)
             return;
     }
+    if (b->device != NULL)
+        bucket_device_close(b);
     base_heap_give(b->comm, b, b->memory_bytes);
 }

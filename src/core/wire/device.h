@@ -82,6 +82,13 @@ struct device_class {
     enum comm_result (*where)(struct device *device, uint64_t *hardware);
     /* Updates places whose words the device does not write itself. True: some may not be reached yet. */
     bool (*poll)(struct device *device);
+    /* Memory of the device; all NULL: it has none. hold: one more `close` is due. take: not zeroed, or NULL. give waits for the device's
+       work where the driver does. */
+    void (*hold)(struct device *device);
+    void *(*take)(struct device *device, size_t bytes);
+    void (*give)(struct device *device, void *memory);
+    /* The stream copies, or with `from` NULL writes zeros; with bytes 0 it is only looked at. UNSUPPORTED: as for `record`. */
+    enum comm_result (*put)(struct device *device, struct CUstream_st *stream, void *to, const void *from, size_t bytes);
 };
 
 extern const struct device_class device_null;

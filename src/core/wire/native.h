@@ -21,6 +21,7 @@
 
 #include <commstream/type.h>
 
+#include "base/option.h"
 #include "wire/collective.h"
 #include "wire/device.h"
 #include "wire/wire.h"
@@ -51,7 +52,8 @@ struct native_config {
     int32_t local_rank;
     int32_t threads; /* a progress thread was requested */
     int64_t deadline;
-    char *error_text; /* probe and open write here why they failed */
+    const struct base_options *options; /* NULL: all default; valid until open returns */
+    char *error_text;                   /* probe and open write here why they failed */
     size_t error_text_bytes;
 };
 

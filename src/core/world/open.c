@@ -175,6 +175,7 @@ static struct native_config native_config_of(struct opening *o)
                                   .threads =
                                       o->options.progress == OPTION_PROGRESS_THREAD || (o->engine && o->engine->progress_thread_runs),
                                   .deadline = o->deadline,
+                                  .options = &o->options,
                                   .error_text = o->text,
                                   .error_text_bytes = sizeof o->text};
 }

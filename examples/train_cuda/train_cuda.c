@@ -1,0 +1,355 @@
+/*
+ * Data-parallel training with gradients in memory of a CUDA device: the job of ../train. Each gradient is copied to the device as it stands
+ * and is reduced there while the backward pass goes on; a stream waits for the results, not the host. The network itself is computed by the
+ * CPU, since this example needs no CUDA compiler; where kernels write the gradients, the calls of the library are the same.
+ *
+ * The same training runs with gradients in memory of the host, step by step in turn, and must end with the same weights. With --lose STEP,
+ * rank 1 is killed in that step's backward pass; the others leave it out, take the step again, and go on.
+ *
+ *     comm-run -n 4 train_cuda [--epochs N] [--backend nccl] [--lose STEP] [--data FILE]
+ *
+ * With --backend nccl each rank of a host has a device of its own; otherwise gradients are staged, and ranks may share a device.
+ */
+#define _GNU_SOURCE
+#include <commstream/commstream.h>
+#include <commstream/cuda.h>
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../train/digits.h"
+#include "../train/matrix.h"
+#include "../train/network.h"
+#include "device.h"
+
+enum { BATCH = 192, HIDDEN = 64, VICTIM = 1 };
+static const double ACCURACY_WANTED = 0.9;
+static const float SAME_ENOUGH = 1e-3f; /* NCCL adds in an order of its own */
+
+/* One of the two trainings: on the device, or on the host. */
+struct side {
+    bool on_device;
+    struct comm_communicator *world, *comm; /* the second is the buckets' own, over the ranks of the first */
+    struct comm_buckets *buckets;
+    struct network net;
+    char *there; /* on the device: the gradients */
+    struct CUstream_st *stream;
+    struct comm_event *read;
+    bool dies; /* in this backward pass */
+};
+
+struct job {
+    const char *data, *backend; /* of the world whose gradients are on the device; NULL: as the other one */
+    int epochs, lose, step;
+    bool lost; /* somebody was */
+    struct digits digits;
+    struct side device, host;
+};
+
+static void must(struct comm_communicator *c, enum comm_result result, const char *what)
+{
+    struct comm_error error = {.size = sizeof error};
+    if (result == COMM_OK)
+        return;
+    fprintf(stderr, "%s: %s\n", what, comm_result_text(result));
+    if (c != NULL && comm_error_detail(c, &error) == COMM_OK)
+        fprintf(stderr, "%s\n", error.text);
+    exit(1);
+}
+
+static void wait_for(struct comm_request request, enum comm_result result, const char *what)
+{
+    must(NULL, result == COMM_OK ? comm_wait(request, COMM_FOREVER) : result, what);
+}
+
+/* ---------------------------------------------------------------------------------------------------- what a side works with */
+static void begin_side(struct side *side)
+{
+    struct comm_bucket_options options = {.size = sizeof options, .bytes = 16 << 10, .first_bytes = 4 << 10};
+    struct comm_gradient gradients[NETWORK_TENSORS];
+    struct comm_request request = COMM_REQUEST_NONE;
+    enum comm_result result = comm_dup(side->world, NULL, &side->comm, &request);
+    wait_for(request, result, "dup");
+    for (size_t t = 0; t < NETWORK_TENSORS; t++) {
+        size_t from = side->net.offsets[t], count = side->net.offsets[t + 1] - from;
+        void *data = side->on_device ? (void *)(side->there + from * sizeof(float)) : side->net.gradients + from;
+        gradients[t] = (struct comm_gradient){.data = data, .count = count, .type = COMM_F32};
+    }
+    must(side->comm, comm_buckets_create(side->comm, gradients, NETWORK_TENSORS, &options, &side->buckets), "buckets");
+    if (side->on_device)
+        must(side->comm, comm_event_create(side->comm, &side->read), "event");
+}
+
+static void end_side(struct side *side)
+{
+    if (side->on_device)
+        comm_event_destroy(side->read);
+    comm_buckets_free(side->buckets);
+    must(NULL, comm_close(side->comm, COMM_DEFAULT_TIMEOUT), "close");
+}
+
+/* The device copies gradients out of pinned memory, so they are kept there. */
+static void create_network(struct side *side, bool on_device)
+{
+    side->on_device = on_device;
+    if (!network_create(&side->net, HIDDEN, BATCH + 1, 7))
+        exit(1);
+    size_t bytes = side->net.offsets[NETWORK_TENSORS] * sizeof(float);
+    if (on_device) {
+        free(side->net.gradients);
+        side->net.gradients = device_pinned(bytes);
+        side->there = device_memory(bytes);
+        side->stream = device_stream();
+    }
+    begin_side(side);
+}
+
+static void free_network(struct side *side)
+{
+    end_side(side);
+    if (side->on_device) {
+        device_free_pinned(side->net.gradients);
+        device_free(side->there);
+        device_drop_stream(side->stream);
+        side->net.gradients = NULL;
+    }
+    network_free(&side->net);
+}
+
+/* ---------------------------------------------------------------------------------------------------- a step */
+static void gradient_stands(void *arg, size_t tensor)
+{
+    struct side *side = arg;
+    if (tensor == NETWORK_TURN || !side->on_device)
+        return;
+    size_t from = side->net.offsets[tensor], count = side->net.offsets[tensor + 1] - from;
+    if (side->dies && tensor == 4)
+        (void)kill(getpid(), SIGKILL);
+    device_copy(side->stream, side->there + from * sizeof(float), side->net.gradients + from, count * sizeof(float));
+    /* An error is told by the end of the step. */
+    while (comm_buckets_ready_stream(side->buckets, tensor, side->stream) == COMM_ERR_FULL && comm_progress(side->comm) >= 0)
+        continue;
+}
+
+/* The stream goes on when the results stand; the copy back to the host is behind that. */
+static enum comm_result reduce_on_device(struct side *side)
+{
+    enum comm_result result = COMM_PENDING;
+    while (result == COMM_PENDING || result == COMM_ERR_FULL) {
+        result = comm_buckets_wait_stream(side->buckets, side->stream);
+        if (result != COMM_OK && comm_progress(side->comm) < 0)
+            break;
+    }
+    device_copy(side->stream, side->net.gradients, side->there, side->net.offsets[NETWORK_TENSORS] * sizeof(float));
+    enum comm_result recorded = comm_event_record_stream(side->read, side->stream);
+    if (recorded == COMM_OK)
+        recorded = comm_event_sync(side->read, COMM_FOREVER);
+    must(NULL, recorded, "read the gradients");
+    /* Where a reduction failed, the stream went on all the same: whether the results are valid is the communicator's to say. */
+    return result == COMM_OK ? comm_sync(side->comm, COMM_FOREVER) : result;
+}
+
+static enum comm_result reduce_on_host(struct side *side)
+{
+    for (size_t t = NETWORK_TENSORS; t-- > 0;)
+        (void)!comm_buckets_ready(side->buckets, t);
+    return comm_buckets_wait(side->buckets, COMM_FOREVER);
+}
+
+static enum comm_result take_gradients(struct job *job, struct side *side, const size_t *batch)
+{
+    size_t share[BATCH], rows = 0, right = 0;
+    int ranks = comm_size(side->world);
+    for (int i = comm_rank(side->world); i < BATCH; i += ranks)
+        share[rows++] = batch[i];
+    (void)network_forward(&side->net, &job->digits, share, rows, &right);
+    network_backward(&side->net, (float)ranks / (float)BATCH, gradient_stands, side);
+    return side->on_device ? reduce_on_device(side) : reduce_on_host(side);
+}
+
+/* Whether the step went well on all ranks; a rank that has its result may be the only one. */
+static bool went_well(struct side *side, enum comm_result result)
+{
+    uint64_t well = result == COMM_OK;
+    struct comm_request request = COMM_REQUEST_NONE;
+    if (!well)
+        must(NULL, comm_revoke(side->comm), "revoke"); /* whoever still waits comes out */
+    enum comm_result agreed = comm_agree(side->world, &well, &request);
+    wait_for(request, agreed, "agree");
+    return well != 0;
+}
+
+static void shrink(struct side *side)
+{
+    struct comm_communicator *survivors = NULL;
+    struct comm_request request = COMM_REQUEST_NONE;
+    end_side(side);
+    enum comm_result result = comm_shrink(side->world, &survivors, &request);
+    wait_for(request, result, "shrink");
+    must(NULL, comm_close(side->world, COMM_DEFAULT_TIMEOUT), "close");
+    side->world = survivors;
+    begin_side(side);
+}
+
+/* A step that failed though everybody is there would fail again. */
+static void leave_out_the_dead(struct job *job, struct side *side, enum comm_result result)
+{
+    int ranks = comm_size(side->world);
+    if (result != COMM_OK)
+        fprintf(stderr, "train_cuda: step %d on the %s: %s\n", job->step, side->on_device ? "device" : "host", comm_result_text(result));
+    shrink(&job->device);
+    shrink(&job->host);
+    if (comm_size(side->world) == ranks)
+        must(NULL, result == COMM_OK ? COMM_ERR_STATE : result, "step");
+}
+
+static void train_side(struct job *job, struct side *side, const size_t *batch, float rate)
+{
+    for (;;) {
+        side->dies = side->on_device && job->step == job->lose && !job->lost && comm_rank(side->world) == VICTIM;
+        enum comm_result result = take_gradients(job, side, batch);
+        if (went_well(side, result))
+            break;
+        leave_out_the_dead(job, side, result); /* nobody has taken this step: it is made again */
+        job->lost = true;
+    }
+    network_update(&side->net, rate, 0.9f);
+}
+
+static void train(struct job *job)
+{
+    size_t order[BATCH * 16], count = job->digits.train_count < BATCH * 16 ? job->digits.train_count : BATCH * 16;
+    for (int epoch = 0; epoch < job->epochs; epoch++) {
+        float rate = 0.04f * 0.5f * (1.0f + cosf(3.14159265f * (float)epoch / (float)job->epochs));
+        random_shuffle((uint64_t)epoch + 1, order, count);
+        for (size_t at = 0; at + BATCH <= count; at += BATCH, job->step++) {
+            train_side(job, &job->device, order + at, rate);
+            train_side(job, &job->host, order + at, rate);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------- the end */
+static double test_accuracy(struct job *job, struct side *side)
+{
+    size_t right = 0, tested = job->digits.count - job->digits.train_count;
+    for (size_t at = job->digits.train_count; at < job->digits.count;) {
+        size_t numbers[BATCH], rows = 0;
+        while (rows < BATCH && at < job->digits.count)
+            numbers[rows++] = at++;
+        (void)network_forward(&side->net, &job->digits, numbers, rows, &right);
+    }
+    return (double)right / (double)tested;
+}
+
+static float largest_difference(const struct network *a, const struct network *b)
+{
+    float most = 0;
+    for (size_t i = 0; i < a->offsets[NETWORK_TENSORS]; i++) {
+        float difference = fabsf(a->parameters[i] - b->parameters[i]);
+        most = difference > most ? difference : most;
+    }
+    return most;
+}
+
+static bool report(struct job *job)
+{
+    struct comm_info info = {.size = sizeof info};
+    must(job->device.comm, comm_describe(job->device.comm, &info), "describe");
+    double accuracy = test_accuracy(job, &job->device);
+    bool bits = network_hash(&job->device.net) == network_hash(&job->host.net);
+    bool direct = strcmp(info.backend, "nccl") == 0;
+    bool same = bits || (direct && largest_difference(&job->device.net, &job->host.net) <= SAME_ENOUGH);
+    bool good = same && accuracy >= ACCURACY_WANTED;
+    if (comm_rank(job->device.world) == 0)
+        printf("train_cuda: %s ranks=%d backend=%s buffers=%s steps=%d accuracy=%.2f weights=%s\n", good ? "ok" : "failed",
+               comm_size(job->device.world), info.backend, direct ? "direct" : "staged", job->step, accuracy,
+               bits   ? "identical"
+               : same ? "close"
+                      : "different");
+    return good;
+}
+
+static bool parse(struct job *job, int argc, char **argv)
+{
+    *job = (struct job){.data = TRAIN_DATA, .epochs = 20, .lose = -1};
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--epochs") == 0)
+            job->epochs = (int)strtol(argv[i + 1], NULL, 10);
+        else if (strcmp(argv[i], "--lose") == 0)
+            job->lose = (int)strtol(argv[i + 1], NULL, 10);
+        else if (strcmp(argv[i], "--backend") == 0)
+            job->backend = argv[i + 1];
+        else if (strcmp(argv[i], "--data") == 0)
+            job->data = argv[i + 1];
+        else
+            return false;
+    }
+    return argc % 2 == 1 && job->epochs > 0;
+}
+
+/* How the second world meets: through the first one. */
+static int exchange(void *arg, const void *in, size_t bytes, void *out)
+{
+    struct comm_request request = COMM_REQUEST_NONE;
+    enum comm_result result = comm_allgather(arg, in, out, bytes, COMM_BYTE, &request);
+    if (result == COMM_OK)
+        result = comm_wait(request, COMM_FOREVER);
+    if (result != COMM_OK)
+        fprintf(stderr, "exchange: %s\n", comm_result_text(result));
+    return result == COMM_OK ? 0 : -1;
+}
+
+/* Two worlds of the same ranks: collectives of backend nccl take gradients of the device alone. */
+static void open_worlds(struct job *job)
+{
+    char why[512] = "";
+    struct comm_config config = {.size = sizeof config, .progress = COMM_PROGRESS_THREAD};
+    config.error_text = why;
+    config.error_text_bytes = sizeof why;
+    enum comm_result result = comm_open(&config, &job->host.world);
+    if (result == COMM_OK) {
+        config.backend = job->backend;
+        config.rank = comm_rank(job->host.world);
+        config.ranks = comm_size(job->host.world);
+        config.exchange = exchange;
+        config.exchange_arg = job->host.world;
+        result = comm_open(&config, &job->device.world);
+    }
+    if (result != COMM_OK)
+        fprintf(stderr, "open: %s\n", why);
+    must(NULL, result, "open");
+}
+
+int main(int argc, char **argv)
+{
+    static struct job job;
+    struct comm_info info = {.size = sizeof info};
+    if (!parse(&job, argc, argv)) {
+        fprintf(stderr, "usage: train_cuda [--epochs N] [--backend nccl] [--lose STEP] [--data FILE]\n");
+        return 2;
+    }
+    matrix_begin();
+    if (!device_load())
+        return 77;
+    if (!digits_load(&job.digits, job.data))
+        return 1;
+    open_worlds(&job);
+    must(NULL, comm_describe(job.device.world, &info), "describe");
+    if (!device_use(info.local_rank))
+        return 1;
+    create_network(&job.device, true);
+    create_network(&job.host, false);
+    train(&job);
+    bool good = report(&job);
+    free_network(&job.device);
+    free_network(&job.host);
+    digits_free(&job.digits);
+    must(NULL, comm_close(job.device.world, COMM_DEFAULT_TIMEOUT), "close");
+    must(NULL, comm_close(job.host.world, COMM_DEFAULT_TIMEOUT), "close");
+    return good ? 0 : 1;
+}

@@ -1,0 +1,76 @@
+/* The gradient buckets' data, shared by their plan (bucket.c) and by what is different on a device (device.c). */
+#ifndef BUCKET_BUCKET_H
+#define BUCKET_BUCKET_H
+
+#include <commstream/bucket.h>
+#include <commstream/event.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define BUCKET_NONE SIZE_MAX
+#define BUCKET_NO_STREAM UINTPTR_MAX
+enum { BUCKET_ADOPT_ON_DEVICE = 2, BUCKET_ALIGN = 64 };
+
+struct device;
+
+struct bucket_gradient {
+    unsigned char *data;
+    size_t bytes;
+    size_t bucket, offset;    /* where it is gathered; BUCKET_NONE for an empty one */
+    _Atomic uint32_t claimed; /* this step has its value, or somebody is copying it */
+    _Atomic uint32_t kept;    /* a held step had a value */
+};
+
+struct bucket {
+    size_t first; /* the highest gradient in it; members are walked downwards to `last` */
+    size_t last;  /* the lowest gradient in it */
+    size_t members, bytes;
+    unsigned char *flat; /* NULL: one member, reduced in place; adopted: its members themselves */
+    enum comm_type type;
+    enum comm_result refused; /* what issuing it returned */
+    _Atomic size_t missing;
+    _Atomic uintptr_t stream; /* on a device: what its queue has to wait for before it is issued; BUCKET_NO_STREAM: nothing */
+};
+
+struct comm_buckets {
+    struct comm_communicator *comm;
+    size_t memory_bytes;
+    comm_op op;
+    _Atomic uint32_t waiting; /* a thread is inside wait */
+    _Atomic uint32_t held;
+    bool adopt;
+    size_t gradient_count, bucket_count;
+    struct bucket_gradient *gradients;
+    struct bucket *buckets;        /* in issue order */
+    struct comm_request *requests; /* one per bucket, written before `issued` passes it */
+    _Atomic size_t issued;
+    _Atomic uint64_t turns;
+    struct device *device;      /* NULL: gradients are the host's */
+    void *device_memory;        /* the flat buffers there */
+    _Atomic uintptr_t stream;   /* of the newest comm_buckets_ready_stream() */
+    struct comm_event *settled; /* what comm_buckets_wait() copied is there */
+    struct comm_event *order;   /* where the streams of the bucket that is issued next are */
+    bool ordering;              /* it was recorded: while the queue has no room, only the wait is tried again */
+    bool settling;              /* it was recorded in this step: a later call goes on waiting */
+};
+
+void bucket_issue(struct comm_buckets *b);
+void bucket_begin_step(struct comm_buckets *b);
+void bucket_end_held(struct comm_buckets *b);
+
+/* device.c. Finds the gradients' device, which is then held; COMM_OK with *device NULL: they are the host's. */
+enum comm_result bucket_device_find(struct comm_communicator *c, const struct comm_gradient *gradients, size_t count, int32_t adopt,
+                                    struct device **device);
+/* Takes the device over, and makes what buckets need there. */
+enum comm_result bucket_device_open(struct comm_buckets *b, struct device *device);
+void bucket_device_close(struct comm_buckets *b);
+void bucket_device_drop(struct device *device); /* NULL is ignored */
+/* comm_buckets_wait()'s share: brings the gradients that were not reported; has the reduction wait for the streams that wrote a bucket;
+ * copies a bucket's results back; waits for these copies. */
+enum comm_result bucket_device_contribute_rest(struct comm_buckets *b, struct CUstream_st *stream);
+enum comm_result bucket_device_order(struct comm_buckets *b, struct bucket *bucket);
+enum comm_result bucket_device_copy_back(struct comm_buckets *b, size_t j, struct CUstream_st *stream);
+enum comm_result bucket_device_settle(struct comm_buckets *b, int64_t timeout_ns);
+
+#endif

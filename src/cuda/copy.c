@@ -1,0 +1,125 @@
+/* Copies: the library's own, on streams of its own, and those that a stream of the program does; and memory of the device. */
+#include "cuda/device.h"
+
+/* ------------------------------------------------------------------------------------------------------------ on our streams */
+/* Of a priority between parks', which is the highest, and programs', so that they share no hardware queue with a stream that stands: a copy
+ * may be what that one waits for.
+ * Nothing but copies is ever put on these streams, so what is on them ends by itself, and the places on one come in order: a word that
+ * counts serves all of them. */
+static unsigned make_copies(struct cuda_device *d, struct cuda_copies *c)
+{
+    int least = 0, greatest = 0;
+    unsigned result = d->calls->cuCtxGetStreamPriorityRange(&least, &greatest);
+
+    if (result == CUDA_OK)
+        result = d->calls->cuStreamCreateWithPriority(&c->stream, CUDA_STREAM_NON_BLOCKING, greatest + 1 < least ? greatest + 1 : least);
+    if (result != CUDA_OK) {
+        c->stream = NULL;
+        return result;
+    }
+    c->word = d->memops ? cuda_take_word(d) : 0;
+    c->begun = c->word ? atomic_load_explicit(&d->words[c->word], memory_order_relaxed) : 0;
+    return CUDA_OK;
+}
+
+static enum comm_result place_copies(struct cuda_device *d, struct cuda_copies *c, struct device_place *place)
+{
+    if (!c->word)
+        return cuda_place(d, c->stream, place);
+    unsigned result = d->calls->cuStreamWriteValue64(c->stream, cuda_word_there(d, c->word), c->begun + 1, 0);
+    if (result == CUDA_OK)
+        *place = (struct device_place){&d->words[c->word], ++c->begun};
+    return cuda_result(result);
+}
+
+static enum comm_result move(struct cuda_device *d, struct cuda_copies *c, const struct device_piece *pieces, uint32_t count,
+                             struct device_place *place)
+{
+    static _Atomic uint64_t nothing;
+    unsigned result = c->stream ? CUDA_OK : make_copies(d, c);
+    uint32_t begun = 0;
+
+    *place = (struct device_place){&nothing, 0};
+    if (result != CUDA_OK)
+        return cuda_result(result);
+    if (!c->word && !d->free)
+        (void)cuda_poll(d);
+    if (!c->word && !d->free)
+        return COMM_ERR_FULL;
+    for (; begun < count && result == CUDA_OK; begun += result == CUDA_OK)
+        result = d->calls->cuMemcpyAsync((uintptr_t)pieces[begun].to, (uintptr_t)pieces[begun].from, pieces[begun].bytes, c->stream);
+    if (!begun)
+        return cuda_result(result);
+    place->word = NULL;
+    enum comm_result placed = place_copies(d, c, place);
+    return result == CUDA_OK ? placed : cuda_result(result);
+}
+
+enum comm_result cuda_move(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
+                           struct device_place *place)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda_inside inside;
+
+    if (!cuda_begin(d, &inside)) {
+        place->word = NULL;
+        return COMM_ERR_BACKEND;
+    }
+    enum comm_result r = move(d, &d->copies[way], pieces, count, place);
+    cuda_end(d, &inside);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ memory of the device */
+void cuda_hold(struct device *device)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda *p = &cuda_process;
+
+    base_lock(&p->lock, d->env);
+    d->references++;
+    base_unlock(&p->lock, d->env);
+}
+
+void *cuda_take(struct device *device, size_t bytes)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda_inside inside;
+    cuda_address memory = 0;
+
+    if (!cuda_enter(d, &inside))
+        return NULL;
+    if (d->calls->cuMemAlloc(&memory, bytes) != CUDA_OK)
+        memory = 0;
+    cuda_leave(d, &inside);
+    return (void *)(uintptr_t)memory;
+}
+
+/* Without the device's lock: the driver waits for everything on the device. */
+void cuda_give(struct device *device, void *memory)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda_inside inside;
+
+    if (!cuda_enter(d, &inside))
+        return;
+    d->calls->cuMemFree((uintptr_t)memory);
+    cuda_leave(d, &inside);
+}
+
+enum comm_result cuda_put(struct device *device, struct CUstream_st *stream, void *to, const void *from, size_t bytes)
+{
+    struct cuda_inside inside;
+    enum comm_result r;
+    struct cuda_device *d = cuda_begin_on(device, stream, &inside, &r);
+
+    if (!d)
+        return r;
+    unsigned result = CUDA_OK;
+    if (bytes && from)
+        result = d->calls->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, stream);
+    else if (bytes)
+        result = d->calls->cuMemsetD8Async((uintptr_t)to, 0, bytes, stream);
+    cuda_end(d, &inside);
+    return cuda_result(result);
+}
