@@ -87,7 +87,7 @@ static void begin_side(struct side *side)
 static void end_side(struct side *side)
 {
     if (side->on_device)
-        comm_event_destroy(side->read);
+        comm_event_free(side->read);
     comm_buckets_free(side->buckets);
     must(NULL, comm_close(side->comm, COMM_DEFAULT_TIMEOUT), "close");
 }

@@ -150,7 +150,7 @@ static void put_gradients(int rank, int step)
     MUST(comm_event_create(rig.world[rank], &results));
     MUST(comm_event_record_stream(results, s->compute));
     MUST(comm_stream_wait_event(s->other, results));
-    comm_event_destroy(results);
+    comm_event_free(results);
     for (size_t k = 0; k < GRADIENTS; k++) {
         size_t i = (GRADIENTS - 1 - k + (size_t)rank) % GRADIENTS;
         struct CUstream_st *stream = i % 3 == 1 ? s->other : s->compute;

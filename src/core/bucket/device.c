@@ -58,9 +58,9 @@ enum comm_result bucket_device_open(struct comm_buckets *b, struct device *devic
         return COMM_OK;
     }
     if (b->settled != NULL)
-        comm_event_destroy(b->settled);
+        comm_event_free(b->settled);
     if (b->order != NULL)
-        comm_event_destroy(b->order);
+        comm_event_free(b->order);
     base_heap_device_drop(device);
     return result == COMM_OK ? COMM_ERR_MEMORY : result;
 }
@@ -69,8 +69,8 @@ enum comm_result bucket_device_open(struct comm_buckets *b, struct device *devic
 void bucket_device_close(struct comm_buckets *b)
 {
     (void)!comm_wait(comm_last(b->comm), COMM_FOREVER);
-    comm_event_destroy(b->settled);
-    comm_event_destroy(b->order);
+    comm_event_free(b->settled);
+    comm_event_free(b->order);
     base_heap_device_give(b->device, b->device_memory);
     base_heap_device_drop(b->device);
 }
