@@ -73,14 +73,14 @@ class Layer:
 def generate(shape: Shape, count: int, group: dist.ProcessGroup) -> tuple[list[int], float]:
     """Returns the tokens that follow token 0, each the likeliest one, and how many came in a second."""
     random = torch.Generator().manual_seed(0)
-    words = torch.randn(shape.words, shape.hidden, generator=random)
+    words, scores = (torch.randn(shape.words, shape.hidden, generator=random) for _ in range(2))
     layers = [Layer(shape, random, dist.get_rank(group), dist.get_world_size(group)) for _ in range(shape.layers)]
     tokens, start = [0], time.perf_counter()
     for _ in range(count):
         x = words[tokens[-1]]
         for layer in layers:
             x = layer.step(x, group)
-        tokens.append(int((words @ layer_norm(x, x.shape)).argmax()))
+        tokens.append(int((scores @ layer_norm(x, x.shape)).argmax()))
     return tokens[1:], count / (time.perf_counter() - start)
 
 

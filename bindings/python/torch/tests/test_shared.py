@@ -6,6 +6,7 @@ import sys
 import tempfile
 import textwrap
 import unittest
+import unittest.mock
 
 import torch
 import torch.distributed as dist
@@ -104,6 +105,25 @@ def case_refused():
     expect(ValueError, "expected 0 to", lambda: commstream.torch.shared_tensor(torch.ones(1), group_src=99))
     expect(TypeError, "is gloo; expected commstream", lambda: shared(torch.ones(1), group("gloo")))
     assert torch.equal(shared(torch.ones(3)), torch.ones(3))
+
+
+def case_no_memory_in_common():
+    """The rank that has the copy gets its tensor; the others hear why they do not, and the group goes on."""
+    if dist.get_rank() == source_of(None):
+        assert torch.equal(shared(torch.ones(3)), torch.ones(3))
+    else:
+        expect(RuntimeError, "COMM_ERR_UNSUPPORTED", lambda: shared(None))
+    t = torch.ones(1)
+    dist.all_reduce(t)
+    assert t == dist.get_world_size()
+
+
+class OverTcp(unittest.TestCase):
+    def test_no_memory_in_common(self):
+        with unittest.mock.patch.dict(os.environ, COMM_BACKEND="tcp"):
+            team = Team(2)
+            team.call(case_no_memory_in_common)
+            team.close()
 
 
 class OfTwo(unittest.TestCase):
