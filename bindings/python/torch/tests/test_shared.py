@@ -71,15 +71,15 @@ def case_used():
 
 
 def case_lifetime():
-    """A tensor outlives its group, and views of it outlive the tensor."""
+    """A tensor outlives its group, and views of it outlive the tensor, until the rank that has the copy drops its own."""
     g = dist.new_group(backend="commstream")
     got = shared(torch.arange(100000.0), g)
     part = got[99990:]
     del got
     dist.destroy_process_group(g)
     assert torch.equal(part, torch.arange(99990.0, 100000.0))
-    del part
     dist.barrier()
+    del part
 
 
 def case_subset():

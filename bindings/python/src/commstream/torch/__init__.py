@@ -28,8 +28,9 @@ def shared_tensor(tensor: torch.Tensor | None = None, *, group: dist.ProcessGrou
 
     It is for reading. torch has no tensors that refuse a store, so a store changes the copy of all ranks of the host.
 
-    The memory stays valid as long as this rank has a tensor that uses it, also if its group is destroyed or another rank dies. It is
-    given back when the group is destroyed and the tensors are gone; so make a group of its own for tensors that come and go.
+    One rank of each host has the copy: the source, elsewhere the first rank of the host. The tensors of the host are valid as long as
+    that rank has its tensor or has not destroyed the group, also after it was killed. The memory is given back when the group is
+    destroyed and the tensors are gone; so make a group of its own for tensors that come and go.
 
     Raises ValueError on all ranks if the tensor cannot be shared, TypeError if the group's backend is another one.
     """
