@@ -1,18 +1,35 @@
 #!/usr/bin/env python3
 """Runs the tests of commstream.torch: `run.py SOURCE LIB WORK`.
 
-They run by the Python that COMM_TORCH_PYTHON names, or else by this one, around the library in LIB. The package that they import is made in
-WORK of the sources alone, so that the tests need no other part of the Python package. 77: that Python has no torch."""
+They run by the Python that COMM_TORCH_PYTHON names; or with COMM_TEST_TORCH=VERSION by an environment that environment.py makes from PyPI;
+or else by this Python. They run around the library in LIB. The package that they import is made in WORK of the sources alone, so that the
+tests need no other part of the Python package. 77: that Python has no torch, or PyPI does not answer."""
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import environment
+
+TESTS = ["test_collectives", "test_training", "test_groups", "test_shared"]
+INFERENCE = ["examples/python/inference.py", "--layers", "2", "--hidden", "64", "--tokens", "8", "--rounds", "1"]
+
 
 def has_torch(python):
     code = "import torch.distributed as d, sys; sys.exit(not d.is_available())"
     return subprocess.run([python, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def find_python():
+    """Raises environment.Missing where there is none with torch."""
+    version = os.environ.get("COMM_TEST_TORCH")
+    if version and "COMM_TORCH_PYTHON" not in os.environ:
+        return environment.make(environment.VERSION if version == "1" else version)
+    python = os.environ.get("COMM_TORCH_PYTHON", sys.executable)
+    if not has_torch(python):
+        raise environment.Missing(f"torch is not installed for {python}")
+    return python
 
 
 def prepare(source, lib, work):
@@ -27,14 +44,21 @@ def prepare(source, lib, work):
     (work / "prefix/lib").symlink_to(lib)
 
 
+def steps(source):
+    yield ["-m", "commstream.torch.build", "--quiet"]
+    yield from (["-m", "unittest", "-v", name] for name in TESTS)
+    yield [str(source / INFERENCE[0]), *INFERENCE[1:]]
+
+
 def main():
     source, lib, work = (Path(a).resolve() for a in sys.argv[1:4])
-    python = os.environ.get("COMM_TORCH_PYTHON", sys.executable)
-    if not has_torch(python):
-        print(f"skipped: torch is not installed for {python}")
+    try:
+        python = find_python()
+    except environment.Missing as missing:
+        print(f"skipped: {missing}")
         return 77
     prepare(source, lib, work)
-    environment = dict(
+    variables = dict(
         os.environ,
         PYTHONPATH=f"{work / 'site'}:{source / 'bindings/python/torch/tests'}",
         PYTHONDONTWRITEBYTECODE="1",
@@ -44,10 +68,8 @@ def main():
         OMP_NUM_THREADS="1",
         PATH=os.path.dirname(python) + os.pathsep + os.environ["PATH"],
     )
-    steps = [["-m", "commstream.torch.build", "--quiet"]]
-    steps += [["-m", "unittest", "-v", name] for name in ("test_collectives", "test_training", "test_groups")]
-    for step in steps:
-        if subprocess.run([python, *step], env=environment, cwd=work).returncode:
+    for step in steps(source):
+        if subprocess.run([python, *step], env=variables, cwd=work, check=False).returncode:
             return 1
     return 0
 

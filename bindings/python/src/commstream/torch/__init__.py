@@ -12,11 +12,53 @@ from __future__ import annotations
 
 import atexit
 
+import torch
 import torch.distributed as dist
 
 from . import build
 
 _extension = build.load()
+
+
+def shared_tensor(tensor: torch.Tensor | None = None, *, group: dist.ProcessGroup | None = None, group_src: int = 0) -> torch.Tensor:
+    """Returns a tensor whose memory all ranks of a host share, with the elements of one rank's tensor; collective.
+
+    Each host has one copy, however many ranks it has. Every rank gets its type, shape and elements from `tensor` of rank `group_src`
+    of the group; the other ranks may pass None. The result is contiguous and needs no gradient.
+
+    It is for reading. torch has no tensors that refuse a store, so a store changes the copy of all ranks of the host.
+
+    One rank of each host has the copy: the source, elsewhere the first rank of the host. The tensors of the host are valid as long as
+    that rank has its tensor or has not destroyed the group, also after it was killed. The memory is given back when the group is
+    destroyed and the tensors are gone; so make a group of its own for tensors that come and go.
+
+    Raises ValueError on all ranks if the tensor cannot be shared, TypeError if the group's backend is another one.
+    """
+    group = group or dist.group.WORLD
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    if not 0 <= group_src < size:
+        raise ValueError(f"commstream: shared_tensor: group_src={group_src}; expected 0 to {size - 1}")
+    backend = group._get_backend(torch.device("cpu"))
+    if backend.name() != "commstream":
+        raise TypeError(f"commstream: shared_tensor: the group's backend for CPU tensors is {backend.name()}; expected commstream")
+    told = [_describe(tensor) if rank == group_src else None]
+    dist.broadcast_object_list(told, src=dist.get_global_rank(group, group_src), group=group, device=torch.device("cpu"))
+    wrong, dtype, shape, count = told[0]
+    if wrong:
+        raise ValueError(f"commstream: shared_tensor: rank {group_src} passed {wrong}; expected a dense tensor on the CPU")
+    if count == 0:
+        return torch.empty(shape, dtype=dtype)
+    given = tensor.detach().contiguous() if rank == group_src else None
+    return _extension.share(backend, given, count * dtype.itemsize, group_src).view(dtype).view(shape)
+
+
+def _describe(tensor: torch.Tensor | None) -> tuple:
+    """Returns what is wrong with a tensor that is to be shared, its type, its shape, its number of elements."""
+    if not isinstance(tensor, torch.Tensor):
+        return type(tensor).__name__, None, None, 0
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
+        return f"a tensor of {tensor.layout} on {tensor.device}", None, None, 0
+    return None, tensor.dtype, tuple(tensor.shape), tensor.numel()
 
 
 def _create(options, backend_options=None):

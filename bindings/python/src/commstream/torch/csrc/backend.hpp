@@ -118,6 +118,9 @@ class Backend final : public c10d::Backend
     c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor> &tensor) override;
 #endif
 
+    /* share.cpp */
+    at::Tensor share(const std::optional<at::Tensor> &given, int64_t bytes, int64_t source);
+
     /* hooks, in backend.cpp */
 #ifdef C10D_BACKEND_HAS_HOOKS
     bool supportsAbortHooks() const override

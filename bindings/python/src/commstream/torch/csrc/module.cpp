@@ -23,6 +23,16 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
             return commstream::BackendPtr(c10::make_intrusive<commstream::Backend>(store, rank, size, nullptr, timeout));
         },
         py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), "A process group whose world reconfigure() opens.");
+    m.def(
+        "share",
+        [](const commstream::BackendPtr &backend, const std::optional<at::Tensor> &given, int64_t bytes, int64_t source) {
+            auto *ours = dynamic_cast<commstream::Backend *>(backend.get());
+            TORCH_CHECK_TYPE(ours, "commstream: shared_tensor: the group's backend for CPU tensors is ", backend->getBackendName(),
+                             "; expected commstream");
+            return ours->share(given, bytes, source);
+        },
+        py::arg("backend"), py::arg("given"), py::arg("bytes"), py::arg("source"), py::call_guard<py::gil_scoped_release>(),
+        "Bytes that the ranks of each host share, with those of the source; collective.");
     m.def("stop", &commstream::Engine::stop_all, py::call_guard<py::gil_scoped_release>(),
           "Ends the threads that complete asynchronous work: the interpreter is about to end.");
     m.def(

@@ -1,0 +1,202 @@
+"""Tensors of which each host has one copy."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+import unittest.mock
+
+import torch
+import torch.distributed as dist
+
+import commstream.torch
+from team import Team, group
+
+
+def source_of(g):
+    return dist.get_world_size(g) - 1
+
+
+def shared(tensor, g=None):
+    """Shares the tensor of the last rank."""
+    given = tensor if dist.get_rank(g) == source_of(g) else None
+    return commstream.torch.shared_tensor(given, group=g, group_src=source_of(g))
+
+
+def case_kinds():
+    """Type, shape and elements are those of the source's tensor."""
+    torch.manual_seed(0)
+    for tensor in (
+        torch.randn(1000, 300),
+        torch.randn(7, 5, 3).to(torch.bfloat16),
+        torch.arange(10, dtype=torch.int64),
+        torch.tensor([True, False]),
+        torch.tensor(2.5, dtype=torch.float64),
+        torch.randn(4, 6).t(),
+        torch.randn(3, dtype=torch.complex64),
+        torch.empty(0, 3),
+    ):
+        got = shared(tensor)
+        assert got.dtype == tensor.dtype and got.shape == tensor.shape, (got.dtype, got.shape)
+        assert torch.equal(got, tensor), tensor.dtype
+        assert got.is_contiguous() and not got.requires_grad
+
+
+def case_parameter():
+    got = shared(torch.nn.Parameter(torch.ones(5)))
+    assert torch.equal(got, torch.ones(5)) and not got.requires_grad
+
+
+def case_one_copy():
+    """What one rank stores is there for all: the memory is the same, and it is not that of the tensor that was given."""
+    given = torch.zeros(100000)
+    got = shared(given)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        got[99999] = 5
+    dist.barrier()
+    assert got[99999] == 5 and given[99999] == 0
+
+
+def case_used():
+    """A layer whose weights are shared computes what it computed before."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(64, 32)
+    x = torch.randn(8, 64)
+    expected = layer(x)
+    layer.weight = torch.nn.Parameter(shared(layer.weight), requires_grad=False)
+    assert torch.equal(layer(x), expected)
+
+
+def case_lifetime():
+    """A tensor outlives its group, and views of it outlive the tensor, until the rank that has the copy drops its own."""
+    g = dist.new_group(backend="commstream")
+    got = shared(torch.arange(100000.0), g)
+    part = got[99990:]
+    del got
+    dist.destroy_process_group(g)
+    assert torch.equal(part, torch.arange(99990.0, 100000.0))
+    dist.barrier()
+    del part
+
+
+def case_subset():
+    g = dist.new_group([1, 0], backend="commstream")
+    if dist.get_rank() < 2:
+        assert torch.equal(shared(torch.full((10,), 3.0), g), torch.full((10,), 3.0))
+    dist.barrier()
+
+
+def expect(error, text, call):
+    try:
+        call()
+    except error as e:
+        assert text in str(e), e
+    else:
+        raise AssertionError(f"expected {error.__name__}: {text}")
+
+
+def case_refused():
+    """All ranks hear of it, and the group goes on."""
+    expect(ValueError, f"rank {source_of(None)} passed NoneType", lambda: shared(None))
+    expect(ValueError, "passed a tensor of torch.sparse_coo", lambda: shared(torch.eye(2).to_sparse()))
+    expect(ValueError, "expected 0 to", lambda: commstream.torch.shared_tensor(torch.ones(1), group_src=99))
+    expect(TypeError, "is gloo; expected commstream", lambda: shared(torch.ones(1), group("gloo")))
+    assert torch.equal(shared(torch.ones(3)), torch.ones(3))
+
+
+def case_no_memory_in_common():
+    """The rank that has the copy gets its tensor; the others hear why they do not, and the group goes on."""
+    if dist.get_rank() == source_of(None):
+        assert torch.equal(shared(torch.ones(3)), torch.ones(3))
+    else:
+        expect(RuntimeError, "COMM_ERR_UNSUPPORTED", lambda: shared(None))
+    t = torch.ones(1)
+    dist.all_reduce(t)
+    assert t == dist.get_world_size()
+
+
+class OverTcp(unittest.TestCase):
+    def test_no_memory_in_common(self):
+        with unittest.mock.patch.dict(os.environ, COMM_BACKEND="tcp"):
+            team = Team(2)
+            team.call(case_no_memory_in_common)
+            team.close()
+
+
+class OfTwo(unittest.TestCase):
+    ranks = 2
+
+    @classmethod
+    def setUpClass(cls):
+        cls.team = Team(cls.ranks)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.team.close()
+
+    def test_kinds(self):
+        self.team.call(case_kinds)
+
+    def test_parameter(self):
+        self.team.call(case_parameter)
+
+    def test_one_copy(self):
+        self.team.call(case_one_copy)
+
+    def test_used(self):
+        self.team.call(case_used)
+
+    def test_lifetime(self):
+        self.team.call(case_lifetime)
+
+    def test_subset(self):
+        self.team.call(case_subset)
+
+    def test_refused(self):
+        self.team.call(case_refused)
+
+
+class OfFour(OfTwo):
+    ranks = 4
+
+
+DIES = """
+    import datetime, os, signal, sys, torch, torch.distributed as dist
+    import commstream.torch
+    rank = int(sys.argv[1])
+    dist.init_process_group("commstream", init_method="file://" + sys.argv[2], rank=rank, world_size=2,
+                            timeout=datetime.timedelta(seconds=60))
+    shared = commstream.torch.shared_tensor(torch.arange(100000) if rank == 0 else None)
+    dist.barrier()
+    if rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.all_reduce(torch.ones(1))
+        sys.exit("the sum of a dead rank came")
+    except dist.DistBackendError:
+        assert torch.equal(shared, torch.arange(100000))
+        print("still there", flush=True)
+        os._exit(0)
+"""
+
+
+class Death(unittest.TestCase):
+    def test_the_source_dies(self):
+        """Its memory stays valid for the other ranks."""
+        with tempfile.TemporaryDirectory() as folder:
+            script = os.path.join(folder, "script.py")
+            with open(script, "w") as file:
+                file.write(textwrap.dedent(DIES))
+            words = [[sys.executable, script, str(rank), os.path.join(folder, "store")] for rank in range(2)]
+            ranks = [subprocess.Popen(w, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for w in words]
+            said, _ = ranks[1].communicate(timeout=120)
+            ranks[0].communicate(timeout=120)
+            self.assertEqual(ranks[1].returncode, 0, said)
+            self.assertIn("still there", said)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
