@@ -23,7 +23,7 @@ bool oracle_is_cause(const struct comm_error *e)
 /* Whether this is the error of an agree or shrink, which is stored where the communicator's cause would be. */
 static bool is_of_recovery(const struct comm_error *e)
 {
-    return e->result != COMM_OK && e->operation[0] == 0 && strncmp(e->text, "COMM_ERR_", 9) != 0;
+    return e->result != COMM_OK && strncmp(e->text, "COMM_ERR_", 9) != 0; /* a cause's text begins with its name */
 }
 
 static bool same_cause(const struct comm_error *a, const struct comm_error *b)
