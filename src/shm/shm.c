@@ -119,6 +119,8 @@ static void shm_take_back(struct shmchan_host *host, const struct shmchan_block 
 {
     struct shm_wire *w = (struct shm_wire *)host;
     struct shm_segment *s = &w->peer[w->rank].segment;
+    if (host->torn)
+        return; /* peers that do not know of the failure yet still read there; the last process that has the segment mapped frees it */
     shm_segment_put_back(s, block->where, block->bytes);
     s->limit = s->bytes;
     for (const struct shmchan_memory *m = host->memories; m; m = m->next)

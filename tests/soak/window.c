@@ -45,7 +45,9 @@ static enum comm_result draw_numbers(struct soak_rank *r, struct soak_slot *at, 
         result = comm_fetch_op(at->window, &one, &old, 1, COMM_I64, COMM_SUM, 0, 0, &request);
         result = result == COMM_OK ? comm_wait(request, COMM_FOREVER) : result;
         if (result == COMM_OK && !r->program->hostile)
-            CHECK(old >= at->added && old < at->added + (int64_t)s->count * at->size);
+            if (old < at->added || old >= at->added + (int64_t)s->count * at->size)
+                rig_die(__FILE__, __LINE__, "draw %u of %u is %lld, expected %lld to below %lld", i, s->count, (long long)old,
+                        (long long)at->added, (long long)(at->added + (int64_t)s->count * at->size));
     }
     return result;
 }

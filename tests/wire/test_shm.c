@@ -150,12 +150,9 @@ static void forged_messages(void **state)
 }
 
 /* A rank that closes regularly and ends is not reported as dead. */
-static void closes_first(struct rank *r)
+static void await_close(struct rank *r)
 {
     const struct comm_env *env = wire_default_env();
-    rank_meet(r);
-    if (r->rank == 1)
-        return;
     int64_t end = env->now(env) + INT64_C(5000000000);
     struct wire_event event[4];
     while (!r->wire_class->poll(r->wire, event, 4)) {
@@ -163,6 +160,13 @@ static void closes_first(struct rank *r)
         env->bell_wait(env, &r->bell, end);
     }
     CHECK(event[0].peer == 1 && event[0].result == COMM_ERR_CLOSED);
+}
+
+static void closes_first(struct rank *r)
+{
+    rank_meet(r);
+    if (r->rank == 0)
+        await_close(r);
 }
 static void closed_is_not_dead(void **state)
 {
@@ -384,6 +388,28 @@ static void contract_4_3_a_late_store_lands_nowhere(void **state)
     run_processes(2, 0, lands_late, -1);
 }
 
+/* Contract 4.3: an owner that failed closes its wire while a peer that does not know of the failure yet still reads there. */
+static void reads_late(struct rank *r)
+{
+    uint64_t where;
+    int64_t *memory = r->wire_class->memory->take(r->wire, LANDED, WIRE_PLACE_DEFAULT);
+    CHECK(memory && r->wire_class->memory->where(r->wire, memory, LANDED, &where)); /* both ranks have it at the same place */
+    *memory = 10 + r->rank;
+    rank_meet(r);
+    if (r->rank == 0)
+        await_close(r);
+    if (r->rank == 0)
+        CHECK(*(int64_t *)r->wire_class->memory->reach(r->ch, 1, where) == 11);
+    r->ch->class->leave(r->ch, WIRE_ABORT);
+    r->wire_class->memory->give(r->wire, memory, true);
+}
+
+static void contract_4_3_a_late_reader_reads_what_was_there(void **state)
+{
+    (void)state;
+    run_processes(2, 0, reads_late, -1);
+}
+
 static void segment_is_sealed(void **state)
 {
     (void)state;
@@ -493,6 +519,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_land_by_themselves),
         cmocka_unit_test(contract_4_3_a_late_store_lands_nowhere),
+        cmocka_unit_test(contract_4_3_a_late_reader_reads_what_was_there),
         cmocka_unit_test(segment_is_sealed),
         cmocka_unit_test(differences_are_named),
         cmocka_unit_test(killed_by_pidfd),
