@@ -366,6 +366,11 @@ def case_coalesced():
     tensors = [torch.full((n,), float(rank)) for n in (3, 50)]
     dist.all_reduce_coalesced(tensors, group=ours)
     assert all(torch.equal(t, torch.full_like(t, total)) for t in tensors)
+    lists = [[torch.empty(3), torch.empty(50)] for _ in range(size)]  # of each rank, one for each input
+    dist.all_gather_coalesced(lists, [torch.full((3,), float(rank)), torch.full((50,), rank + 0.5)], group=ours)
+    for r, (short, longer) in enumerate(lists):
+        assert torch.equal(short, torch.full((3,), float(r))) and torch.equal(longer, torch.full((50,), r + 0.5))
+    assert "lists of outputs" in refused(lambda: dist.all_gather_coalesced(lists[:-1], [torch.ones(3), torch.ones(50)], group=ours))
 
 
 def case_refusals():

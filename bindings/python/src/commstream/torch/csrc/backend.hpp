@@ -143,6 +143,7 @@ class Backend final : public c10d::Backend
     std::chrono::milliseconds timeout_of(const OptionsPtr &opts);
     void estimate(const std::vector<Call> &calls, const Operation &operation);
 
+    WorkPtr gather_lists(const std::vector<Tensors> &outputs, const Tensors &inputs, const c10d::AllgatherOptions &opts);
     std::shared_ptr<Operation> begin(const char *name, std::chrono::milliseconds timeout);
     /* Starts what is described, in one group if it is several calls. `async`: nobody may be waiting. */
     WorkPtr start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls);

@@ -126,13 +126,25 @@ WorkPtr Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs, const
 {
     check_size(inputs.size(), 1, "allgather", "inputs");
     check_size(outputs.size(), 1, "allgather", "lists of outputs");
-    return allgather_coalesced(outputs, inputs, opts);
+    return gather_lists(outputs, inputs, opts);
+}
+
+/* outputs[r][i] receives input i of rank r, as in ProcessGroupGloo. */
+WorkPtr Backend::allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts)
+{
+    check_size(outputs.size(), static_cast<size_t>(size_), "allgather", "lists of outputs");
+    std::vector<Tensors> by_input(inputs.size());
+    for (const Tensors &of_rank : outputs) {
+        check_size(of_rank.size(), inputs.size(), "allgather", "outputs");
+        for (size_t i = 0; i < inputs.size(); i++)
+            by_input[i].push_back(of_rank[i]);
+    }
+    return gather_lists(by_input, inputs, opts);
 }
 
 /* outputs[i][r] receives input i of rank r. */
-WorkPtr Backend::allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts)
+WorkPtr Backend::gather_lists(const std::vector<Tensors> &outputs, const Tensors &inputs, const c10d::AllgatherOptions &opts)
 {
-    check_size(outputs.size(), inputs.size(), "allgather", "lists of outputs");
     auto op = begin("allgather", opts.timeout);
     std::vector<Call> calls;
     for (size_t i = 0; i < inputs.size(); i++) {
