@@ -59,7 +59,7 @@ WorkPtr Backend::recvAnysource(Tensors &tensors, int tag)
 void Backend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all)
 {
     auto op = begin("monitoredBarrier", opts.timeout);
-    monitor(op, op->timeout, wait_all);
+    monitor(op, opts.timeout == c10d::kUnsetTimeout ? op->timeout : std::min(opts.timeout, op->world->deadline()), wait_all);
 }
 
 /* Every rank tells rank 0 that it came, and waits for rank 0's answer. */
@@ -78,8 +78,8 @@ void Backend::monitor(const std::shared_ptr<Operation> &operation, std::chrono::
         }
         if (result == COMM_PENDING && comm_cancel(request) == COMM_OK)
             result = comm_wait(request, COMM_FOREVER);
-        TORCH_CHECK(result != COMM_ERR_CANCELLED && result != COMM_PENDING, "commstream: monitoredBarrier: rank ", rank_,
-                    " has no answer of rank 0 after ", timeout.count(), " ms; rank 0 or another rank did not come");
+        TORCH_CHECK(result != COMM_ERR_CANCELLED && result != COMM_PENDING, "commstream: Rank ", rank_,
+                    " timed out in monitoredBarrier after ", timeout.count(), " ms: no answer of rank 0; it or another rank did not come");
         world.check(result, operation->name);
         return;
     }
@@ -92,7 +92,9 @@ void Backend::monitor(const std::shared_ptr<Operation> &operation, std::chrono::
         if (result != COMM_OK)
             missing += (missing.empty() ? "" : ", ") + std::to_string(r);
     }
-    TORCH_CHECK(missing.empty(), "commstream: monitoredBarrier: ranks ", missing, " did not come within ", timeout.count(), " ms");
+    TORCH_CHECK(missing.empty(), "commstream: Rank 0 timed out in monitoredBarrier after ", timeout.count(),
+                " ms: ", missing.find(',') == std::string::npos ? "Rank " : "Ranks ", missing, " failed to pass monitoredBarrier in ",
+                timeout.count(), " ms"); /* the words by which programs know Gloo's error */
     for (int r = 1; r < size_; r++) {
         world.check(comm_send(c, nullptr, 0, COMM_BYTE, r, monitor_tag, &request), operation->name);
         world.check(comm_wait(request, COMM_FOREVER), operation->name);

@@ -125,7 +125,8 @@ void World::check(comm_result result, const std::string &name) const
         return;
     comm_error detail;
     bool told = failed(&detail) && detail.result == result;
-    std::string text = c10::str("commstream: ", name, ": ", comm_result_name(result), ": ", told ? detail.text : comm_result_text(result));
+    std::string text = c10::str("commstream: ", name, ": ", result == COMM_ERR_TIMEOUT ? "Timed out : " : "", comm_result_name(result),
+                                ": ", told ? detail.text : comm_result_text(result));
     if (result == COMM_ERR_ARGUMENT || result == COMM_ERR_UNSUPPORTED || result == COMM_ERR_STATE)
         TORCH_CHECK(false, text);
     C10_THROW_ERROR(DistBackendError, text);
