@@ -108,8 +108,16 @@ static void enter(struct proc *proc, int32_t rank)
     proc->page[rank].number[NUMBER_OPEN_MS] = place->early ? EARLY_OPEN_MS : OPEN_MS;
 }
 
-/* Counts the stops of the victim's opening, and finds the first one at which others know of it: when rank 0 listens, or when another rank
- * has identified itself. */
+/* Whether others know of the victim after the system call at which it stopped: rank 0 listens, or another rank identifies itself. */
+static bool introduces(pid_t pid, int32_t victim, bool *dials)
+{
+    long call = trace_call(pid);
+
+    *dials |= call == SYS_connect;
+    return victim ? *dials && (call == SYS_sendto || call == SYS_sendmsg || call == SYS_write) : call == SYS_listen;
+}
+
+/* Counts the stops of the victim's opening, and finds the first one at which others know of it. */
 static void count_stops(int32_t victim, int *known, int *stops)
 {
     struct place place = {.victim = victim};
@@ -123,15 +131,24 @@ static void count_stops(int32_t victim, int *known, int *stops)
         CHECK(ptrace(PTRACE_SYSCALL, pid, NULL, NULL) == 0 && waitpid(pid, &status, 0) == pid && WIFSTOPPED(status));
         if (WSTOPSIG(status) == SIGSTOP)
             break;
-        long call = trace_call(pid);
         (*stops)++;
-        dials |= call == SYS_connect;
-        bool says = dials && (call == SYS_sendto || call == SYS_sendmsg || call == SYS_write);
-        if (!*known && (victim ? says : call == SYS_listen))
+        if (!*known && introduces(pid, victim, &dials))
             *known = *stops + 1;
     }
     kill(pid, SIGKILL);
     proc_finish(&proc, victim, RIG_PATIENCE);
+}
+
+/* To the stop at which others know of the victim. It is not the same number in every run: the victim may have to look again for a rank
+ * that is late. */
+static void go_until_known(pid_t pid, int32_t victim)
+{
+    bool dials = false;
+
+    do
+        go_on(pid, PTRACE_SYSCALL);
+    while (!introduces(pid, victim, &dials));
+    go_on(pid, PTRACE_SYSCALL);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ reports of the other ranks
@@ -186,10 +203,13 @@ RIG_TEST(killed_while_the_world_opens)
         for (int i = v && rig_quick() ? 0 : -1; i < points; i++) { /* -1: no rank knows of it yet */
             struct place place = {.victim = victims[v], .early = i < 0};
             struct proc proc = {.enter = enter, .place = &place};
-            int stop = i < 0 ? known / 2 : known + i * (stops - known) / points;
-            rig_note("rank %d killed at stop %d of %d", victims[v], stop, stops);
+            int further = i < 0 ? known / 2 : i * (stops - known) / points;
+            rig_note("rank %d killed at stop %d of %d, %d the first at which it is known", victims[v], i < 0 ? further : known + further,
+                     stops, known);
             pid_t pid = start(&proc, victims[v]);
-            for (int s = 0; s < stop; s++)
+            if (i >= 0)
+                go_until_known(pid, victims[v]);
+            for (int s = 0; s < further; s++)
                 go_on(pid, PTRACE_SYSCALL);
             rig_nap((i ? 10 : 100) * RIG_MS); /* the others get as far as they can; they connect to rank 0 one by one */
             finish(&proc, victims[v], i < 0);

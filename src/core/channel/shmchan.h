@@ -20,8 +20,8 @@
  * there, with the call and length that it has itself, it stores the bytes there instead of in its own place. The slot
  * is free for the next landing when the reader has seen the line of this one.
  */
-#ifndef CHANNEL_LINES_H
-#define CHANNEL_LINES_H
+#ifndef CHANNEL_SHMCHAN_H
+#define CHANNEL_SHMCHAN_H
 
 #include "base/check.h"
 #include "base/lock.h"

@@ -1,7 +1,7 @@
 /* Finds an exposure by its key: lines, places, acknowledgements and landings within a block or region. Used by the
  * exposing side (shmchan.c) and the reading side (shmchan_view.c). Nothing here divides or branches much. */
-#ifndef CHANNEL_LINES_AT_H
-#define CHANNEL_LINES_AT_H
+#ifndef CHANNEL_SHMCHAN_AT_H
+#define CHANNEL_SHMCHAN_AT_H
 
 #include "channel/shmchan.h"
 

@@ -25,7 +25,7 @@ uint32_t state_fingerprint(const struct comm_state *b, const struct engine_call 
 }
 
 /* ------------------------------------------------------------------------------------------------------------ copies of vectors */
-/* Blocks of BODY_VECTORS vectors with one element per rank. Free blocks are linked through their first word and reused without
+/* Blocks of STATE_VECTORS vectors with one element per rank. Free blocks are linked through their first word and reused without
  * allocation. */
 static size_t *take_vectors(struct comm_state *b)
 {
@@ -33,7 +33,7 @@ static size_t *take_vectors(struct comm_state *b)
     const struct comm_env *env = b->unit.engine->env;
 
     if (!v)
-        return env->take(env, BODY_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v, 64);
+        return env->take(env, STATE_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v, 64);
     memcpy((void *)&b->vector_pool, (const void *)v, sizeof v);
     return v;
 }

@@ -205,7 +205,7 @@ static void free_lists(struct comm_state *b)
     notify_free(&b->unit);
     for (size_t *v = b->vector_pool, *next; v; v = next) {
         memcpy(&next, v, sizeof next);
-        env->give(env, v, BODY_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v);
+        env->give(env, v, STATE_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v);
     }
     if (b->records.at)
         env->give(env, b->records.at, b->records.room * sizeof *b->records.at);

@@ -27,6 +27,8 @@
 
 #include <string.h>
 
+_Static_assert((int)ENGINE_DEADLOCK_WAITS == (int)DEADLOCK_WAITS, "rounds are indexed by the number of a wait");
+
 enum {
     FAR_NS = 1500000000,
     SEND_NS = 500000000, /* a send that was announced before its rank reported its wait has arrived after this time */

@@ -293,8 +293,6 @@ enum comm_result engine_wait_some(struct comm_request *requests, size_t count, i
     *done = 0;
     if (count_live(requests, count) == 0)
         return COMM_OK;
-    if (count == 1)
-        m.want = 1;
     enum comm_result r = wait_many(&m, timeout_ns);
     if (r != COMM_OK)
         return r;

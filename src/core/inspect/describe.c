@@ -2,7 +2,6 @@
 #include "inspect/inspect.h"
 
 #include "base/format.h"
-#include "base/heap.h"
 #include "failure/failure.h"
 #include "failure/recover.h"
 #include "fastpath/fastpath.h"

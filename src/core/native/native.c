@@ -68,6 +68,7 @@ static enum comm_result connect(struct comm_state *b, const struct team_offer *o
     if (result != COMM_OK) {
         b->native = NULL;
         b->library = NULL;
+        b->library_work.flags = 0;
     } else if (b->library_work.flags & NATIVE_STREAM) {
         b->line.ahead = b->line.capacity_max; /* operations on a stream need no run, so the window does not limit them */
         b->terms.unpacked = true;

@@ -1,7 +1,7 @@
 /* The message line of a communicator: messages, markers, subsets that are being created, calls on windows. The communicator's lock is held
  * in every call. */
-#ifndef P2P_TALK_H
-#define P2P_TALK_H
+#ifndef P2P_OP_H
+#define P2P_OP_H
 
 #include "staged/staged.h"
 #include "comm/state.h"

@@ -25,7 +25,7 @@ void plan_drop(struct comm_plan *plan)
     if (plan->step)
         env->give(env, plan->step, plan->room * sizeof *plan->step);
     if (plan->vectors)
-        env->give(env, plan->vectors, plan->vector_room * BODY_VECTORS * (size_t)plan->size * sizeof *plan->vectors);
+        env->give(env, plan->vectors, plan->vector_room * STATE_VECTORS * (size_t)plan->size * sizeof *plan->vectors);
     env->give(env, plan, sizeof *plan);
     engine_drop(e);
 }
@@ -68,7 +68,7 @@ static void copy_vector(size_t *to, const size_t *from, size_t size)
 enum comm_result plan_add_call(struct comm_plan *plan, const struct engine_call *call, uint32_t flags)
 {
     struct plan_step step = {.kind = STEP_CALL, .vectors = plan->vector_count, .call = *call};
-    size_t size = plan->size, block = BODY_VECTORS * size;
+    size_t size = plan->size, block = STATE_VECTORS * size;
 
     step.call.flags |= flags;
     if (call->counts) {
@@ -93,7 +93,7 @@ struct engine_call plan_call(const struct comm_plan *plan, uint32_t i)
     size_t size = plan->size;
 
     if (call.counts) {
-        call.counts = plan->vectors + plan->step[i].vectors * BODY_VECTORS * size;
+        call.counts = plan->vectors + plan->step[i].vectors * STATE_VECTORS * size;
         call.displs = call.counts + size;
     }
     if (call.in_counts) {

@@ -24,7 +24,7 @@ struct comm_plan {
     struct comm_communicator *target;
     uint64_t target_life; /* the target's `first` when recording began; another value means that the handle was reused */
     struct plan_step *step;
-    size_t *vectors; /* blocks of BODY_VECTORS * size values */
+    size_t *vectors; /* blocks of STATE_VECTORS * size values */
     uint32_t count, room, vector_count, vector_room, size, messages;
     uint32_t doubles;         /* calls that are two entries and may end alone with an error */
     bool group;               /* made by comm_group_begin */

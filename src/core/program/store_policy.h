@@ -1,6 +1,6 @@
 /* store_policy: how results are stored in a peer's memory. Private to this room. */
-#ifndef PROGRAM_WAYS_H
-#define PROGRAM_WAYS_H
+#ifndef PROGRAM_STORE_POLICY_H
+#define PROGRAM_STORE_POLICY_H
 
 #include "program/program.h"
 
