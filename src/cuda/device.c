@@ -15,7 +15,8 @@ enum comm_result cuda_load(const struct comm_env *env, bool with_nccl, char *why
     enum comm_result r = COMM_OK;
 
     base_lock(&p->lock, env);
-    p->env = env;
+    if (!p->env) /* once: other threads read it without the lock */
+        p->env = env;
     if (!p->has_driver)
         r = cuda_load_driver(&cuda_source_system, &p->calls, &p->devices, why, why_bytes);
     p->has_driver = p->has_driver || r == COMM_OK;
