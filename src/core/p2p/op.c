@@ -65,7 +65,10 @@ enum comm_result p2p_take_slot(struct comm_state *b, uint32_t *index)
         return COMM_ERR_MEMORY;
     struct p2p_op *t = &b->p2p.ops[i];
     b->p2p.free = t->after;
-    *t = (struct p2p_op){.ticket = ticket, .before = b->p2p.last, .after = P2P_NONE, .member_of = P2P_NONE};
+    memset(t, 0, offsetof(struct p2p_op, one.peer)); /* the rest is for calls on windows, which write all of it */
+    t->ticket = ticket;
+    t->before = b->p2p.last;
+    t->after = t->member_of = P2P_NONE;
     if (b->p2p.last != P2P_NONE)
         b->p2p.ops[b->p2p.last].after = i;
     else

@@ -27,7 +27,7 @@ struct p2p_class {
 
 /* A slot of the message line: a message, a marker, or a request of another kind. */
 struct p2p_op {
-    const struct p2p_class *class; /* NULL: a message or a marker */
+    _Alignas(64) const struct p2p_class *class; /* NULL: a message or a marker */
     uint8_t state;
     bool is_send;
     uint32_t before, after; /* in the list of unfinished messages, or of free slots (only `after`) */
