@@ -219,7 +219,7 @@ static void suite(const char *options, bool fixed)
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
-/* ------------------------------------------------------------------------------------------------------------ who serves what */
+/* ------------------------------------------------------------------------------------------------------------ what runs each reduction */
 #define OP(x) (1u << (x))
 #define ARITHMETIC (OP(COMM_SUM) | OP(COMM_PROD) | OP(COMM_MIN) | OP(COMM_MAX))
 #define BITS (OP(COMM_BAND) | OP(COMM_BOR) | OP(COMM_BXOR))

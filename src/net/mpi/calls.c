@@ -89,7 +89,7 @@ static uint32_t advance_some(struct mpi_channel *c, struct native_event *events,
     uint32_t looked = c->count < max ? c->count : max, made = 0;
     int code = MPI_Testsome((int)looked, c->request, &count, c->index, c->status);
 
-    if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) { /* MPI does not say which call failed; report the first, which ends the channel */
+    if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) { /* MPI does not say which call failed: report the first; the channel fails */
         events[0] = ended(c, 0, code);
         remove_pending(c, 0);
         return 1;

@@ -120,7 +120,7 @@ static void took(struct mpiwire *w, struct mpiwire_block *b)
     atomic_fetch_add_explicit(&c->traffic.in, b->length, memory_order_relaxed);
     if (head->retired != m->retired && mpiwire_reached(head->retired, m->retired)) {
         m->retired = head->retired;
-        m->wanted = false; /* it does not repeat what it has said */
+        m->wanted = false; /* this is the answer; the next lack of room asks again */
     }
     switch (head->kind) {
     case MPIWIRE_EXPOSE:

@@ -110,7 +110,7 @@ static bool has_room(struct mpiwire_channel *c, uint32_t peer, const struct wire
     return e->edge & WIRE_ONCE || wire_key_round(e->key) < c->credits || *mpiwire_ack_of(c, peer, before) == before;
 }
 
-/* The member may say more than it was asked. It says nothing while it has nothing new to say. */
+/* The member may have retired more than this rank knows: it says so only in the heads of the frames that it sends to this rank. */
 static void ask_for_room(struct mpiwire_channel *c, uint32_t peer)
 {
     if (!c->member[peer].wanted)
