@@ -1,6 +1,6 @@
 /*
- * A program that uses MPI itself beside this library over MPI. Either starts MPI, the program at each thread level. One case finalizes MPI
- * too early.
+ * A program that uses MPI itself beside this library over MPI. The program starts MPI before the library, at each thread level, or the
+ * library starts MPI. In one case the program finalizes MPI too early.
  *
  *   app single|funneled|serialized|multiple | later | early | again | progress thread | pending peer
  */

@@ -49,7 +49,7 @@ static void give_tag_back(struct mpi_channel *c)
 /* ------------------------------------------------------------------------------------------------------------ joining */
 static void channel_free(struct mpi_channel *c)
 {
-    if (!c->begun) /* then no member has begun: one of them has no MPI */
+    if (!c->begun) /* then no member has begun: on one of them MPI is missing */
         give_tag_back(c);
     for (uint32_t i = 0; i < c->room; i++) {
         free(c->pending[i].vectors);
@@ -152,7 +152,7 @@ static enum comm_result connect_channel(struct mpi_channel *c)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) {
         let_go(c);
-        let_go(c); /* a failed join also ends the channel */
+        let_go(c); /* for the communicator: an error ends the channel */
         return COMM_ERR_SYSTEM;
     }
     pthread_detach(thread);

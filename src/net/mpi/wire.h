@@ -24,7 +24,7 @@ enum {
     MPIWIRE_AREAS = 4,        /* number of operations whose streams have room at the same time */
     MPIWIRE_CREDITS = 4,      /* exposures of one such stream that the reader has not yet released */
     MPIWIRE_EAGER = 4096,     /* a message up to this size is sent at once, */
-    MPIWIRE_EAGER_SLOTS = 16, /* if fewer than this many are unreceived */
+    MPIWIRE_EAGER_SLOTS = 16, /* unless this many longer than MPIWIRE_INLINE are unreceived */
     MPIWIRE_DATA = 1 << 18,   /* size of a piece of a longer message */
     MPIWIRE_DATA_AHEAD = 4,   /* pieces of one message that may be in flight */
     MPIWIRE_CLASSES = 40,     /* size classes of blocks: powers of two */

@@ -62,8 +62,8 @@ static void library_text(char *text, size_t bytes)
     char whole[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
 
-    /* The versions look like "Open MPI v4.1.4, package: ..." and "MPICH Version: 4.0.2\n...". The result has only the name and the number,
-     * which a user knows. */
+    /* The versions look like "Open MPI v4.1.4, package: ..." and "MPICH Version:      4.0.2\n...". The result has only the name and the
+     * number, which a user knows. */
     if (MPI_Get_library_version(whole, &length) != MPI_SUCCESS || length <= 0) {
         snprintf(text, bytes, "%s", MODULE_LIBRARY);
         return;
@@ -183,8 +183,8 @@ static enum comm_result find_mpi(const struct native_config *config, int *level)
     return COMM_OK;
 }
 
-/* If MPI does not know all ranks, each of N ranks would be a world of its own, so the opening fails. A program that gives its ranks itself
- * may open a world of a part of MPI's ranks. */
+/* Without its own launcher, MPI would make each of N ranks a world of its own. So the opening fails if the numbers of ranks differ. Only a
+ * program that gives the ranks itself may open a world of a part of MPI's ranks. */
 static enum comm_result check_ranks(const struct native_config *config, const struct mpi_world *w)
 {
     int size = 0, rank = -1;
