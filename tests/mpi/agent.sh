@@ -1,6 +1,6 @@
 #!/bin/sh
-# agent.sh HOST COMMAND...: plays the remote shell that mpirun starts its daemons by: all hosts are this one. Each daemon has a folder of
-# its own for its files, as on a host of its own: two that begin at once fail where both make the same one ("File exists").
+# agent.sh HOST COMMAND...: stands in for the remote shell by which mpirun starts its daemons. All hosts are this one. Each daemon has its
+# own folder for its files, as on separate hosts. In a shared folder, two daemons that start at the same time fail ("File exists").
 shift
 TMPDIR=$(mktemp -d "${AGENT_FOLDER:-/tmp}/daemon.XXXXXX") || exit 1
 export TMPDIR

@@ -1,5 +1,6 @@
 /*
- * A program that uses MPI itself, beside this library over MPI: started before us at each thread level, started by us, ended too early.
+ * A program that uses MPI itself beside this library over MPI. The program starts MPI before the library, at each thread level, or the
+ * library starts MPI. In one case the program finalizes MPI too early.
  *
  *   app single|funneled|serialized|multiple | later | early | again | progress thread | pending peer
  */
@@ -24,7 +25,7 @@ static enum comm_result open_world(enum comm_progress_mode progress, struct comm
     return r;
 }
 
-/* Both at once: MPI's own calls on its world, and ours. */
+/* The program's own calls of MPI and this library's calls, at the same time. */
 static void use_both(struct comm_communicator *world)
 {
     int rank, size;
@@ -60,7 +61,7 @@ static void at_level(int level)
     MUST(open_world(COMM_PROGRESS_AUTO, &world));
     use_both(world);
     MUST(comm_close(world, RIG_PATIENCE));
-    MPI_Barrier(MPI_COMM_WORLD); /* MPI is the program's, and goes on */
+    MPI_Barrier(MPI_COMM_WORLD); /* MPI belongs to the program and still works */
     MPI_Finalize();
 }
 
@@ -73,7 +74,7 @@ static void later(void)
     EQUAL(there, 1);
     use_both(world);
     MUST(comm_close(world, RIG_PATIENCE));
-    MPI_Finalize(); /* a program may, and the library hears of it */
+    MPI_Finalize(); /* a program may do this, and the library is notified */
 }
 
 static void early(void)

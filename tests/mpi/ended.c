@@ -1,8 +1,8 @@
 /*
- * ended PROGRAM...: what a launcher of MPI starts for each rank. It becomes the program; a process of its own, which traces it and
- * otherwise leaves it alone, appends to $ENDS how it ended: "rank 2 exit 0", "rank 1 signal 9". So the launcher starts, watches and kills
- * the rank itself, and the rank's parent is the launcher, as without it. (A tracer hears of an end that is nobody's business but the
- * parent's otherwise: ptrace(2), "Death under ptrace".)
+ * ended PROGRAM...: the command that an MPI launcher starts for each rank. It becomes the program. A second process traces it, without
+ * changing what it does, and appends to $ENDS how it ended: "rank 2 exit 0", "rank 1 signal 9". So the launcher itself starts, watches and
+ * kills the rank, and is the rank's parent, as without this command. (Only a parent or a tracer is told how a process ended: ptrace(2),
+ * "Death under ptrace".)
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,7 +29,7 @@ static void say(int file, const char *how, int number)
         _exit(2);
 }
 
-/* Signals go on to the program, but the one that tells of its exec; until it has ended. */
+/* Runs until the program has ended. Passes every signal on to the program except the one that reports its exec. */
 static int end_of(pid_t pid)
 {
     int status;
@@ -53,8 +53,8 @@ _Noreturn static void observe(pid_t pid, int file, int begin)
 {
     for (int i = 0; i < FILES; i++)
         if (i != file && i != begin)
-            close(i); /* whose end others wait for */
-    setsid();         /* a launcher kills groups */
+            close(i); /* other processes wait for the end of file on these descriptors */
+    setsid();         /* leaves the process group, because a launcher kills whole groups */
     if (ptrace(PTRACE_SEIZE, pid, NULL, NULL))
         say(file, "untraced", errno);
     close(begin);
@@ -74,7 +74,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: ENDS=FILE ended PROGRAM [ARGUMENT...]\n");
         return 2;
     }
-    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* where only parents may trace */
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* for systems on which only a parent may trace */
     pid_t child = fork();
     if (child == 0) {
         if (fork() == 0)

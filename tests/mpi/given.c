@@ -1,5 +1,5 @@
 /*
- * Communicators of MPI's and of ours, made of each other (commstream/mpi.h):
+ * Makes MPI's communicators from this library's, and the reverse (commstream/mpi.h):
  *
  *   given single|funneled|serialized|multiple BACKEND | halves BACKEND | halves_single BACKEND | early | late
  */
@@ -25,7 +25,7 @@ static enum comm_result open_of(MPI_Comm mpi, const char *backend, struct comm_c
     return r;
 }
 
-/* Both have the same ranks in the same order. */
+/* Checks that both have the same ranks in the same order. */
 static void are_alike(struct comm_communicator *c, MPI_Comm mpi)
 {
     int rank, size;
@@ -55,7 +55,7 @@ static void hosts_are(struct comm_communicator *world)
     printf("backend %s\n", info.backend);
 }
 
-/* A world of all ranks backwards, a half of it, and a communicator of MPI's of that half. */
+/* A world of all ranks in reverse order, half of it, and an MPI communicator made from that half. */
 static void there_and_back(const char *backend)
 {
     struct comm_communicator *world, *half;
@@ -92,7 +92,7 @@ static void at_level(int level, const char *backend)
     MPI_Finalize();
 }
 
-/* Of the last call, in MPI's words or in a program's. */
+/* Checks whether MPI or a program of this library ran the last call. */
 static void served_by(struct comm_request q, const char *want)
 {
     struct comm_request_info info = {.size = sizeof info};
@@ -101,7 +101,7 @@ static void served_by(struct comm_request q, const char *want)
         rig_die(__FILE__, __LINE__, "served by %s, expected %s", info.algorithm, want);
 }
 
-/* A world of a half, a child of it, and beside them a world of all: each has an MPI_Comm of its own. */
+/* A world of half the ranks, a child of it, and a world of all ranks. Each has its own MPI_Comm. */
 static void half_over_mpi(struct comm_communicator *world, MPI_Comm half)
 {
     struct comm_communicator *child, *all;
@@ -125,7 +125,7 @@ static void half_over_mpi(struct comm_communicator *world, MPI_Comm half)
     MUST(comm_close(child, RIG_PATIENCE));
 }
 
-/* Two worlds at once, each of a half of the ranks. Over MPI itself that needs MPI_THREAD_MULTIPLE. */
+/* Two worlds at once, each with half of the ranks. With backend mpi this needs MPI_THREAD_MULTIPLE. */
 static void halves(const char *backend, int level)
 {
     struct comm_communicator *world = NULL;
@@ -161,7 +161,7 @@ static void out_of_time(bool early)
     MPI_Init(NULL, NULL);
     MUST(open_of(MPI_COMM_WORLD, NULL, &world));
     MPI_Finalize();
-    struct comm_request q; /* MPI is gone, and the world needs nothing of it */
+    struct comm_request q; /* MPI has ended, and the world does not need it */
     int32_t one = 1, sum = 0;
     MUST(comm_allreduce(world, &one, &sum, 1, COMM_I32, COMM_SUM, &q));
     MUST(comm_wait(q, RIG_PATIENCE));

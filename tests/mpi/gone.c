@@ -1,5 +1,5 @@
-/* A module whose library is not there: what a machine has whose MPI was removed. As the library, it has one function; as the module, it
- * calls it, so that the loader needs it. */
+/* A module whose library is missing, as on a machine from which MPI was removed. Compiled as the library, this file defines one function.
+ * Compiled as the module, it calls that function, so the loader needs the library. */
 #if defined(IS_LIBRARY)
 int gone_function(void);
 int gone_function(void)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# in_host.sh HOST COMMAND...: plays the remote shell that a launcher starts its daemons by. HOST is one of in_hosts' (10.77.0.1 and up), and
-# HOST_HOLDERS has the processes that hold their namespaces. Each daemon has a folder of its own for its files, as agent.sh says.
-[ "$1" != -x ] || shift # hydra asks ssh so for no X11
+# in_host.sh HOST COMMAND...: stands in for the remote shell by which a launcher starts its daemons. HOST is a host that in_hosts made
+# (10.77.0.1 and up). HOST_HOLDERS lists the processes that hold the hosts' namespaces. Each daemon has its own folder, as in agent.sh.
+[ "$1" != -x ] || shift # hydra passes -x, by which ssh disables X11
 number=${1##*.}
 shift
 set -- $HOST_HOLDERS -- "$*"

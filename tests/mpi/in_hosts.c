@@ -1,7 +1,7 @@
 /*
- * in_hosts COMMAND...: runs the command on the first of two hosts (net/hosts.h) and ends as it did. HOST_HOLDERS has the processes that
- * hold the hosts' namespaces, for in_host.sh, by which a launcher reaches the second one. When somebody has written to the file CUT the
- * second host's cable is pulled, and put in again after UNPLUGGED_NS, so that the launcher can end the job.
+ * in_hosts COMMAND...: runs the command on the first of two hosts (net/hosts.h) and exits as the command did. HOST_HOLDERS lists the
+ * processes that hold the namespaces of the hosts. in_host.sh, by which a launcher reaches the second host, uses it. When the file CUT is
+ * not empty, the cable of the second host is unplugged. It is plugged in again after UNPLUGGED_NS, so that the launcher can end the job.
  */
 #define _GNU_SOURCE
 #include "net/hosts.h"
@@ -37,7 +37,7 @@ static pid_t run(const struct hosts *h, char **command)
     return pid;
 }
 
-/* Until the command has ended; 0: it has not yet. */
+/* Waits for the command to end. Returns 0 while it runs. */
 static int watch(const struct hosts *h, pid_t pid)
 {
     int status = 0;

@@ -1,4 +1,5 @@
-/* Without MPI the library runs; asked for backend mpi it says what is missing and what to do. Each text, as a user meets it. */
+/* The library runs without MPI. If the backend mpi is requested, the error says what is missing and what to do. Each test compares the text
+ * that a user sees. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
@@ -82,7 +83,7 @@ RIG_TEST(a_module_whose_library_is_gone)
     says("apt-get install openmpi-bin");
 }
 
-/* COMM_MPI_LIBRARY is taken at its word: neither the launcher's MPI nor another one stands in for it. */
+/* COMM_MPI_LIBRARY is binding: neither the launcher's MPI nor another MPI replaces it. */
 RIG_TEST(a_library_that_is_not_there)
 {
     forget_launchers();
@@ -110,7 +111,7 @@ RIG_TEST(a_library_whose_module_is_not_there)
     says("needs the module for an MPI with the standard ABI, since COMM_MPI_LIBRARY names its library");
 }
 
-/* Every rank hears of it, and none waits for one that is not coming. */
+/* Every rank gets the error, and no rank waits for a rank that will not come. */
 RIG_TEST(a_rank_without_it)
 {
     forget_launchers();
@@ -120,7 +121,7 @@ RIG_TEST(a_rank_without_it)
     setenv("COMM_MODULE_PATH", other ? "/nowhere" : COMM_TEST_REAL_MODULES, 1);
     enum comm_result r = open_mpi(other != 0, 2);
     if (!other && (r == COMM_ERR_UNSUPPORTED || strstr(text, "needs an MPI")))
-        exit(r == COMM_ERR_UNSUPPORTED ? 77 : 1); /* this build has no module either */
+        exit(r == COMM_ERR_UNSUPPORTED ? 77 : 1); /* this build has no module */
     if (!other) {
         EQUAL(r, COMM_ERR_CONFIG);
         says("rank 1 cannot have it (COMM_ERR_UNSUPPORTED)");
@@ -135,7 +136,7 @@ RIG_TEST(a_rank_without_it)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* Ranks that nobody of MPI's started would be worlds of one. */
+/* Without a launcher of MPI, each rank would be a world of its own. */
 RIG_TEST(no_launcher_of_mpi)
 {
     forget_launchers();

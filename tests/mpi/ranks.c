@@ -1,6 +1,6 @@
 /*
- * One rank of a world over MPI, started by MPI's own launcher (run.sh); what it finds wrong it prints, and ends with 1. The program knows
- * nothing of MPI: the library's module brings it.
+ * One rank of a world over MPI, started by MPI's own launcher (run.sh). It prints what it finds wrong, and exits with 1. The program does
+ * not use MPI itself: the library's module loads it.
  *
  *   ranks suite | fixed | cells | large | short | long | edge | killed | cut | idle | leave
  */
@@ -19,9 +19,9 @@
 
 static int32_t rank, ranks;
 static char library[64]; /* MPI's name and version */
-static bool programs;    /* MPI carries this library's programs instead of its own collectives: backend shm+mpi */
+static bool programs;    /* backend shm+mpi: the library's own programs run the collectives, and MPI is only their wire */
 
-/* Whoever asks what is here must not thereby choose another MPI than the launcher's. */
+/* Describing the backends must not choose an MPI other than the launcher's. */
 static void ask_backends(void)
 {
     struct comm_backend_info b;
@@ -39,7 +39,7 @@ static struct comm_communicator *open_world(const char *options)
     struct comm_info info = {.size = sizeof info};
     struct comm_config config = *COMM_CONFIG(.backend = "mpi", .options = options, .operation_timeout_ns = 20 * RIG_S, .error_text = text,
                                              .error_text_bytes = sizeof text);
-    const char *address = getenv("OWN_ADDRESS"); /* the program says who it is, and where ranks meet */
+    const char *address = getenv("OWN_ADDRESS"); /* the program gives the rank and the meeting address itself */
     if (address) {
         config.rank = (int32_t)strtol(getenv("OMPI_COMM_WORLD_RANK"), NULL, 10);
         config.ranks = (int32_t)strtol(getenv("OMPI_COMM_WORLD_SIZE"), NULL, 10);
@@ -71,7 +71,7 @@ static void served_by(struct comm_request q, const char *want)
 /* ------------------------------------------------------------------------------------------------------------ the suite */
 enum { BATCH = 12 };
 
-/* What MPI sums in an order of its own is compared where there is only one order: two ranks, or no floats. */
+/* MPI may sum in another order. So results are compared only where the order does not matter: two ranks, or no floats. */
 static bool exact(const struct job_shape *s, bool fixed)
 {
     bool floats = s->type >= COMM_F8E4M3;
@@ -92,7 +92,7 @@ static struct job_shape random_shape(uint64_t *chance, bool fixed)
         s.in_place &= s.kind != JOB_BROADCAST && s.kind != JOB_BARRIER;
         if (s.kind == JOB_BARRIER)
             s.type = COMM_BYTE;
-        bool averages = s.op != COMM_AVG || (s.kind != JOB_SCAN && s.kind != JOB_EXSCAN); /* of part of the ranks there is none */
+        bool averages = s.op != COMM_AVG || (s.kind != JOB_SCAN && s.kind != JOB_EXSCAN); /* a scan has no average */
         if ((!job_kind_reduces(s.kind) || (oracle_pair(s.type, s.op) && averages)) && exact(&s, fixed))
             return s;
     }
@@ -147,7 +147,7 @@ static void plans(struct comm_communicator *c)
     comm_plan_free(plan);
 }
 
-/* Messages, and creating calls: over the wire that stands beside MPI. */
+/* Messages, and calls that create communicators. They use the wire that runs beside MPI. */
 static void the_rest(struct comm_communicator *c)
 {
     struct comm_communicator *half = NULL, *copy = NULL;
@@ -176,7 +176,7 @@ static void the_rest(struct comm_communicator *c)
     MUST(comm_close(copy, RIG_PATIENCE));
 }
 
-/* More calls than a window holds, each with counts: the last ones are published when the first have ended. */
+/* More calls than a window holds, each with counts. The last ones are published when the first have completed. */
 static void long_queue(struct comm_communicator *c)
 {
     enum { CALLS = 200 };
@@ -186,7 +186,7 @@ static void long_queue(struct comm_communicator *c)
     for (int32_t r = 0; r < ranks; r++)
         ones[r] = 1;
     if (rank == 0)
-        rig_nap(50 * RIG_MS); /* nothing ends before it comes */
+        rig_nap(50 * RIG_MS); /* no call can complete before this rank takes part */
     for (int i = 0; i < CALLS; i++) {
         for (int32_t r = 0; r < ranks; r++)
             in[i][r] = i * 100 + rank * 10 + r;
@@ -214,25 +214,25 @@ static void suite(const char *options, bool fixed)
     the_rest(world);
     MUST(comm_sync(world, COMM_FOREVER));
     MUST(comm_close(world, RIG_PATIENCE));
-    world = open_world(options); /* MPI is there already: its second world */
+    world = open_world(options); /* the second world while MPI is running */
     sweep(world, 2, 3, fixed);
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
-/* ------------------------------------------------------------------------------------------------------------ who serves what */
+/* ------------------------------------------------------------------------------------------------------------ what runs each reduction */
 #define OP(x) (1u << (x))
 #define ARITHMETIC (OP(COMM_SUM) | OP(COMM_PROD) | OP(COMM_MIN) | OP(COMM_MAX))
 #define BITS (OP(COMM_BAND) | OP(COMM_BOR) | OP(COMM_BXOR))
 #define TRUTH (OP(COMM_LAND) | OP(COMM_LOR) | OP(COMM_LXOR))
 #define LOCATED (OP(COMM_MINLOC) | OP(COMM_MAXLOC))
 
-/* Which reductions are MPI's, and where one library differs from the rest. The first row that fits counts; what none names is a program's:
- * MPI has no such type or operator. */
+/* Which reductions MPI runs, and where one library differs from the others. The first row that matches counts. The library's own programs
+ * run what no row names, because MPI has no such type or operator. */
 static const struct cell_row {
-    const char *library; /* how its version begins; NULL: any */
+    const char *library; /* prefix of its version; NULL: any library */
     enum comm_type first, last;
     uint32_t ops;
-    const char *by, *why; /* by: mpi, program, or NULL: either, as the CPU is */
+    const char *by, *why; /* by: mpi, program, or NULL: either, depending on the CPU */
 } cell_rows[] = {
     {"Open MPI v", COMM_I8, COMM_I16, OP(COMM_SUM) | OP(COMM_PROD), NULL, "saturates where the CPU has AVX"},
     {"Open MPI v", COMM_U8, COMM_U16, OP(COMM_SUM) | OP(COMM_PROD), NULL, "saturates where the CPU has AVX"},
@@ -260,7 +260,7 @@ static const struct cell_row *row_of(const struct job_shape *s)
     return job_kind_reduces(s->kind) ? &none : &any;
 }
 
-/* Where all blocks are empty nothing is MPI's. */
+/* If all blocks are empty, MPI does not run the call. */
 static void prepare_some(struct job *job, struct job_shape *shape)
 {
     size_t all = 0;
@@ -298,7 +298,7 @@ static void cell(struct comm_communicator *c, struct job_shape *shape)
     job_free(&job);
 }
 
-/* Each collective with each type and operator goes the way that the table says, and explain says the same. */
+/* For each collective, type and operator, the way that the table gives is taken, and explain reports the same. */
 static void cells(void)
 {
     struct comm_communicator *world = open_world(NULL);
@@ -320,7 +320,7 @@ static void cells(void)
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
-/* More elements than an int counts: MPI's where it has calls for them, a program's elsewhere. */
+/* More elements than an int can count. MPI runs the call if it has calls for this, otherwise a program of the library does. */
 static void large(void)
 {
     enum { STEP = 4093 };
@@ -329,7 +329,7 @@ static void large(void)
     unsigned char *at = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     struct comm_request q;
     CHECK(at != MAP_FAILED);
-    (void)madvise(at, n, MADV_HUGEPAGE); /* half a million faults else */
+    (void)madvise(at, n, MADV_HUGEPAGE); /* avoids half a million page faults */
     for (size_t i = 0; i < n; i += STEP)
         at[i] = rank == 0 ? (unsigned char)(i / STEP) : 0xee;
     at[n - 1] = rank == 0 ? 77 : 0;
@@ -342,7 +342,7 @@ static void large(void)
     MUST(comm_describe_request(q, &info));
     bool counts_with_int = strncmp(library, "Open MPI v4", 11) == 0 || strncmp(library, "Open MPI v5.0", 13) == 0;
     bool fails = strncmp(library, "MPICH Version: 4.0", 18) == 0 ||
-                 strncmp(library, "Intel(R) MPI", 12) == 0; /* from 2 GiB on, however they are counted */
+                 strncmp(library, "Intel(R) MPI", 12) == 0; /* from 2 GiB on, with int and with MPI_Count */
     EQUAL(strcmp(info.algorithm, "mpi") == 0, !counts_with_int && !fails);
     munmap(at, n);
     MUST(comm_close(world, RIG_PATIENCE));
@@ -378,13 +378,13 @@ static void differ(size_t n)
     static int32_t in[100000], out[100000];
     struct comm_request q;
     MUST(comm_barrier(world, &q));
-    enum comm_result r = comm_wait(q, RIG_PATIENCE); /* others may have left it, and differed, already */
+    enum comm_result r = comm_wait(q, RIG_PATIENCE); /* other ranks may have left the barrier and caused the mismatch already */
     int64_t start = rig_now();
     if (r == COMM_OK)
         r = comm_allreduce(world, in, out, rank == 1 ? n : n + 1, COMM_I32, COMM_SUM, &q);
     if (r == COMM_OK)
         r = comm_wait(q, RIG_PATIENCE);
-    if (r == COMM_OK) /* MPI let it pass on this rank: the comparison of published calls does not */
+    if (r == COMM_OK) /* MPI did not notice it on this rank, but the comparison of published calls does */
         r = comm_wait(comm_last(world), RIG_PATIENCE);
     for (int64_t end = rig_now() + 3 * RIG_S; r == COMM_OK && rig_now() < end; rig_nap(RIG_MS)) {
         struct comm_error error = {.size = sizeof error};
@@ -394,12 +394,12 @@ static void differ(size_t n)
     }
     print_cause(world, r, start);
     CHECK(r == COMM_ERR_MISMATCH && rig_now() - start < 3 * RIG_S);
-    r = comm_close(world, RIG_S / 5); /* what MPI has taken it keeps */
+    r = comm_close(world, RIG_S / 5); /* MPI keeps the buffers of a call that it has started */
     CHECK(r == COMM_OK || r == COMM_ERR_TIMEOUT);
 }
 
-/* Rank 1 gives its root more than the root takes. MPI may say so to the root, or cut it off; published calls show it to all. With option
-   check, and over a wire, programs compare both ends of the edge. */
+/* Rank 1 sends the root more than the root receives. MPI may report an error at the root, or truncate the data. The published calls show
+ * the mismatch to all ranks. With option check, and over a wire, programs compare both ends of the edge. */
 static void edge(void)
 {
     struct comm_communicator *world = open_world(NULL);
@@ -412,7 +412,7 @@ static void edge(void)
     enum comm_result r = comm_gather_v(world, in, rank == 1 ? 40 : 10, out, counts, NULL, COMM_I32, 0, &q);
     if (r == COMM_OK)
         r = comm_wait(q, RIG_PATIENCE);
-    for (int64_t end = rig_now() + 3 * RIG_S; r == COMM_OK && rig_now() < end; rig_nap(RIG_MS)) { /* a leaf is done before the root */
+    for (int64_t end = rig_now() + 3 * RIG_S; r == COMM_OK && rig_now() < end; rig_nap(RIG_MS)) { /* a leaf completes before the root */
         struct comm_error error = {.size = sizeof error};
         (void)!comm_progress(world);
         MUST(comm_error_detail(world, &error));
@@ -431,7 +431,7 @@ static void killed(void)
     enum comm_result r = COMM_OK;
     struct comm_request q;
     for (int i = 0; r == COMM_OK; i++) {
-        start = rig_now(); /* another may fail in the call before the one that the victim does not come to */
+        start = rig_now(); /* another rank may fail in the call before the one that the killed rank misses */
         if (i == 200 && rank == 1)
             kill(getpid(), SIGKILL);
         r = comm_allreduce(world, &in, &out, 1, COMM_I64, COMM_SUM, &q);
@@ -444,11 +444,11 @@ static void killed(void)
     MUST(comm_describe_request(q, &info));
     enum comm_result closed = comm_close(world, RIG_S / 5);
     rig_note("flags %x, closed %s", info.flags, comm_result_name(closed));
-    CHECK(closed == COMM_OK || (info.flags & COMM_INFO_BUFFERS_HELD && closed == COMM_ERR_TIMEOUT)); /* MPI may let go of them meanwhile */
+    CHECK(closed == COMM_OK || (info.flags & COMM_INFO_BUFFERS_HELD && closed == COMM_ERR_TIMEOUT)); /* MPI may release them meanwhile */
     fflush(NULL);
 }
 
-/* Rank 0 has the second host's cable pulled (in_hosts.c): each host's ranks are told of the other's. */
+/* Rank 0 has the cable of the second host unplugged (in_hosts.c). The ranks of each host must get an error about the other host's. */
 static void cut(void)
 {
     struct comm_communicator *world = open_world(NULL);
@@ -468,10 +468,10 @@ static void cut(void)
     CHECK(r == COMM_ERR_PEER && rig_now() - start < 5 * RIG_S);
     (void)comm_close(world, RIG_S / 5);
     fflush(NULL);
-    _exit(0); /* and not through what MPI does at exit, which waits for the other host */
+    _exit(0); /* skips MPI's exit handlers, which wait for the other host */
 }
 
-/* Nothing pending: nothing is looked at. */
+/* With nothing pending, MPI is not polled. */
 static void idle(void)
 {
     struct comm_communicator *world = open_world("spin=0us,yield=0us");
@@ -493,7 +493,7 @@ static void idle(void)
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
-/* Ends with its world open: nobody waits for it in MPI_Finalize, and the launcher sees its status. */
+/* Exits while its world is open. No rank may wait for it in MPI_Finalize, and the launcher must see its exit status. */
 static void leave(void)
 {
     struct comm_communicator *world = open_world(NULL);
@@ -501,7 +501,7 @@ static void leave(void)
     struct comm_request q;
     MUST(comm_allreduce(world, &in, &out, 1, COMM_I32, COMM_SUM, &q));
     enum comm_result r = comm_wait(q, RIG_PATIENCE);
-    CHECK(r == COMM_OK || r == COMM_ERR_PEER); /* another may have left before this one has looked */
+    CHECK(r == COMM_OK || r == COMM_ERR_PEER); /* another rank may have left before this rank checks */
     exit(9);
 }
 

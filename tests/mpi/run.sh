@@ -1,9 +1,11 @@
-# run.sh open-mpi|hydra|abi|open-mpi-5|intel ENDED RANKS PROGRAM [ARG...]: under that MPI's launcher; 77 where it is not installed.
+# run.sh open-mpi|hydra|abi|open-mpi-5|intel ENDED RANKS PROGRAM [ARG...]: runs the program under that MPI's launcher. Exits with 77 if the
+# launcher is not installed.
 #
-# The launcher's status must be 0, which it is when every rank ended with 0. With WANT, an extended regular expression, the output must hold it.
-# Where ranks end otherwise, FAILS=yes, or the status is the launcher's own affair, FAILS=maybe, each is started by ENDED (ended.c), which
-# writes down how it ended: with 0, or as END says ("exit 9"), and rank 1 as END_1 says where that is set. With WANT_EACH every rank but one
-# that END_1 is about must say that in a line of its own, "rank N: ..."; the launcher may end it when it has.
+# The launcher's status must be 0, which it is if every rank exits with 0. If WANT is set, the output must match this extended regular
+# expression. Set FAILS=yes if ranks end in another way, or FAILS=maybe if the launcher may also return 0. Then each rank is started by
+# ENDED (ended.c), which records how it ended. A rank must exit with 0, or end as END says ("exit 9"). Rank 1 must end as END_1 says, if
+# that is set. If WANT_EACH is set, every rank must print a line "rank N: ..." that matches it, except the rank that END_1 is about. The
+# launcher may kill a rank that has printed its line.
 kind=$1 ended=$2 ranks=$3
 shift 3
 unset COMM_RANK COMM_RANKS COMM_LOCAL_RANK COMM_LOCAL_RANKS COMM_JOB COMM_BACKEND COMM_OPTIONS
@@ -20,7 +22,7 @@ case $kind in
 open-mpi)
     for name in mpirun.openmpi mpirun; do
         if command -v $name > /dev/null && $name --version 2>&1 | grep -q 'Open MPI'; then
-            # Its daemons die now and then of the picture of the machine that they map for their ranks (hwloc 2.9 writes it below the stack).
+            # Its daemons sometimes crash when they map the machine's topology for their ranks: hwloc 2.9 maps it just below the stack.
             launcher="$name --oversubscribe --mca rtc_hwloc_vmhole none $LAUNCHER_ARGS"
             break
         fi
@@ -56,15 +58,15 @@ intel)
     ;;
 esac
 
-# Living children of process $1, in a number.
+# Prints the number of living children of process $1.
 living_children()
 {
     cat /proc/[0-9]*/stat 2> /dev/null | sed 's/^.*) //' | awk -v parent="$1" '$1 != "Z" && $2 == parent { n++ } END { print n + 0 }'
 }
 
-# mpirun may stand still for ever after its ranks have ended otherwise than through MPI_Finalize: PMIx_server_finalize waits for a thread of its
-# own that waits for a lock (seen with Open MPI 4.1.4 and PMIx 4.2.2, once in twenty). Ten seconds without a rank end it. Over two hosts its
-# daemon on the other one is its child too, so there it is what ENDED wrote that counts: three seconds after the last rank's end.
+# mpirun may hang after ranks have ended without MPI_Finalize: PMIx_server_finalize waits for one of its threads, which waits for a lock
+# (seen with Open MPI 4.1.4 and PMIx 4.2.2, in one run of twenty). So mpirun is ended after ten seconds without a rank. Over two hosts the
+# daemon on the other host is a child of mpirun too. There mpirun is ended three seconds after ENDED has recorded the end of the last rank.
 launch()
 {
     : > "$out"
@@ -91,7 +93,7 @@ launch()
     said=$(cat "$out")
 }
 
-# wrong WHAT: of the last turn; says all of it and ends the test.
+# wrong WHAT: prints everything about the last turn, and fails the test.
 wrong()
 {
     printf '%s\n' "$said"
@@ -100,7 +102,7 @@ wrong()
     exit 1
 }
 
-# Whether rank $1 said what each must say.
+# Whether rank $1 printed what each rank must print.
 said_it()
 {
     [ -n "$WANT_EACH" ] && printf '%s\n' "$said" | grep -Eq -- "^rank $1: .*$WANT_EACH"
@@ -113,11 +115,11 @@ end_of()
     echo "${END:-exit 0}"
 }
 
-# Checks how each rank ended, and sets missing to the ranks that the launcher ended before they had said what they must.
+# Checks how each rank ended. Sets missing to the ranks that the launcher killed before they printed what they must.
 judge()
 {
     missing='' rank=0 late=0
-    while [ "$(grep -c . "$ends")" -lt "$ranks" ] && [ $late -lt 100 ]; do # its ranks may end after the launcher
+    while [ "$(grep -c . "$ends")" -lt "$ranks" ] && [ $late -lt 100 ]; do # ranks may end after the launcher
         sleep 0.1
         late=$((late + 1))
     done
@@ -136,11 +138,12 @@ judge()
     done
 }
 
-# When a rank dies or leaves without MPI_Finalize a launcher kills the others, within a millisecond in half of hydra's runs, told not to or not, or
-# hydra's proxy ends itself while one of them asks it something. Such a run shows nothing of those ranks, so there is another; what it does show
-# is judged all the same. Ranks write to the file themselves: what the proxy had not yet passed on would be lost with it.
+# When a rank dies or leaves without MPI_Finalize, a launcher may kill the others. In half of the runs hydra does so within a millisecond,
+# even with the option not to. Or hydra's proxy exits while a rank sends it a request. Such a run shows nothing about the killed ranks, so
+# the test runs again, but it still judges the other ranks of that run. Ranks write to the file directly, because the proxy would lose the
+# output that it had not yet passed on.
 out=$(mktemp) && ends=$(mktemp) && AGENT_FOLDER=$(mktemp -d) && trap 'rm -rf "$out" "$ends" "$AGENT_FOLDER"' EXIT
-export AGENT_FOLDER # agent.sh's
+export AGENT_FOLDER # for agent.sh
 turn=0 missing=all
 while [ -n "$missing" ] && [ $turn -lt 25 ]; do
     turn=$((turn + 1))

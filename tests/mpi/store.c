@@ -1,5 +1,5 @@
-/* A program of MPI's whose ranks meet by their launcher's store, before MPI starts or while it runs: both use it, and neither ends it for
- * the other. Two worlds, one after the other. */
+/* A program that uses MPI. Its ranks meet by the launcher's store, before MPI starts or while it runs. MPI and this library both use the
+ * store, and neither closes it for the other. It opens two worlds, one after the other. */
 #include "conform/rig.h"
 
 #include <mpi.h>
@@ -17,7 +17,7 @@ static void use_a_world(void)
     if (r != COMM_OK)
         rig_die(__FILE__, __LINE__, "%s: %s", comm_result_name(r), text);
     MUST(comm_describe(world, &info));
-    CHECK(strstr(info.backend, "tcp") != NULL); /* of several hosts, as far as anybody was told */
+    CHECK(strstr(info.backend, "tcp") != NULL); /* as far as the library knows, the ranks are on several hosts */
     MUST(comm_allreduce(world, &one, &sum, 1, COMM_I32, COMM_SUM, &q));
     MUST(comm_wait(q, RIG_PATIENCE));
     EQUAL(sum, comm_size(world));

@@ -1,7 +1,7 @@
 /*
- * Communicators of one MPI made at the same time, each rank in an order of its own, never take each other's messages: also those whose
- * numbers are alike but for a multiple of what MPI promises of tags. The module is used as the engine uses it, without the engine, which
- * would have to make thousands of communicators before two were so alike.
+ * Communicators over one MPI that are created at the same time, in a different order on each rank, never receive each other's messages.
+ * This holds even if their numbers differ by a multiple of the largest tag that MPI guarantees. The test calls the module as the engine
+ * does, but without the engine, which would have to create thousands of communicators to get two such numbers.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -14,7 +14,7 @@
 #include "wire/module.h"
 #include "wire/table.h"
 
-enum { TEAMS = 6, ALIKE = 32749 /* a prime below the least MPI_TAG_UB, which creations once were told apart by */ };
+enum { TEAMS = 6, ALIKE = 32749 /* a prime below the smallest MPI_TAG_UB; creations were once distinguished modulo it */ };
 
 static int rank, ranks;
 static int32_t members[RIG_RANKS_MAX];
@@ -67,7 +67,7 @@ static void await_joined(struct native_channel *channel)
     MUST(r);
 }
 
-/* A broadcast on each, all at once. */
+/* Runs one broadcast on each channel, all at the same time. */
 static void use(struct native_channel *const *channels, int count)
 {
     static int32_t value[TEAMS + 1];
@@ -105,7 +105,7 @@ int main(void)
     native = open_native();
     for (int i = 0; i <= TEAMS; i++)
         join_first(i, &channels[i], offers[i]);
-    for (int i = 0; i <= TEAMS; i++) { /* odd ranks the other way round */
+    for (int i = 0; i <= TEAMS; i++) { /* odd ranks go in reverse order */
         int at = rank % 2 ? TEAMS - i : i;
         join_second(at, &channels[at], offers[at]);
         rig_nap(RIG_MS);

@@ -1,6 +1,6 @@
 /*
- * One process, one engine, three carriers at once: a world over MPI, one over shared memory, and two ranks of a native that is a stream, as
- * a device's is (mock). Work pends on all of them, is joined by events, and a wait on any moves all.
+ * One process and one engine with three carriers at once: a world over MPI, one over shared memory, and two ranks of a native that is a
+ * stream, like a device's (mock). Calls are pending on all of them and are joined by events. A wait on any one makes all of them progress.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -50,28 +50,28 @@ static void open_all(void)
     ranks = comm_size(mpi);
 }
 
-/* A stream stands for the host's work only where another CPU than the caller's moves it, and below MPI_THREAD_MULTIPLE no thread of ours
- * may: there the host waits. */
+/* A stream can wait for the host's work only if a thread on another CPU than the caller's progresses that work. Below MPI_THREAD_MULTIPLE
+ * no thread of this library may call MPI, so there the host waits. */
 static void stream_waits(struct comm_communicator *stream, struct comm_request q)
 {
     const char *threads = getenv("COMM_MPI_THREADS");
 
     if (threads && strcmp(threads, "multiple") != 0 && comm_test(q) == COMM_PENDING) {
         enum comm_result r = comm_queue_wait_request(stream, q);
-        CHECK(r == COMM_OK || r == COMM_ERR_UNSUPPORTED); /* OK: it was complete by then */
+        CHECK(r == COMM_OK || r == COMM_ERR_UNSUPPORTED); /* OK: the call was already complete */
         MUST(comm_wait(q, RIG_PATIENCE));
     } else {
         MUST(comm_queue_wait_request(stream, q));
     }
 }
 
-/* mpi -> shm -> mock -> mpi, by events and requests; one comm_sync each. */
+/* mpi -> shm -> mock -> mpi, joined by events and requests, with one comm_sync each. */
 static void in_a_ring(int round, struct comm_event *event)
 {
     int64_t a = rank + round, b = 0, c = 0, d[PLAYED] = {0}, e = 0, want = (int64_t)ranks * (ranks - 1) / 2 + (int64_t)round * ranks;
     struct comm_request q[3];
     if (round % ranks == rank)
-        rig_nap(RIG_MS / 4); /* somebody is late each time */
+        rig_nap(RIG_MS / 4); /* a different rank is late each time */
     MUST(comm_allreduce(mpi, &a, &b, 1, COMM_I64, COMM_SUM, &q[0]));
     MUST(comm_event_record(event, mpi));
     MUST(comm_queue_wait_event(shm, event));
@@ -102,7 +102,7 @@ static void in_a_ring(int round, struct comm_event *event)
     EQUAL(e, PLAYED * want * ranks);
 }
 
-/* Many pending on each, unjoined; whichever is waited for, all of them end. */
+/* Many calls are pending on each carrier, not joined. A wait for any one of them lets all of them complete. */
 static void nothing_starves(int round)
 {
     enum { MANY = 20 };
@@ -116,7 +116,7 @@ static void nothing_starves(int round)
         MUST(comm_allreduce(mock[1], &in[2][i], &other[i], 1, COMM_I64, COMM_SUM, &q[3][i]));
     }
     MUST(comm_wait(q[round % 4][MANY - 1], RIG_PATIENCE));
-    for (int64_t end = rig_now() + 5 * RIG_S;;) { /* the rest by progress through any one of them */
+    for (int64_t end = rig_now() + 5 * RIG_S;;) { /* progress on any one of them must complete the rest */
         int pending = 0;
         for (int k = 0; k < 4; k++)
             pending += comm_test(q[k][MANY - 1]) == COMM_PENDING;

@@ -1,5 +1,5 @@
 /*
- * What the suite does not show of the wire over MPI (backend shm+mpi), one rank of a world under MPI's launcher:
+ * Tests of the wire over MPI (backend shm+mpi) that go beyond the suite. This program is one rank of a world under MPI's launcher:
  *
  *   wire messages | windows | loop | survivors
  */
@@ -50,7 +50,7 @@ static void has(const unsigned char *at, size_t n, int32_t from)
             rig_die(__FILE__, __LINE__, "byte %zu of %zu from rank %d is wrong", i, n, from);
 }
 
-/* Round the ring, the receive posted first or last. */
+/* Passes a message round the ring. The receive is posted before or after the send. */
 static void pass_on(struct comm_communicator *c, size_t n, bool late)
 {
     static unsigned char out[LONGEST], in[LONGEST];
@@ -69,7 +69,7 @@ static void pass_on(struct comm_communicator *c, size_t n, bool late)
     has(in, n, from);
 }
 
-/* More than a receiver has room for, before it receives any. */
+/* Sends more messages than a receiver has room for before it receives any. */
 static void pile_up(struct comm_communicator *c, size_t n)
 {
     static unsigned char out[MANY][8192], in[8192];
@@ -109,7 +109,7 @@ static void messages(void)
     char byte;
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         pass_on(world, lengths[i], false);
-        MUST(comm_barrier(world, &q)); /* late receives take from anybody: none of the next turn's */
+        MUST(comm_barrier(world, &q)); /* late receives accept any source, so they must not match a message of the next round */
         MUST(comm_wait(q, RIG_PATIENCE));
         pass_on(world, lengths[i], true);
         MUST(comm_barrier(world, &q));
@@ -127,7 +127,7 @@ static void messages(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ windows */
-/* Rank 1 makes no call meanwhile: its monitor serves. */
+/* Rank 1 makes no call meanwhile, so its monitor thread must serve the window. */
 static void windows(void)
 {
     struct comm_communicator *world = open_world();
@@ -173,7 +173,7 @@ static void wait_by_loop(struct comm_communicator *world, struct comm_request q)
     MUST(comm_test(q));
 }
 
-/* Both sleep in poll() between the turns: what comes over MPI wakes them soon, though MPI rings nothing. */
+/* Both ranks sleep in poll() between the rounds. A frame over MPI must wake them soon, although MPI signals no descriptor. */
 static void loop(void)
 {
     struct comm_communicator *world = open_world();

@@ -54,7 +54,7 @@ static enum greeted turn_away(struct boot_star *b, int fd, const char *why)
     return GREETED_OUT;
 }
 
-/* In plain: the job has no secret, or the peer has not proved it. */
+/* Sends the refusal unsealed, because the job has no secret or the peer has not proved it. */
 static enum greeted refuse_plainly(struct boot_star *b, int fd, const char *text)
 {
     boot_send_refusal(fd, COMM_ERR_AUTH, text);

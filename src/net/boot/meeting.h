@@ -1,5 +1,5 @@
-/* meeting: if the ranks were not given rank 0's address, rank 0 publishes its address and a secret in a medium that all ranks of the job
- * can read and nobody else: a file in a folder that all hosts see, or the store of the launcher. */
+/* meeting: if the ranks were not given rank 0's address, rank 0 publishes its address and a secret in a medium that only the ranks of the
+ * job can read: a file in a folder that all hosts see, or the store of the launcher. */
 #ifndef NET_BOOT_MEETING_H
 #define NET_BOOT_MEETING_H
 

@@ -1,5 +1,5 @@
-/* The medium file: a file in a folder that all hosts of a job see and nobody else reads. It is written under another name in the same
- * folder and renamed, so readers see the whole file or none. */
+/* The medium file: a file in a folder that all hosts of a job see, which only this user can read. It is written under another name in the
+ * same folder and renamed, so readers see the whole file or none. */
 #define _GNU_SOURCE
 #include "net/boot/meeting.h"
 

@@ -1,9 +1,9 @@
 /*
- * The medium store:pmi2: the store of a launcher that speaks version 2 of PMI's wire protocol over the descriptor PMI_FD (SLURM's srun
- * --mpi=pmi2, hydra; mpich/src/pmi). After a first line as in version 1, a message is six characters with its length, then
- * "cmd=NAME;KEY=VALUE;...;". What one rank puts the others see after a fence of all.
+ * The medium store:pmi2: the store of a launcher that uses version 2 of PMI's wire protocol over the descriptor PMI_FD (SLURM's srun
+ * --mpi=pmi2, hydra; mpich/src/pmi). The first line is as in version 1. After it, a message is six characters with its length, then
+ * "cmd=NAME;KEY=VALUE;...;". Other ranks see what a rank has put after a fence of all ranks.
  *
- * The launcher lets a process begin once. So a process whose MPI also speaks version 2 over this descriptor cannot use this medium.
+ * The launcher lets a process begin only once. So a process whose MPI also uses version 2 over this descriptor cannot use this medium.
  */
 #define _GNU_SOURCE
 #include "net/boot/meeting.h"
@@ -21,13 +21,13 @@
 
 enum { HEAD = 6, BODY = 2048, GOODBYE_MS = 500 };
 
-/* The process has one, as it has one descriptor. */
+/* One for the process, like the descriptor. */
 static struct {
     pthread_mutex_t lock;
-    int fd;        /* -1: not begun */
-    pid_t process; /* a forked child says nothing */
-    ino_t socket;  /* MPI closes it at its own end, and the number may then be another file's */
-    bool lost;     /* an answer was missing or wrong, so that later ones cannot be told apart */
+    int fd;        /* -1: the session has not begun */
+    pid_t process; /* the process that began the session; a forked child sends nothing */
+    ino_t socket;  /* inode of the socket: MPI closes the descriptor when it finalizes, and its number may then belong to another file */
+    bool lost;     /* a reply was missing or malformed, so later replies cannot be matched to requests */
 } pmi2 = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
 struct pmi2_op {
@@ -44,7 +44,7 @@ static enum comm_result give_up(struct pmi2_op *t, enum comm_result result, cons
     return result;
 }
 
-/* The value of a key of an answer, up to its semicolon; NULL: there is no such key. */
+/* The value of a key in a reply, up to its semicolon. NULL: the reply does not have the key. */
 static const char *value_in(const char *answer, const char *key, size_t *length)
 {
     size_t n = strlen(key);
@@ -58,7 +58,7 @@ static const char *value_in(const char *answer, const char *key, size_t *length)
     return NULL;
 }
 
-/* The descriptor blocks, since MPI may use it so. */
+/* The descriptor is blocking, since MPI may use it that way. */
 static enum comm_result receive(struct pmi2_op *t, void *to, size_t bytes)
 {
     for (size_t at = 0; at < bytes;) {
@@ -99,7 +99,7 @@ static enum comm_result hear(struct pmi2_op *t, const char *name)
     return COMM_OK;
 }
 
-/* A message and its answer, whose rc must be 0. */
+/* Sends a message and receives its reply, whose rc must be 0. */
 static enum comm_result ask(struct pmi2_op *t, const char *name, const char *rest)
 {
     char message[HEAD + BODY];
@@ -129,7 +129,7 @@ static ino_t socket_of(int fd)
     return fstat(fd, &about) == 0 ? about.st_ino : 0;
 }
 
-/* A process that began and ends without this has crashed, in the launcher's eyes. */
+/* The launcher treats a process that began and ends without this message as crashed. */
 static void say_goodbye(void)
 {
     static const char message[] = "    13cmd=finalize;";
@@ -140,7 +140,7 @@ static void say_goodbye(void)
         poll(&answer, 1, GOODBYE_MS);
 }
 
-/* One line of version 1, in which both say which version follows. */
+/* Exchanges one line of version 1, in which both sides give the version that follows. */
 static enum comm_result agree_on_version(struct pmi2_op *t)
 {
     static const char init[] = "cmd=init pmi_version=2 pmi_subversion=0\n", start[] = "cmd=response_to_init ";
@@ -179,7 +179,7 @@ static enum comm_result begin(struct pmi2_op *t)
     pmi2.fd = (int)fd;
     enum comm_result r = agree_on_version(t);
     base_format(rest, sizeof rest, "%s%s%spmirank=%s;threaded=FALSE;", job ? "pmijobid=" : "", job ? job : "", job ? ";" : "",
-                rank ? rank : "0"); /* hydra ends at a value of no length */
+                rank ? rank : "0"); /* hydra exits on an empty value */
     if (r == COMM_OK)
         r = ask(t, "fullinit", rest);
     if (r != COMM_OK) {
@@ -192,7 +192,7 @@ static enum comm_result begin(struct pmi2_op *t)
     return COMM_OK;
 }
 
-/* Values have no blanks, no ends of lines and no semicolons. */
+/* PMI-2 values must not contain blanks, newlines or semicolons, so they are replaced. */
 static void swap(char *text, size_t bytes, const char from[2], const char to[2])
 {
     for (size_t i = 0; i < bytes; i++)

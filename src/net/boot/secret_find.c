@@ -1,5 +1,5 @@
-/* Reads the job's secret. A file must belong to this user and be readable by nobody else, like a private key. The text is wiped after the
- * key is made. */
+/* Reads the job's secret. Like a private key, a file must belong to this user and be readable only by this user. The text is wiped after
+ * the key is made. */
 #define _GNU_SOURCE
 #include "net/boot/secret_find.h"
 

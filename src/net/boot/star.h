@@ -65,7 +65,7 @@ void star_close(struct wire_boot *boot);
 enum comm_result star_expect(const struct boot_star *star, uint32_t kind, uint64_t bytes);
 /* Sends a whole frame to a rank (other ranks: 0), sealed if agreed. */
 enum io star_send_frame(const struct boot_star *star, int32_t rank, uint32_t kind, const void *bytes, size_t count);
-/* seal NULL: in plain. Does not block. */
+/* seal NULL: sends it unsealed. Does not block. */
 void star_send_refusal(int fd, struct seal *seal, enum comm_result result, const char *text);
 enum comm_result star_dead_rank(const struct boot_star *star, int32_t rank);
 enum comm_result star_root_lost(const struct boot_star *star, enum io io);

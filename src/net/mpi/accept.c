@@ -1,5 +1,6 @@
-/* Which collectives MPI takes: what it does by other rules than ours, and more elements than it can count, is a program's. Every rank must
- * come to the same answer, so only what is equal on all of them decides that; what is this rank's own, and too much, is refused. */
+/* Decides which collectives MPI runs. The library's own programs run a collective if MPI has different rules for it, or cannot count its
+ * elements. All ranks must decide alike, so the choice depends only on values that are equal on all ranks. If a value that only this rank
+ * has is too large for MPI, the call is refused. */
 #include "net/mpi/mpi_module.h"
 
 #include <stdio.h>
@@ -10,7 +11,7 @@ static bool reduces(uint32_t collective)
            collective == COLLECTIVE_REDUCE_SCATTER_V || collective == COLLECTIVE_SCAN || collective == COLLECTIVE_EXSCAN;
 }
 
-/* How many blocks of n there are in the longer buffer. */
+/* The number of blocks of n elements in the longer of the two buffers. */
 static size_t blocks_of(const struct mpi_channel *c, uint32_t collective)
 {
     bool whole = collective == COLLECTIVE_BROADCAST || collective == COLLECTIVE_REDUCE || collective == COLLECTIVE_ALLREDUCE ||
@@ -34,7 +35,7 @@ static enum comm_result refuse(const char *what, int rank, size_t value, size_t 
     return COMM_ERR_ARGUMENT;
 }
 
-/* UNSUPPORTED: more than MPI counts. `none`: all blocks are empty. */
+/* Returns UNSUPPORTED if the sum is more than MPI can count. Sets *none if all blocks are empty. */
 static enum comm_result sum_counts(const struct mpi_channel *c, const size_t *counts, size_t most, bool *none)
 {
     size_t all = 0;
@@ -57,20 +58,20 @@ static enum comm_result check_displs(const struct mpi_channel *c, const size_t *
     return COMM_OK;
 }
 
-/* allgather_v and reduce_scatter_v, whose counts are equal on all ranks; displacements are each rank's own. */
+/* allgather_v and reduce_scatter_v: the counts are equal on all ranks, but each rank has its own displacements. */
 static enum comm_result accept_counted(const struct mpi_channel *c, const struct native_call *call, char *why, size_t why_bytes)
 {
     bool none = false;
 
     if (!call->counts)
-        return COMM_OK; /* a question without buffers or counts */
+        return COMM_OK; /* the caller asks in general, without buffers or counts */
     enum comm_result r = sum_counts(c, call->counts, most_elements(c, call), &none);
     if (r != COMM_OK || none)
         return COMM_ERR_UNSUPPORTED;
     return check_displs(c, call->counts, call->displs, "displs", why, why_bytes);
 }
 
-/* gather_v, scatter_v and alltoall_v: a rank knows its own counts alone. */
+/* gather_v, scatter_v and alltoall_v: a rank knows only its own counts. */
 static enum comm_result accept_ragged(const struct mpi_channel *c, const struct native_call *call, char *why, size_t why_bytes)
 {
     const struct {

@@ -1,4 +1,4 @@
-/* Collectives as MPI's nonblocking calls: what is pending, and what has ended. */
+/* Runs collectives as nonblocking calls of MPI: starts them, tracks the pending ones and collects the completed ones. */
 #include "net/mpi/mpi_module.h"
 
 #include <stdlib.h>
@@ -47,7 +47,7 @@ enum comm_result mpi_start(struct native_channel *channel, const struct native_c
 }
 
 /* ------------------------------------------------------------------------------------------------------------ advance */
-/* The last one takes its place; its memory is kept for the next. */
+/* Moves the last pending call into the free place. Keeps the memory of the removed call for the next one. */
 static void remove_pending(struct mpi_channel *c, uint32_t i)
 {
     struct mpi_pending gone = c->pending[i];
@@ -89,7 +89,7 @@ static uint32_t advance_some(struct mpi_channel *c, struct native_event *events,
     uint32_t looked = c->count < max ? c->count : max, made = 0;
     int code = MPI_Testsome((int)looked, c->request, &count, c->index, c->status);
 
-    if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) { /* it says not which: the first stands for all, the communicator fails */
+    if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) { /* MPI does not say which call failed: report the first; the channel fails */
         events[0] = ended(c, 0, code);
         remove_pending(c, 0);
         return 1;
@@ -100,15 +100,15 @@ static uint32_t advance_some(struct mpi_channel *c, struct native_event *events,
         uint32_t at = (uint32_t)c->index[i];
         events[made++] = ended(c, at, code == MPI_ERR_IN_STATUS ? c->status[i].MPI_ERROR : MPI_SUCCESS);
     }
-    /* From the back, so that places named by the rest stay what they were. */
+    /* From the highest place down, because a removal moves only the last entry. */
     qsort(c->index, (size_t)count, sizeof *c->index, by_place_down);
     for (int i = 0; i < count; i++)
         remove_pending(c, (uint32_t)c->index[i]);
     return made;
 }
 
-/* Nothing is pending here, and MPI may owe peers something for what has ended. No message is ever sent on this MPI_Comm, so the
- * probe finds none; it makes MPI move. */
+/* Makes MPI progress when no call of this rank is pending, because MPI may still have to send for calls that are complete here. No message
+ * is ever sent on this MPI_Comm, so the probe finds none. */
 static uint32_t pay(struct mpi_channel *c)
 {
     int found = 0;
@@ -130,7 +130,7 @@ uint32_t mpi_advance(struct native_channel *channel, struct native_event *events
         return 0;
     if (!c->count)
         return pay(c);
-    if (mpi_is_over()) { /* the program finalised MPI under a communicator that it had not closed */
+    if (mpi_is_over()) { /* the program finalized MPI while this communicator was open */
         events[0] = (struct native_event){c->pending[0].cookie, COMM_ERR_STATE, MPI_OVER};
         remove_pending(c, 0);
         return 1;

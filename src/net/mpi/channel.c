@@ -1,11 +1,12 @@
 /*
- * A communicator's MPI_Comm. The world's is the copy that opening made. A child's, and that of a world that is a part of MPI_COMM_WORLD,
- * needs MPI_Comm_create_group, which blocks until all members are inside: it runs on a thread of its own, which only MPI_THREAD_MULTIPLE
- * allows; below that a child has no native, and programs serve it. Each member's offer says which rank of the parent it is.
+ * The MPI_Comm of a communicator. The world uses the copy that was made when it opened. A child communicator, and a world that is a part of
+ * MPI_COMM_WORLD, needs MPI_Comm_create_group. That call blocks until all members have called it, so it runs on a separate thread. This
+ * requires MPI_THREAD_MULTIPLE. Below that level a child has no native, and the library's own programs serve it. The offer of each member
+ * contains its rank in the parent.
  *
- * Creations that overlap are told apart by their tags alone. So the first member gives each one a tag that no other creation has: each rank
- * has a range of its own, and a tag is free again when all members have left MPI_Comm_create_group, which a barrier on the new communicator
- * shows. A rank that has none left gives none, and programs serve that child.
+ * MPI distinguishes overlapping creations only by their tags. So the first member gives each creation a tag that no other creation in
+ * progress has. Each rank has its own range of tags. A tag is free again when all members have left MPI_Comm_create_group, which a barrier
+ * on the new communicator shows. If a rank has no free tag, it gives none, and the library's own programs serve that child.
  */
 #define _GNU_SOURCE
 #include "net/mpi/mpi_module.h"
@@ -15,7 +16,7 @@
 #include <string.h>
 
 struct offer {
-    int tag; /* the first member's is the one that all use */
+    int tag; /* all members use the first member's tag */
     int parent_rank;
 };
 _Static_assert(sizeof(struct offer) <= NATIVE_OFFER_BYTES, "a member's offer");
@@ -48,7 +49,7 @@ static void give_tag_back(struct mpi_channel *c)
 /* ------------------------------------------------------------------------------------------------------------ joining */
 static void channel_free(struct mpi_channel *c)
 {
-    if (!c->begun) /* then no member has: MPI is missing on one of them */
+    if (!c->begun) /* then no member has begun: on one of them MPI is missing */
         give_tag_back(c);
     for (uint32_t i = 0; i < c->room; i++) {
         free(c->pending[i].vectors);
@@ -135,7 +136,7 @@ static void *create_group(void *arg)
     return NULL;
 }
 
-/* A thread of ours takes none of the program's signals. */
+/* The new thread blocks all signals, so the program's signals are delivered to the program's own threads. */
 static enum comm_result connect_channel(struct mpi_channel *c)
 {
     pthread_t thread;
@@ -151,7 +152,7 @@ static enum comm_result connect_channel(struct mpi_channel *c)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) {
         let_go(c);
-        let_go(c); /* an error ends the channel */
+        let_go(c); /* for the communicator: an error ends the channel */
         return COMM_ERR_SYSTEM;
     }
     pthread_detach(thread);
@@ -173,7 +174,7 @@ enum comm_result mpi_join(struct native *native, const struct wire_team *team, c
         return r;
     }
     struct mpi_channel *c = mpi_channel_of(*channel);
-    for (int i = team->size; i-- > 0;) { /* the first member's last */
+    for (int i = team->size; i-- > 0;) { /* ends with the first member, whose tag is used */
         memcpy(&said, (const char *)offers + (size_t)i * NATIVE_OFFER_BYTES, sizeof said);
         c->members[i] = said.parent_rank;
     }
@@ -188,12 +189,13 @@ enum comm_result mpi_joined(struct native_channel *channel)
     return result[atomic_load_explicit(&mpi_channel_of(channel)->state, memory_order_acquire)];
 }
 
-/* MPI cannot cancel a collective: what was started stays MPI's until it ended, which after a failure may be never. */
+/* MPI cannot cancel a collective. MPI owns the buffers of a started collective until it completes, and after a failure it may never
+ * complete. */
 uint32_t mpi_leave(struct native_channel *channel, enum wire_leave how)
 {
     struct mpi_channel *c = mpi_channel_of(channel);
     struct native_event ignored[64];
-    uint32_t left = mpi_is_over() ? 0 : c->count; /* MPI's end is the end of all it had */
+    uint32_t left = mpi_is_over() ? 0 : c->count; /* after MPI_Finalize MPI holds nothing any more */
 
     while (left && mpi_advance(channel, ignored, sizeof ignored / sizeof *ignored))
         left = c->count;

@@ -1,12 +1,12 @@
-/* One call of MPI for each accepted call: where its buffers are in MPI's words, its vectors in MPI's counts, and the call itself, with int
- * or with MPI_Count, whichever the library has. */
+/* Makes one call of MPI for each accepted call. It converts the buffers and the count vectors to MPI's form, and calls the function with
+ * int or with MPI_Count, depending on what the library has. */
 #include "net/mpi/mpi_module.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Buffers as MPI wants them: MPI_IN_PLACE where ours are the same memory, and never NULL, which some libraries refuse also where nothing is
- * read or written. */
+/* Buffers in MPI's form: MPI_IN_PLACE if input and output are the same memory. A buffer is never NULL, because some libraries refuse NULL
+ * even if nothing is read or written. */
 struct placed {
     const void *in;
     void *out;
@@ -14,7 +14,7 @@ struct placed {
 
 static char nothing[16];
 
-/* Elements of this rank's own block, and where it begins, in a buffer of all blocks. */
+/* The number of elements in this rank's block, and where the block begins in a buffer of all blocks. */
 static size_t own_count(const struct mpi_channel *c, const struct native_call *call)
 {
     return call->counts ? call->counts[c->rank] : call->n;
@@ -34,10 +34,11 @@ static size_t all_count(const struct mpi_channel *c, const size_t *counts)
     return all;
 }
 
-/* Memory of ours, where MPI cannot work in the caller's:
- * STAGE_RESULT: reduce_scatter in place, which MPI leaves at the buffer's beginning and we in this rank's block; and exscan on rank 0,
- * where MPI calls the result undefined and we leave what was there. STAGE_INPUT: alltoall in place. MPI wants that said by all ranks or
- * none, and here each says it for itself; and Open MPI 4.1 loses blocks of MPI_Ialltoallv in place. */
+/* The call uses a buffer of the library where MPI cannot work in the caller's memory. STAGE_RESULT is for reduce_scatter in place, where
+ * MPI puts the result at the beginning of the buffer and this library puts it into this rank's block. It is also for exscan on rank 0,
+ * where MPI leaves the result undefined and this library leaves the buffer unchanged. STAGE_INPUT is for alltoall in place. MPI requires
+ * MPI_IN_PLACE on all ranks or on none, but in this library each rank decides alone. Open MPI 4.1 also loses blocks of MPI_Ialltoallv in
+ * place. */
 enum stage { STAGE_NONE, STAGE_RESULT, STAGE_INPUT };
 
 static enum stage stage_of(const struct mpi_channel *c, const struct native_call *call)
@@ -57,7 +58,7 @@ static enum stage stage_of(const struct mpi_channel *c, const struct native_call
     }
 }
 
-/* Elements up to the end of the last block. */
+/* The number of elements up to the end of the last block. */
 static size_t end_of(const struct mpi_channel *c, const struct native_call *call)
 {
     size_t end = call->counts ? 0 : call->n * (size_t)c->size;
@@ -95,7 +96,7 @@ static void place_v(const struct mpi_channel *c, const struct native_call *call,
 {
     switch (call->collective) {
     case COLLECTIVE_ALLGATHER_V:
-    case COLLECTIVE_GATHER_V: /* only its root has counts */
+    case COLLECTIVE_GATHER_V: /* only the root has counts */
         if (call->counts && call->in == own_block(c, call, call->out))
             at->in = own_count(c, call) ? MPI_IN_PLACE : nothing;
         else if (!own_count(c, call))

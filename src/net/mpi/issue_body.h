@@ -1,4 +1,5 @@
-/* Included by issue.c once for each kind of count: COUNT and DISPL are what vectors hold, CALL(x) is MPI's call, NAME(x) our function. */
+/* issue.c includes this file once for each type of count. COUNT and DISPL are the element types of the vectors, CALL(x) is the call of MPI,
+ * and NAME(x) is the function defined here. */
 
 static void NAME(fill)(const struct mpi_channel *c, const struct native_call *call, void *vectors)
 {

@@ -1,4 +1,4 @@
-/* Which of MPI's calls with MPI_Count the library in this process has. */
+/* Finds the calls with MPI_Count in the MPI library of this process. */
 #include "net/mpi/large.h"
 
 #include "net/mpi/library.h"

@@ -1,5 +1,5 @@
-/* MPI's nonblocking collectives that count with MPI_Count (MPI 4.0). A library may have them or not, whatever the header that this was
- * compiled with says: they are looked for when the world opens. */
+/* MPI's nonblocking collectives that count with MPI_Count (MPI 4.0). The library of this process may have them even if the header of the
+ * build did not, and the reverse. So they are looked up when the world opens. */
 #ifndef NET_MPI_LARGE_H
 #define NET_MPI_LARGE_H
 
@@ -32,7 +32,7 @@ struct mpi_large {
 #undef MPI_LARGE_MEMBER
 };
 
-/* NULL: the library in this process lacks one of them. */
+/* Returns NULL if the library in this process lacks one of the calls. */
 const struct mpi_large *mpi_large_find(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* A module that is linked with its MPI has it when it is loaded. */
+/* For a module that is linked with its MPI: the MPI library is loaded together with the module. */
 #define _GNU_SOURCE
 #include "net/mpi/library.h"
 
@@ -12,5 +12,5 @@ enum comm_result mpi_library_open(const struct native_config *config)
 
 void *mpi_library_symbol(const char *name)
 {
-    return dlsym(RTLD_DEFAULT, name); /* of what this module was loaded with, too */
+    return dlsym(RTLD_DEFAULT, name); /* also finds the libraries that were loaded with this module */
 }

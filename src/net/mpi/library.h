@@ -1,4 +1,4 @@
-/* Where a module's MPI comes from: it is linked with one (library.c), or opens one while the program runs (abi/library.c). */
+/* How a module gets its MPI library: it is linked with one (library.c), or it opens one at run time (abi/library.c). */
 #ifndef NET_MPI_LIBRARY_H
 #define NET_MPI_LIBRARY_H
 
@@ -6,9 +6,9 @@
 
 #include "wire/native.h"
 
-/* Before any call of MPI. UNSUPPORTED: there is none, and why. */
+/* Must precede every call of MPI. Returns UNSUPPORTED, with the reason, if there is no library. */
 enum comm_result mpi_library_open(const struct native_config *config);
-/* A call that the library may have; NULL: it has not. */
+/* Looks up a call that the library may lack. Returns NULL if it does. */
 void *mpi_library_symbol(const char *name);
 
 #endif

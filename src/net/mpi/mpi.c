@@ -1,7 +1,8 @@
 /*
- * mpi, seen from the library: which MPI, and its module. Several may stand side by side on a machine, and exactly one of them is right for
- * a process: the one that COMM_MPI_LIBRARY names, else the one that is in it already, else the one whose launcher started it, else the
- * first that is there. From then on the module's table is what the engine calls; this file only finds it.
+ * The part of the backend mpi that is in the library itself. It chooses an MPI and loads the module for it. Several MPIs may be installed
+ * on a machine, but only one is right for a process. The order of preference is: the one that COMM_MPI_LIBRARY names, the one that the
+ * process has loaded already, the one whose launcher started the process, and the first one that can be loaded. After that the engine calls
+ * the functions of the module directly.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -20,10 +21,10 @@ enum { WHY_BYTES = 640, MPIS = 3 };
 
 struct mpi_family {
     const char *module, *name, *launcher, *starter, *packages;
-    const char *library[3]; /* beginnings of file names, by which a loaded one is known */
+    const char *library[3]; /* prefixes of file names that identify a loaded library */
 };
-/* In the order in which they are tried; known by the first that a file's name fits, so the standard ABI's library comes before those that
- * it may be made of. */
+/* In the order in which they are tried. A loaded file belongs to the first family that matches its name. So the library with the standard
+ * ABI comes before the libraries that it may be built on. */
 static const struct mpi_family families[MPIS] = {
     {"mpi_openmpi", "Open MPI", "open-mpi", "Open MPI's mpirun", "openmpi-bin libopenmpi-dev", {"libmpi.so.40", "libopen-pal.so", NULL}},
     {"mpi_mpich", "MPICH", "hydra", "MPICH's mpiexec.hydra", "mpich libmpich-dev", {"libmpich.so", "libmpi.so.12", NULL}},
@@ -38,7 +39,7 @@ struct loaded {
     char path[PATH_MAX];
 };
 
-/* A library with the standard ABI may have loaded another one of its own: then it is the one. */
+/* A library with the standard ABI may have loaded another MPI library itself. The one with the standard ABI is then used. */
 static int look_at_library(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
     struct loaded *found = arg;
@@ -70,7 +71,8 @@ static const struct mpi_family *family_of_launcher(const char *launcher)
     return NULL;
 }
 
-/* Launcher and library of one MPI are installed together: prefix/bin/hydra_pmi_proxy, which is this process's parent, and prefix/lib. */
+/* The launcher and the library of one MPI are installed together: this process's parent is prefix/bin/hydra_pmi_proxy, and the library is
+ * in prefix/lib. */
 static bool library_beside_launcher(char path[PATH_MAX])
 {
     char of_parent[64], program[PATH_MAX];
@@ -92,7 +94,7 @@ static bool library_beside_launcher(char path[PATH_MAX])
     return false;
 }
 
-/* Where the loader looks by itself. It stays loaded, since the module takes it. */
+/* Searches the default path of the loader. The library stays loaded, because the module uses it. */
 static bool library_of_loader(char path[PATH_MAX])
 {
     for (size_t i = 0; i < sizeof abi_names / sizeof *abi_names; i++) {
@@ -117,11 +119,12 @@ static enum comm_result complain(const struct native_config *config, enum comm_r
 
 struct chosen {
     const struct mpi_family *must; /* NULL: any */
-    const char *since;             /* why that one */
-    char library[PATH_MAX];        /* of the standard ABI; "": the loader's */
+    const char *since;             /* the reason for the choice */
+    char library[PATH_MAX];        /* path of the library with the standard ABI; "": the loader's default */
 };
 
-/* The one that must be taken. A launcher of one MPI with the library of another would make N worlds of one. */
+/* Finds the family that must be used. With the launcher of one MPI and the library of another, each of N ranks would be a world of its
+ * own. */
 static enum comm_result choose(const struct native_config *config, struct chosen *chosen)
 {
     const char *named = config->env->lookup(config->env, "COMM_MPI_LIBRARY");
@@ -163,7 +166,8 @@ static const struct module_interface *load_one(const struct comm_env *env, const
     return handle;
 }
 
-/* Any of them that is there and that the launcher may have started; of libraries with the standard ABI the loader's own. */
+/* Loads any module whose MPI is installed and whose launcher may have started this process. For the standard ABI only the loader's default
+ * library is tried. */
 static const struct module_interface *load_any(const struct native_config *config, struct chosen *chosen, char *why, size_t *at)
 {
     const struct module_interface *handle = NULL;
@@ -184,7 +188,7 @@ static enum comm_result find_module(const struct native_config *config, struct c
 
     if (r != COMM_OK)
         return r;
-    bool settled = chosen->library[0] != 0; /* that one and no other */
+    bool settled = chosen->library[0] != 0; /* the library is fixed */
     *handle = settled ? load_one(config->env, chosen->must, why, &at) : load_any(config, chosen, why, &at);
     if (*handle)
         return COMM_OK;
@@ -200,7 +204,7 @@ static enum comm_result find_module(const struct native_config *config, struct c
         families[0].packages, families[1].packages, why);
 }
 
-/* The same, with the library that its module is to open. */
+/* Chooses and loads a module, and sets the library that the module must open. */
 static enum comm_result find(const struct native_config *config, struct native_config *with, struct chosen *chosen,
                              const struct module_interface **handle)
 {
@@ -236,13 +240,13 @@ static enum comm_result open_native(const struct native_config *config, struct n
     return r == COMM_OK ? handle->native->open(&with, native) : r;
 }
 
-/* What comes after open is called through the native that open gave, whose table is the module's. */
+/* All functions after open are called through the native that open returned, which has the module's table. */
 extern const struct native_class native_mpi;
 const struct native_class native_mpi = {.name = "mpi", .probe = probe, .open = open_native};
 
 /* ------------------------------------------------------------------------------------------------------------ the wire */
-/* A rank without a module fails before the others begin to connect. Its guard is tcp, which opens first: it bounds how long ranks wait for
- * each other, and MPI does not. */
+/* A rank without a module fails before the others begin to connect. The guard of this wire is tcp, which opens first. It limits how long
+ * ranks wait for each other, because MPI has no such limit. */
 static enum comm_result open_wire(const struct wire_config *config, struct wire **wire)
 {
     struct native_config native = {.env = config->env,
@@ -270,6 +274,6 @@ static enum comm_result open_wire(const struct wire_config *config, struct wire 
     return r;
 }
 
-/* What comes after open is called through the wire that open gave, whose table is the module's. */
+/* All functions after open are called through the wire that open returned, which has the module's table. */
 extern const struct wire_class wire_mpi;
 const struct wire_class wire_mpi = {.name = "mpi", .open = open_wire};

@@ -1,6 +1,7 @@
-/* Types and operators in MPI's words, and which of them MPI does by our rules. Nobody's documentation is asked: MPI calculates with a few
- * telling values when a world opens, and what comes out otherwise than ours is left to programs. So are found: minima of floats that lose
- * a NaN, short integers that Open MPI adds with saturation where the CPU has AVX, unsigned ones that MPICH 4.0 compares as signed. */
+/* Maps types and operators to MPI's, and finds the pairs for which MPI follows this library's rules. It does not rely on documentation.
+ * When a world opens, MPI computes with a few values that reveal differences, and a pair whose result differs is left to the library's own
+ * programs. This finds minima of floats that lose a NaN, short integers that Open MPI adds with saturation on CPUs with AVX, and unsigned
+ * integers that MPICH 4.0 compares as signed. */
 #include "net/mpi/mpi_module.h"
 
 #include <math.h>
@@ -42,7 +43,7 @@ MPI_Datatype mpi_type_number(enum comm_type type)
     case COMM_I32_INDEX:
         return MPI_2INT;
     default:
-        return MPI_DATATYPE_NULL; /* half precision; MPI's pairs of wider values have an int as index */
+        return MPI_DATATYPE_NULL; /* half precision is not in MPI, and MPI's pairs of wider values have an int as index */
     }
 }
 
@@ -78,7 +79,7 @@ MPI_Op mpi_operator(comm_op op)
     }
 }
 
-/* Of what is only moved the width alone counts. */
+/* For data that is only moved, only the width matters. */
 MPI_Datatype mpi_type_moved(size_t element_bytes)
 {
     switch (element_bytes) {
@@ -106,7 +107,7 @@ MPI_Datatype mpi_type_moved(size_t element_bytes)
 static const struct kind {
     enum comm_type type;
     uint32_t bytes;
-    uint32_t ops; /* that both MPI and this library have for it */
+    uint32_t ops; /* operators that both MPI and this library have for the type */
 } kinds[] = {
     {COMM_I8, 1, ARITHMETIC | BITS | TRUTH},
     {COMM_I16, 2, ARITHMETIC | BITS | TRUTH},
@@ -171,7 +172,7 @@ static void put_value(const struct kind *k, size_t i, unsigned char *at)
     } else if (k->type == COMM_F32_INDEX || k->type == COMM_I32_INDEX) {
         k->type == COMM_I32_INDEX ? (void)memcpy(at, &values[i], 4) : put_real(at, false, real_value(i));
         memcpy(at + 4, &indices[i], 4);
-    } else { /* its upper bytes, so that the greatest is the greatest of each width */
+    } else { /* use the upper bytes, so that the greatest value is the greatest at each width */
         uint64_t number = i == 4 || i == 5 ? numbers[i] >> (64 - 8 * k->bytes) : numbers[i];
         memcpy(at, &number, k->bytes);
     }
@@ -182,7 +183,7 @@ static uint64_t integer_at(const struct kind *k, const unsigned char *at)
 {
     uint64_t number = 0, sign = UINT64_C(1) << (8 * k->bytes - 1);
 
-    memcpy(&number, at, k->bytes); /* of a machine that has the lowest byte first, as this library requires */
+    memcpy(&number, at, k->bytes); /* correct because the library requires a little-endian machine */
     return k->type >= COMM_I8 && k->type <= COMM_I64 ? (number ^ sign) - sign : number;
 }
 
@@ -219,7 +220,7 @@ static double round_to(double value, bool wide)
     return wide ? value : (double)(float)value;
 }
 
-/* A NaN wins, and -0 is less than +0. */
+/* A NaN comes first, and -0 is less than +0. */
 static bool comes_first(double a, double b, bool low)
 {
     if (isnan(a) || isnan(b))
@@ -287,7 +288,7 @@ static bool is_nan_at(const struct kind *k, const unsigned char *at)
     return real && isnan(get_real(at, part == 8));
 }
 
-/* Every NaN is like any other. */
+/* All NaNs compare as equal. */
 static bool is_alike(const struct kind *k, const unsigned char *got, const unsigned char *want)
 {
     size_t part = is_complex(k->type) ? k->bytes / 2 : k->type == COMM_F32_INDEX ? 4 : k->bytes;
@@ -319,7 +320,7 @@ static bool calculates_alike(const struct kind *k, comm_op op, size_t first, siz
     return true;
 }
 
-/* Many at once and each by itself: long and short vectors may have different code. */
+/* Tests many elements in one call and each element in its own call, because MPI may use different code for long and short vectors. */
 static bool follows(const struct kind *k, comm_op op)
 {
     bool alike = calculates_alike(k, op, 0, BULK);

@@ -1,4 +1,4 @@
-/* The wire's life and its channels', and what it hands on to its guard. */
+/* Opens and closes the wire and its channels, and forwards calls to the guard. */
 #include "net/mpi/wire.h"
 
 #include <stdio.h>
@@ -7,9 +7,9 @@
 
 #define NAP_LEAST_NS INT64_C(50000)
 #define NAP_MOST_NS INT64_C(1000000)
-/* A message that left before a note over the guard may come so much later. */
+/* A message over MPI may arrive this much later than a note that was sent after it over the guard. */
 #define NOTE_LEAD_NS INT64_C(500000000)
-/* For peers to take what was said last. */
+/* How long to wait until peers have received the last frames. */
 #define LAST_SENDS_NS INT64_C(5000000000)
 
 /* ------------------------------------------------------------------------------------------------------------ open, close */
@@ -103,7 +103,7 @@ static enum comm_result mpiwire_open(const struct wire_config *config, struct wi
     return COMM_OK;
 }
 
-/* What left for ranks that are gone will never be taken. */
+/* Frames to dead ranks will never be received. */
 static bool still_sends(struct mpiwire *w)
 {
     return w->sending && w->goners + 1 < (uint32_t)w->ranks && !mpi_is_over();
@@ -120,7 +120,7 @@ static void mpiwire_close(struct wire *wire)
     }
     w->guard->class->close(w->guard);
     if (w->sending || w->receiving) {
-        mpi_keep(); /* MPI has memory of this wire's, for ever */
+        mpi_keep(); /* MPI holds memory of this wire for ever */
         mpi_close(&w->world->handle);
         return;
     }
@@ -201,7 +201,7 @@ static void mpiwire_leave(struct wire_channel *channel, enum wire_leave how)
     free(c);
 }
 
-/* What all members must have alike is the guard's to compare; a channel's name is its team's. */
+/* The guard compares what must be equal on all members. The name of a channel is the name of its team. */
 static enum comm_result offer(struct mpiwire *w, const struct wire_team *team, const struct wire_limits *limits, void *mine,
                               struct wire_channel **channel)
 {
@@ -232,7 +232,7 @@ static enum comm_result mpiwire_join(struct wire *wire, const struct wire_team *
     if (!offers)
         return offer(w, team, limits, mine, channel);
     struct mpiwire_channel *c = mpiwire_of(*channel);
-    c->guard->calls = c->handle.calls; /* they may be published elsewhere by now */
+    c->guard->calls = c->handle.calls; /* the address of the published calls may have changed */
     c->world = team->world;
     enum comm_result r = w->guard->class->join(w->guard, team, NULL, offers, NULL, &c->guard);
     c->handle.peer_calls = c->guard ? c->guard->peer_calls : NULL;
@@ -287,7 +287,7 @@ static uint32_t take_events(struct mpiwire_channel *c, struct wire_event *events
     return n;
 }
 
-/* Notes first: what a peer said before it went explains what is missing. */
+/* Notes come first, because a note that a peer sent before it left explains what is missing. */
 static uint32_t mpiwire_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max)
 {
     struct mpiwire_channel *c = mpiwire_of(channel);
@@ -336,7 +336,7 @@ static uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint3
     return n;
 }
 
-/* Nothing of MPI's rings: it is looked at again soon, and ever later while nothing comes. */
+/* MPI has no descriptor to poll. So the wire polls MPI again after a short time, which grows while nothing arrives. */
 static void mpiwire_arm(struct wire *wire, bool on, int64_t *deadline)
 {
     struct mpiwire *w = (struct mpiwire *)wire;
@@ -358,7 +358,7 @@ static void mpiwire_describe(struct wire_channel *channel, int32_t peer, char *a
     c->guard->class->describe(c->guard, peer, address, bytes);
 }
 
-/* Whatever came since it was asked last may be for whom nobody waits. */
+/* Reports whether anything arrived since the last call. It may be for a channel on which no thread waits. */
 static bool mpiwire_heed(struct wire *wire, bool on)
 {
     struct mpiwire *w = (struct mpiwire *)wire;

@@ -2,12 +2,13 @@
  * wire: exposures and messages over MPI's point-to-point calls, for networks that MPI reaches and this library does not. Private to the
  * files wire*.c of the module.
  *
- * MPI carries frames: a head of 64 bytes and a payload, in memory of this wire's own on both sides, so MPI never holds a user's memory.
- * What MPI cannot do, or only late, a *guard* does, which is a whole wire of its own among the same ranks (tcp): deaths and cut links,
- * notes, published calls, waking, addresses.
+ * MPI carries frames. A frame is a head of 64 bytes and a payload, in memory of this wire on both sides, so MPI never holds the user's
+ * memory. A *guard* does what MPI cannot do, or does too late: it detects deaths and cut links, and carries notes, published calls,
+ * wake-ups and addresses. The guard is a complete wire of its own among the same ranks (tcp).
  *
- * Room is as over tcp (net/tcp): it follows from an exposure's key, from what its reader has retired and, of a stream, acknowledged. All
- * under the wire's one lock. MPI is asked for what came by whoever looks; it wakes nobody.
+ * Flow control works as over tcp (net/tcp). Whether there is room follows from the key of an exposure, from what its reader has retired
+ * and, for a stream, from what the reader has acknowledged. One lock protects the whole wire. Any thread that looks for events polls MPI
+ * for new frames. MPI never wakes a thread.
  */
 #ifndef NET_MPI_WIRE_H
 #define NET_MPI_WIRE_H
@@ -18,50 +19,50 @@
 enum {
     MPIWIRE_TAG = 1,
     MPIWIRE_BUCKETS = 64,
-    MPIWIRE_INLINE = 240,     /* bytes of a once-edge that have room in twice the window of operations ... */
-    MPIWIRE_ONCE_PLACES = 8,  /* ... and longer ones in so many */
-    MPIWIRE_AREAS = 4,        /* operations whose streams have room at once */
-    MPIWIRE_CREDITS = 4,      /* exposures of one of these streams that its reader may not have given back */
-    MPIWIRE_EAGER = 4096,     /* a message up to that length goes at once, ... */
-    MPIWIRE_EAGER_SLOTS = 16, /* ... and so many of them that nobody received */
-    MPIWIRE_DATA = 1 << 18,   /* a piece of a longer one, ... */
-    MPIWIRE_DATA_AHEAD = 4,   /* ... of which so many of a message may be on their way */
-    MPIWIRE_CLASSES = 40,     /* of blocks, by powers of two */
+    MPIWIRE_INLINE = 240,     /* exposures on once-edges up to this size have room for twice the window of operations, */
+    MPIWIRE_ONCE_PLACES = 8,  /* and longer ones have room for this many */
+    MPIWIRE_AREAS = 4,        /* number of operations whose streams have room at the same time */
+    MPIWIRE_CREDITS = 4,      /* exposures of one such stream that the reader has not yet released */
+    MPIWIRE_EAGER = 4096,     /* a message up to this size is sent at once, */
+    MPIWIRE_EAGER_SLOTS = 16, /* unless this many longer than MPIWIRE_INLINE are unreceived */
+    MPIWIRE_DATA = 1 << 18,   /* size of a piece of a longer message */
+    MPIWIRE_DATA_AHEAD = 4,   /* pieces of one message that may be in flight */
+    MPIWIRE_CLASSES = 40,     /* size classes of blocks: powers of two */
     MPIWIRE_HEAD = 64,
 };
 
 enum mpiwire_kind {
     MPIWIRE_EXPOSE = 1,
-    MPIWIRE_ACK,      /* key: of the exposure that was given back */
-    MPIWIRE_RETIRED,  /* says what every head says */
-    MPIWIRE_WANT,     /* the sender lacks room: say what is retired */
+    MPIWIRE_ACK,      /* key: the key of the released exposure */
+    MPIWIRE_RETIRED,  /* only a head, which has the retired sequence number */
+    MPIWIRE_WANT,     /* the sender lacks room and asks what is retired */
     MPIWIRE_SHORT,    /* a whole message */
-    MPIWIRE_ANNOUNCE, /* payload: its length */
-    MPIWIRE_GRANT,    /* payload: how much of it is wanted */
-    MPIWIRE_PIECE,    /* of a granted one, in order */
-    MPIWIRE_CONSUMED, /* key: the newest message that was taken notice of; tag: how many of the slots were given back */
+    MPIWIRE_ANNOUNCE, /* payload: the length of the message */
+    MPIWIRE_GRANT,    /* payload: how many bytes the receiver wants */
+    MPIWIRE_PIECE,    /* a piece of a granted message; pieces come in order */
+    MPIWIRE_CONSUMED, /* key: the newest message that the receiver has seen; tag: how many slots it has freed */
 };
 
-/* Both ends are of one library, version and machine kind: see mpiwire_open. */
+/* Sent as it is in memory: mpiwire_open makes sure that both ends have the same library version and kind of machine. */
 struct mpiwire_head {
-    uint64_t id; /* of the channel */
+    uint64_t id; /* id of the channel */
     uint64_t key;
     uint64_t bytes;
-    uint32_t tag;     /* or the fingerprint */
-    uint32_t retired; /* by its sender */
+    uint32_t tag;     /* tag of a message, or fingerprint of an exposure */
+    uint32_t retired; /* what the sender has retired */
     uint16_t from, kind;
     uint32_t reserved[7];
 };
 _Static_assert(sizeof(struct mpiwire_head) == MPIWIRE_HEAD, "payloads begin at a line");
 
-/* Memory of a frame; its head and payload stand behind it. */
+/* The memory of a frame. The head and the payload follow it. */
 struct mpiwire_block {
     struct mpiwire_block *next;
     MPI_Request request;
-    uint32_t class;                   /* the power of two of its bytes */
-    int32_t source;                   /* a receive's: world rank */
-    uint64_t length;                  /* a receive's: head and payload, as MPI says */
-    struct mpiwire_message *piece_of; /* a send's: NULL, or the message of which it is a piece */
+    uint32_t class;                   /* log2 of its size in bytes */
+    int32_t source;                   /* receive: the source's world rank */
+    uint64_t length;                  /* receive: bytes of head and payload, as MPI reports them */
+    struct mpiwire_message *piece_of; /* send: the message that this is a piece of, or NULL */
     _Alignas(64) char frame[];
 };
 static inline struct mpiwire_head *mpiwire_head_of(struct mpiwire_block *b)
@@ -73,37 +74,37 @@ static inline char *mpiwire_payload(struct mpiwire_block *b)
     return b->frame + MPIWIRE_HEAD;
 }
 
-/* An exposure that came, or a view that waits for one. */
+/* An exposure that has arrived, or a view that waits for one. */
 struct mpiwire_slot {
     struct mpiwire_slot *next;
     wire_key key;
     uint32_t peer;
     bool asked, differs;
-    struct mpiwire_block *block; /* NULL: it has not come */
-    struct wire_look look;       /* asked */
-    int64_t until_ns;            /* differs: for so long its peer's calls are waited for */
+    struct mpiwire_block *block; /* NULL: it has not arrived */
+    struct wire_look look;       /* valid if asked */
+    int64_t until_ns;            /* if differs: how long to wait for the peer's published calls */
 };
 
 struct mpiwire_message {
     struct mpiwire_message *next;
-    struct mpiwire_channel *channel; /* NULL: it was left, and only pieces of it are on their way */
+    struct mpiwire_channel *channel; /* NULL: the channel was left, and only pieces are still in flight */
     wire_key key;
-    uint32_t peer, tag, ahead; /* ahead: pieces on their way */
+    uint32_t peer, tag, ahead; /* ahead: number of pieces in flight */
     bool granted, slot, told;
     uint64_t bytes, take, done;
     char *at;
     uint64_t cookie;
-    struct mpiwire_block *block; /* arrived whole */
+    struct mpiwire_block *block; /* a message that arrived whole */
 };
 
 struct mpiwire_member {
-    uint32_t retired, retired_told; /* by it, as it said; by this rank, as it was told */
-    bool sends;                     /* it has exposed something since it was told ... */
-    bool wants;                     /* ... or has no room for it until it is told more */
-    bool wanted;                    /* it was asked what it has retired, and has not said */
+    uint32_t retired, retired_told; /* by the member, as it last said; by this rank, as last told to the member */
+    bool sends;                     /* it has exposed something since this rank last told it */
+    bool wants;                     /* it has no room until this rank tells it more */
+    bool wanted;                    /* this rank has asked what it has retired, and has no answer yet */
     bool lost;
-    uint32_t sent, consumed, eager_sent, eager_taken;                 /* messages to it */
-    uint32_t arrived, seen, seen_told, slots_taken, slots_taken_told; /* messages from it */
+    uint32_t sent, consumed, eager_sent, eager_taken;                 /* messages to the member */
+    uint32_t arrived, seen, seen_told, slots_taken, slots_taken_told; /* messages from the member */
 };
 
 struct mpiwire_channel {
@@ -118,10 +119,10 @@ struct mpiwire_channel {
     struct mpiwire_member *member;
     uint64_t *acked;
     struct mpiwire_slot *bucket[MPIWIRE_BUCKETS];
-    uint64_t filled; /* buckets that are not empty */
+    uint64_t filled; /* a bit for each bucket that is not empty */
     uint32_t differing;
     struct mpiwire_message *sent, *arrived;
-    struct wire_event *event; /* a ring */
+    struct wire_event *event; /* a ring buffer */
     uint32_t events_first, events, events_room;
     struct wire_traffic traffic;
 };
@@ -137,12 +138,12 @@ struct mpiwire {
     struct mpiwire_block *sending, **sending_last, *receiving, **receiving_last, *spare[MPIWIRE_CLASSES];
     struct mpiwire_slot *spare_slots;
     struct mpiwire_message *spare_messages;
-    struct wire_event *gone; /* by world rank: how it went; kind 0: it has not */
+    struct wire_event *gone; /* by world rank: how the rank ended; kind 0: it has not */
     int64_t *gone_ns;
-    uint64_t *behind; /* by world rank: the turn in which an older frame of its was not here yet */
+    uint64_t *behind; /* by world rank: the last turn in which an older frame of the rank had not arrived */
     uint64_t turn;
     uint32_t goners;
-    bool came; /* something, since heed was asked last */
+    bool came; /* something arrived since the last call of heed */
     int64_t nap_ns;
 };
 
@@ -164,28 +165,28 @@ static inline uint64_t *mpiwire_ack_of(struct mpiwire_channel *c, uint32_t peer,
 /* wire.c */
 extern const struct wire_class mpiwire_class;
 
-/* wire_frame.c: under the lock */
+/* wire_frame.c: the caller holds the lock */
 struct mpiwire_block *mpiwire_block_take(struct mpiwire *w, size_t payload); /* NULL: no memory */
 void mpiwire_block_give(struct mpiwire *w, struct mpiwire_block *b);
-/* A frame to a member: its head is filled and it begins to leave. False: no memory. */
+/* Sends a frame to a member: fills in the head and starts the send. False: no memory. */
 bool mpiwire_post(struct mpiwire_channel *c, uint32_t peer, enum mpiwire_kind kind, wire_key key, uint32_t tag, const void *payload,
                   size_t bytes);
 void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block *b, struct mpiwire_head head);
-void mpiwire_progress(struct mpiwire *w); /* what came, and what has left */
+void mpiwire_progress(struct mpiwire *w); /* polls MPI for arrived frames and completed sends */
 void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event);
-void mpiwire_lose(struct mpiwire_channel *c); /* LOST, of members that are gone */
+void mpiwire_lose(struct mpiwire_channel *c); /* reports LOST for members that have died or left */
 
 /* wire_view.c */
-void mpiwire_exposed(struct mpiwire_channel *c, struct mpiwire_block *b); /* takes the block */
+void mpiwire_exposed(struct mpiwire_channel *c, struct mpiwire_block *b); /* takes ownership of the block */
 void mpiwire_look_at_differing(struct mpiwire_channel *c);
 void mpiwire_slots_forget(struct mpiwire_channel *c);
 enum wire_result mpiwire_expose_work(struct mpiwire_channel *c, const struct wire_expose *e);
 enum wire_result mpiwire_view_work(struct mpiwire_channel *c, const struct wire_look *l);
 void mpiwire_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
-void mpiwire_tell_retired(struct mpiwire_channel *c); /* to members that send */
+void mpiwire_tell_retired(struct mpiwire_channel *c); /* tells the members that send to this rank */
 
 /* wire_message.c */
-void mpiwire_message_came(struct mpiwire_channel *c, struct mpiwire_block *b); /* takes the block */
+void mpiwire_message_came(struct mpiwire_channel *c, struct mpiwire_block *b); /* takes ownership of the block */
 void mpiwire_piece_left(struct mpiwire *w, struct mpiwire_message *m);
 enum wire_result mpiwire_expose_message(struct mpiwire_channel *c, const struct wire_expose *e);
 enum wire_result mpiwire_view_message(struct mpiwire_channel *c, const struct wire_look *l);

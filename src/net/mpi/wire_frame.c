@@ -1,5 +1,5 @@
-/* Frames: their memory, how they leave and how they come. Frames of one rank are taken in the order in which it sent them, since messages
- * are numbered; those of different ranks in any. */
+/* The memory of frames, and how they are sent and received. Frames of one rank are processed in the order in which it sent them, because
+ * messages are numbered. Frames of different ranks are processed in any order. */
 #include "net/mpi/wire.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 enum { FRAMES_A_TURN = 64, EVENTS_FIRST = 64 };
 
-/* How long after a member's end something of its may still be on its way through MPI. */
+/* How long after a member's end its last frames may still be in flight in MPI. */
 #define LAST_FRAMES_NS INT64_C(500000000)
 
 /* ------------------------------------------------------------------------------------------------------------ blocks */
@@ -42,13 +42,13 @@ void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block
     head.id = c->id;
     head.from = (uint16_t)c->rank;
     head.retired = c->retired;
-    if (m->retired_told != c->retired) /* it is told something new, so what it asked for is answered */
+    if (m->retired_told != c->retired) /* the frame tells it something new, which answers what it asked */
         m->sends = m->wants = false;
     m->retired_told = c->retired;
     *mpiwire_head_of(b) = head;
     atomic_fetch_add_explicit(&c->traffic.out, MPIWIRE_HEAD + head.bytes, memory_order_relaxed);
     if (MPI_Isend(b->frame, (int)(MPIWIRE_HEAD + head.bytes), MPI_BYTE, c->world[peer], MPIWIRE_TAG, w->world->base, &b->request) !=
-        MPI_SUCCESS) { /* its rank is gone: the guard says so */
+        MPI_SUCCESS) { /* the rank is dead: the guard reports it */
         mpiwire_block_give(w, b);
         return;
     }
@@ -70,7 +70,7 @@ bool mpiwire_post(struct mpiwire_channel *c, uint32_t peer, enum mpiwire_kind ki
     return true;
 }
 
-/* Each in its own time: a rank that takes nothing holds up no other's. */
+/* Sends complete in any order, so a rank that receives nothing does not delay the others. */
 static void reap_sends(struct mpiwire *w)
 {
     struct mpiwire_block **at = &w->sending, *b;
@@ -102,7 +102,7 @@ static struct mpiwire_channel *channel_of(struct mpiwire *w, uint64_t id)
     return c;
 }
 
-/* What is of a channel that was left is dropped; so is what no rank of this library would send. */
+/* Drops frames of channels that were left, and frames that no rank of this library would send. */
 static void took(struct mpiwire *w, struct mpiwire_block *b)
 {
     const struct mpiwire_head *head = mpiwire_head_of(b);
@@ -120,7 +120,7 @@ static void took(struct mpiwire *w, struct mpiwire_block *b)
     atomic_fetch_add_explicit(&c->traffic.in, b->length, memory_order_relaxed);
     if (head->retired != m->retired && mpiwire_reached(head->retired, m->retired)) {
         m->retired = head->retired;
-        m->wanted = false; /* what it has said it does not say again by itself */
+        m->wanted = false; /* this is the answer; the next lack of room asks again */
     }
     switch (head->kind) {
     case MPIWIRE_EXPOSE:
@@ -165,11 +165,11 @@ static void take_received(struct mpiwire *w)
         if (code == MPI_SUCCESS)
             took(w, b);
         else
-            mpiwire_block_give(w, b); /* it was lost with its rank, of which the guard tells */
+            mpiwire_block_give(w, b); /* lost because its rank died; the guard reports that */
     }
 }
 
-/* Nobody else receives with this tag, so what was found is what the receive gets. */
+/* No other receive uses this tag, so the receive gets the message that the probe found. */
 static bool begin_receive(struct mpiwire *w)
 {
     MPI_Status status;
@@ -211,7 +211,7 @@ void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event)
         uint32_t room = c->events_room ? 2 * c->events_room : EVENTS_FIRST;
         struct wire_event *more = malloc(room * sizeof *more);
         if (!more)
-            abort(); /* an event that is not told is a rank that waits for ever */
+            abort(); /* without this event a rank would wait for ever */
         for (uint32_t i = 0; i < c->events; i++)
             more[i] = c->event[(c->events_first + i) % c->events_room];
         free(c->event);

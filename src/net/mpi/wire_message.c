@@ -1,7 +1,7 @@
 /*
- * Messages. A short one goes at once, as long as its receiver has room for one more that nobody has received; of a longer one its length
- * goes, and its bytes in pieces when the receiver has granted them. Pieces are copied as they leave and as they come, a few ahead, so that
- * a failure leaves nothing of a user's with MPI.
+ * Messages. A short one is sent at once if its receiver has room for one more unreceived message. For a longer one only the length is sent,
+ * and its bytes follow in pieces when the receiver has granted them. The pieces are copied on both sides, with a few in flight at a time,
+ * so that after a failure MPI holds no memory of the user.
  */
 #include "net/mpi/wire.h"
 
@@ -47,7 +47,7 @@ static void drop(struct mpiwire_channel *c, struct mpiwire_message **list, struc
         list = &(*list)->next;
     *list = m->next;
     m->channel = NULL;
-    if (!m->ahead) /* else the last piece that has left gives it */
+    if (!m->ahead) /* otherwise the last piece that has left frees it */
         give(c->wire, m);
 }
 
@@ -100,16 +100,16 @@ enum wire_result mpiwire_expose_message(struct mpiwire_channel *c, const struct 
     return WIRE_PENDING;
 }
 
-/* As many pieces as may be on their way. It is the user's again when the last has been copied. */
+/* Sends as many pieces as may be in flight. The user may reuse the buffer when the last piece has been copied. */
 static void send_pieces(struct mpiwire_channel *c, struct mpiwire_message *m)
 {
     while (m->done < m->take && m->ahead < MPIWIRE_DATA_AHEAD) {
         uint64_t left = m->take - m->done, bytes = left < MPIWIRE_DATA ? left : MPIWIRE_DATA;
         struct mpiwire_block *b = mpiwire_block_take(c->wire, bytes);
         if (!b && m->ahead)
-            return; /* when one has left there is memory */
+            return; /* memory is free again when a piece has left */
         if (!b)
-            abort(); /* its receiver would wait for ever */
+            abort(); /* otherwise its receiver would wait for ever */
         memcpy(mpiwire_payload(b), m->at + m->done, bytes);
         m->done += bytes;
         m->ahead++;
@@ -145,7 +145,7 @@ static void granted(struct mpiwire_channel *c, uint32_t peer, const struct mpiwi
 }
 
 /* ------------------------------------------------------------------------------------------------------------ receiving */
-/* False: the block stays the caller's. */
+/* False: the caller keeps the block. */
 static bool announced(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block *b)
 {
     const struct mpiwire_head *head = mpiwire_head_of(b);
@@ -153,7 +153,7 @@ static bool announced(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_b
     struct mpiwire_message *m = make(c, &c->arrived);
 
     if (!m)
-        abort(); /* messages are numbered: without this one none of that rank's could be received */
+        abort(); /* messages are numbered: without this one no later message of that rank could be received */
     m->key = head->key;
     m->peer = peer;
     m->tag = head->tag;
@@ -230,7 +230,7 @@ enum wire_result mpiwire_view_message(struct mpiwire_channel *c, const struct wi
     return WIRE_PENDING;
 }
 
-/* Not of every message: a sender has room for more than one. */
+/* Does not report every message, because a sender has room for several. */
 void mpiwire_tell_consumed(struct mpiwire_channel *c)
 {
     uint32_t some = c->handle.caps.window / 4;

@@ -1,8 +1,8 @@
 /*
- * Exposures and views. A frame of an exposure stays in its block until its view is given back, or its operation is over here. What comes
- * for an operation that is over is dropped.
+ * Exposures and views. The frame of an exposure stays in its block until the view is released, or until its operation is over on this rank.
+ * Frames for an operation that is over are dropped.
  *
- * A mismatch is told when the peer's published calls are here, so that both sides can be named: the guard brings them.
+ * A mismatch is reported only when the guard has brought the calls that the peer published, so that the error can name both sides.
  */
 #include "net/mpi/wire.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CALLS_NS INT64_C(2000000000) /* for a peer's calls to come */
+#define CALLS_NS INT64_C(2000000000) /* how long to wait for a peer's published calls */
 
 /* ------------------------------------------------------------------------------------------------------------ slots */
 static struct mpiwire_slot **bucket_of(struct mpiwire_channel *c, uint32_t peer, wire_key key, uint32_t *number)
@@ -48,7 +48,7 @@ static struct mpiwire_slot *make(struct mpiwire_channel *c, uint32_t peer, wire_
     return s;
 }
 
-/* The caller has taken it out of its bucket. */
+/* The caller has removed the slot from its bucket. */
 static void give_slot(struct mpiwire_channel *c, struct mpiwire_slot *s)
 {
     c->differing -= s->differs;
@@ -71,7 +71,7 @@ static void drop(struct mpiwire_channel *c, struct mpiwire_slot *s)
     give_slot(c, s);
 }
 
-/* Those of operations up to seq; all: every one. */
+/* Drops the slots of operations up to seq, or all slots if `all` is set. */
 static void drop_until(struct mpiwire_channel *c, uint32_t seq, bool all)
 {
     for (uint64_t filled = c->filled; filled; filled &= filled - 1) {
@@ -110,7 +110,7 @@ static bool has_room(struct mpiwire_channel *c, uint32_t peer, const struct wire
     return e->edge & WIRE_ONCE || wire_key_round(e->key) < c->credits || *mpiwire_ack_of(c, peer, before) == before;
 }
 
-/* It may have said more than it was asked for, or nothing since it has nothing to say to this rank. */
+/* The member may have retired more than this rank knows: it says so only in the heads of the frames that it sends to this rank. */
 static void ask_for_room(struct mpiwire_channel *c, uint32_t peer)
 {
     if (!c->member[peer].wanted)
@@ -153,7 +153,7 @@ enum wire_result mpiwire_expose_work(struct mpiwire_channel *c, const struct wir
 }
 
 /* ------------------------------------------------------------------------------------------------------------ viewing */
-/* Its peer has published that call, or a later one, or is gone. */
+/* Whether the peer has published that call or a later one, or has died or left. */
 static bool calls_known(const struct mpiwire_channel *c, uint32_t peer, wire_key key)
 {
     const struct wire_call *ring = c->handle.peer_calls[peer];
@@ -165,11 +165,11 @@ static bool calls_known(const struct mpiwire_channel *c, uint32_t peer, wire_key
 
 static void acknowledge(struct mpiwire_channel *c, const struct mpiwire_slot *s, uint32_t rounds)
 {
-    if (!rounds || rounds > c->credits) /* for the last few nobody waits */
+    if (!rounds || rounds > c->credits) /* the last exposures need no acknowledgement: no thread waits for it */
         (void)mpiwire_post(c, s->peer, MPIWIRE_ACK, s->key, 0, NULL, 0);
 }
 
-/* It is here and somebody asks for it. PENDING: it is not what was asked for, and the asker will be told. */
+/* Gives an exposure that has arrived to the view that asks for it. PENDING: it does not match the view, and a mismatch will be reported. */
 static enum wire_result take(struct mpiwire_channel *c, struct mpiwire_slot *s, const struct wire_look *l)
 {
     const struct mpiwire_head *head = mpiwire_head_of(s->block);
@@ -239,7 +239,7 @@ void mpiwire_exposed(struct mpiwire_channel *c, struct mpiwire_block *b)
         return;
     struct wire_look look = s->look;
     s->asked = false;
-    enum wire_result result = take(c, s, &look); /* it may drop the slot */
+    enum wire_result result = take(c, s, &look); /* this may free the slot */
     if (result == WIRE_PENDING)
         set_differing(c, s, &look);
     else
@@ -288,7 +288,7 @@ void mpiwire_release(struct wire_channel *channel, uint32_t seq, struct wire_vie
     } else {
         struct mpiwire_slot *s = view->ack;
         view->ack = NULL;
-        if (!mpiwire_reached(c->retired, wire_key_seq(view->word))) { /* else its operation has taken it along */
+        if (!mpiwire_reached(c->retired, wire_key_seq(view->word))) { /* otherwise the slot was dropped with its operation */
             acknowledge(c, s, s->look.rounds);
             drop(c, s);
         }
@@ -296,7 +296,7 @@ void mpiwire_release(struct wire_channel *channel, uint32_t seq, struct wire_vie
     pthread_mutex_unlock(&c->wire->lock);
 }
 
-/* Each head says it too; this is for those who send to this rank and hear nothing of it. */
+/* Every head says this too. This frame is for members that send to this rank and otherwise receive nothing from it. */
 void mpiwire_tell_retired(struct mpiwire_channel *c)
 {
     c->retires = false;

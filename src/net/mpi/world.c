@@ -1,8 +1,9 @@
 /*
- * MPI's own life in this process: started by us or by the program, at which thread level, with which ranks, and when it ends.
+ * The life of MPI in this process: whether this library or the program starts it, at which thread level, with which ranks, and when it
+ * ends.
  *
- * MPI can be started once in a process and not again after its end, so what we started ends when the process does, and only if nothing of
- * it is unfinished then: MPI_Finalize waits for the other ranks.
+ * A process can start MPI only once, and not again after it has ended. So if this library started MPI, it ends MPI when the process exits,
+ * and only if nothing is unfinished, because MPI_Finalize waits for the other ranks.
  */
 #define _GNU_SOURCE
 #include "net/mpi/mpi_module.h"
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#if defined(MPI_ABI_CALLS) /* of our own abi/mpi.h */
+#if defined(MPI_ABI_CALLS) /* compiled with this library's own abi/mpi.h */
 #    define MODULE_NAME "mpi_abi"
 #    define MODULE_STARTER "the launcher of that MPI"
 #    define MODULE_LIBRARY "an MPI with the standard ABI"
@@ -37,10 +38,10 @@
 
 static struct {
     pthread_mutex_t lock;
-    bool ours;       /* we started it */
-    bool unfinished; /* something is kept for ever */
-    bool failed;     /* a communicator over it: other ranks may be gone, or leave without MPI_Finalize */
-    int natives;     /* open */
+    bool ours;       /* this library started MPI */
+    bool unfinished; /* MPI keeps something for ever */
+    bool failed;     /* a communicator over MPI failed: other ranks may be dead, or may leave without MPI_Finalize */
+    int natives;     /* number of open natives */
     pid_t pid;
     int keyval;
     bool has_keyval;
@@ -61,7 +62,8 @@ static void library_text(char *text, size_t bytes)
     char whole[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
 
-    /* "Open MPI v4.1.4, package: ..." and "MPICH Version:      4.0.2\n...": the name and the number are what a user knows. */
+    /* The versions look like "Open MPI v4.1.4, package: ..." and "MPICH Version:      4.0.2\n...". The result has only the name and the
+     * number, which a user knows. */
     if (MPI_Get_library_version(whole, &length) != MPI_SUCCESS || length <= 0) {
         snprintf(text, bytes, "%s", MODULE_LIBRARY);
         return;
@@ -100,7 +102,7 @@ void mpi_failed(void)
     pthread_mutex_unlock(&process.lock);
 }
 
-/* MPI_Finalize waits for the other ranks: a rank that ends with something open, or after a failure, must not wait for them. */
+/* MPI_Finalize waits for the other ranks. So it is not called if something is still open, or after a failure. */
 static void finalize_ours(void)
 {
     bool unclean = process.natives || process.unfinished || process.failed;
@@ -111,7 +113,7 @@ static void finalize_ours(void)
     }
 }
 
-/* The program's own MPI_Finalize begins: from here on no call of MPI is ours to make. */
+/* MPI calls this when the program's MPI_Finalize begins. From then on this library must not call MPI. */
 static int hear_finalize(MPI_Comm comm, int keyval, void *attribute, void *extra)
 {
     (void)comm, (void)keyval, (void)attribute, (void)extra;
@@ -124,7 +126,7 @@ static enum comm_result start_mpi(const struct native_config *config, int *level
 {
     const char *asked = config->env->lookup(config->env, "COMM_MPI_THREADS");
     char text[384];
-    int want = MPI_THREAD_MULTIPLE; /* costs what SERIALIZED does, with Open MPI 4.1 and MPICH 4.0 */
+    int want = MPI_THREAD_MULTIPLE; /* costs the same as SERIALIZED with Open MPI 4.1 and MPICH 4.0 */
 
     if (asked && strcmp(asked, "serialized") == 0) {
         want = MPI_THREAD_SERIALIZED;
@@ -140,7 +142,7 @@ static enum comm_result start_mpi(const struct native_config *config, int *level
         return complain(config, COMM_ERR_BACKEND, text);
     }
     process.ours = true;
-    /* Open MPI tells an error of a nonblocking collective to MPI_COMM_WORLD's handler, whose default ends the job. */
+    /* Open MPI reports an error of a nonblocking collective to the handler of MPI_COMM_WORLD, which by default ends the job. */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     process.pid = getpid();
     atexit(finalize_ours);
@@ -181,7 +183,8 @@ static enum comm_result find_mpi(const struct native_config *config, int *level)
     return COMM_OK;
 }
 
-/* N worlds of one are worse than no world. A program that says its ranks itself may open one of a part of MPI's. */
+/* Without its own launcher, MPI would make each of N ranks a world of its own. So the opening fails if the numbers of ranks differ. Only a
+ * program that gives the ranks itself may open a world of a part of MPI's ranks. */
 static enum comm_result check_ranks(const struct native_config *config, const struct mpi_world *w)
 {
     int size = 0, rank = -1;
@@ -208,7 +211,8 @@ static enum comm_result check_ranks(const struct native_config *config, const st
     return complain(config, COMM_ERR_CONFIG, text);
 }
 
-/* Each rank's share of MPI's tags. On MPI_COMM_WORLD they are shared with the program, which takes low ones: ours are the highest. */
+/* Assigns each rank its share of MPI's tags. On MPI_COMM_WORLD the program uses tags too, usually low ones, so this library takes the
+ * highest. */
 static void share_tags(struct mpi_world *w)
 {
     static _Atomic uint64_t of_world;
@@ -222,7 +226,8 @@ static void share_tags(struct mpi_world *w)
     w->tags_taken = w->base == MPI_COMM_NULL ? &of_world : &w->own_tags;
 }
 
-/* MPICH 4.0.2 and Intel MPI 2021.18 fail with "Invalid communicator" in MPI_Ibcast of 2 GiB, whether counted with int or with MPI_Count. */
+/* The limit on the bytes of a call. MPICH 4.0.2 and Intel MPI 2021.18 fail with "Invalid communicator" in MPI_Ibcast of 2 GiB, with int
+ * counts and with MPI_Count. */
 static size_t most_bytes(void)
 {
     static const char *const fail[] = {"MPICH Version: 4.0", "Intel(R) MPI"};
@@ -235,13 +240,13 @@ static size_t most_bytes(void)
     return SIZE_MAX / 2;
 }
 
-/* A rank on another CPU may have other code: what all of them do by our rules. */
+/* MPI may run other code on a rank with another CPU. So the ranks keep only the rules that hold on all of them. */
 void mpi_agree_on_rules(struct mpi_world *w, MPI_Comm comm)
 {
     mpi_enter(w);
     mpi_rules_here(w->rules);
     w->large = mpi_large_find();
-    w->rules[0] = w->large != NULL; /* no type has that number */
+    w->rules[0] = w->large != NULL; /* index 0 is not a type */
     if (MPI_Allreduce(MPI_IN_PLACE, w->rules, MPI_TYPES, MPI_UINT32_T, MPI_BAND, comm) != MPI_SUCCESS)
         memset(w->rules, 0, sizeof w->rules);
     mpi_exit(w);
@@ -259,7 +264,7 @@ static void hear_of_end(void)
     MPI_Comm_set_attr(MPI_COMM_SELF, process.keyval, NULL);
 }
 
-/* Of a part of MPI's ranks: what all of them must do together comes with the first communicator (channel.c). */
+/* For a world of a part of MPI's ranks. What all its ranks must do together happens when the first communicator is made (channel.c). */
 static enum comm_result make_part(const struct native_config *config, struct mpi_world *w)
 {
     w->base = MPI_COMM_NULL;
@@ -338,7 +343,7 @@ void mpi_close(struct native *native)
     bool keep = process.unfinished;
     pthread_mutex_unlock(&process.lock);
     if (keep)
-        return; /* kept channels still name it */
+        return; /* channels that were kept still refer to it */
     if (!w->base_taken && w->base != MPI_COMM_NULL && !mpi_is_over())
         MPI_Comm_free(&w->base);
     free(w);

@@ -1,4 +1,4 @@
-/* Opening a library that has the standard ABI of MPI. It stays open while the process lives, as MPI does. */
+/* Opens a library that has the standard ABI of MPI. It stays open until the process ends, as MPI does. */
 #define _GNU_SOURCE
 #include "net/mpi/library.h"
 

@@ -1,8 +1,8 @@
 /*
- * The standard ABI of MPI, as far as this room uses it: MPI: A Message-Passing Interface Standard, version 5.0, chapter 20 "Application
- * Binary Interface (ABI)", whose tables give the types of handles, the layout of MPI_Status and the value of every constant. Whatever
- * library has it (libmpi_abi.so) can be opened while a program runs, so nothing of MPI need be there when this is compiled. Compiled
- * against this file, MPI_Name is a pointer that mpi_library_open fills.
+ * The part of MPI's standard ABI that net/mpi uses: MPI: A Message-Passing Interface Standard, version 5.0, chapter 20 "Application Binary
+ * Interface (ABI)". Its tables give the types of handles, the layout of MPI_Status and the value of every constant. A library with this ABI
+ * (libmpi_abi.so) can be opened at run time, so the build needs no MPI. In code that is compiled with this file, MPI_Name is a pointer that
+ * mpi_library_open sets.
  */
 #ifndef NET_MPI_ABI_MPI_H
 #define NET_MPI_ABI_MPI_H
@@ -15,7 +15,7 @@
 typedef intptr_t MPI_Aint;
 typedef int64_t MPI_Count;
 
-/* 20.3: a handle is a pointer to a type that nobody completes; those of predefined objects are small numbers. */
+/* 20.3: a handle is a pointer to an incomplete type. Handles of predefined objects are small numbers. */
 typedef struct MPI_ABI_Comm *MPI_Comm;
 typedef struct MPI_ABI_Datatype *MPI_Datatype;
 typedef struct MPI_ABI_Errhandler *MPI_Errhandler;
