@@ -1,5 +1,5 @@
 /*
- * Puts operations on the stream and observes their completion. The calling thread does it, in the order of the calls.
+ * Puts operations on the stream and observes their completion. The calling thread puts them, in the order of the calls.
  *
  * NCCL is called without the device's lock: a call may block until a peer makes the same call, and other communicators must go on
  * meanwhile. The lock protects what this room shares: places, parks and words.
@@ -141,7 +141,7 @@ static enum comm_result accept_served(struct nccl_channel *c, const struct nativ
     return r;
 }
 
-/* A program of the core runs the operation, on host memory. */
+/* NCCL does not have this operation. The core runs it, on host memory only. */
 static enum comm_result accept_other(struct nccl_channel *c, const struct native_call *call, char *why, size_t why_bytes)
 {
     struct owners owners;
@@ -160,7 +160,7 @@ static enum comm_result accept_other(struct nccl_channel *c, const struct native
     return COMM_ERR_ARGUMENT;
 }
 
-/* Only a stream of the caller's can be captured. */
+/* Only a stream of the caller can be captured. */
 static bool is_captured(struct nccl_channel *c)
 {
     struct cuda_inside inside;
@@ -269,7 +269,7 @@ static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call
     }
 }
 
-/* Where the stream writes words, no lock is needed. */
+/* If the stream writes words, no lock is needed. */
 enum comm_result nccl_mark_alone(struct nccl_channel *c, uint64_t cookie)
 {
     if (c->d->memops)
@@ -360,8 +360,8 @@ void nccl_reach(struct native_channel *channel, uint64_t cookie)
             release(&c->parked[i]);
 }
 
-/* A stream of the caller's goes on behind the operation. Behind the newest one an event does; an older one is a value of the word, for
- * which a stream of ours stands in. */
+/* Makes the caller's stream wait for the operation. For the newest operation it waits for an event. For an older one, a park stream waits
+ * for the value of the word, and the caller's stream waits for the park stream. */
 static enum comm_result put_await(struct nccl_channel *c, uint64_t number, struct CUstream_st *stream)
 {
     struct device_place place;
@@ -472,7 +472,7 @@ uint32_t nccl_advance(struct native_channel *channel, struct native_event *event
     return count;
 }
 
-/* Nothing that stands on a word of ours may stand for ever: else the device's context could never be left. */
+/* Releases everything that waits for a word of this channel. A stream that waits for ever would keep the context from being released. */
 void nccl_release_all(struct nccl_channel *c)
 {
     for (uint32_t i = 0; i < CUDA_PARKS; i++)
