@@ -360,8 +360,8 @@ void nccl_reach(struct native_channel *channel, uint64_t cookie)
             release(&c->parked[i]);
 }
 
-/* Makes the caller's stream wait for the operation. For the newest operation it waits for an event. For an older one, a park stream waits
- * for the value of the word, and the caller's stream waits for the park stream. */
+/* Makes the caller's stream wait for the operation. For the newest operation it waits for an event. If it is older and the stream counts in a
+ * word, a park stream waits for the word's value, and the caller's stream waits for the park stream. */
 static enum comm_result put_await(struct nccl_channel *c, uint64_t number, struct CUstream_st *stream)
 {
     struct device_place place;

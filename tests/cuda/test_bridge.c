@@ -197,7 +197,7 @@ RIG_TEST(streams_and_queues_in_every_order)
 RIG_TEST(every_missing_edge_is_found)
 {
     struct set set;
-    open_set(&set, &(struct mock_options){.seed = 1, .queues = 32}, true); /* many queues, because one queue would order its streams anyway */
+    open_set(&set, &(struct mock_options){.seed = 1, .queues = 32}, true); /* one queue would order its streams anyway */
     for (enum way way = 0; way < WAYS; way++) {
         uint64_t before = mock_waits();
         CHECK(play(&set, way, 1, 0));
