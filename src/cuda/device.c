@@ -229,8 +229,8 @@ static int32_t take_off(struct cuda_device *d)
     return at;
 }
 
-/* Freeing waits for everything on the device, without a bound. So a thread of its own does it. If that takes long, the thread is left
- * behind, with the device and this structure. */
+/* Freeing waits for everything on the device, without a bound. So a separate thread does it. If that takes long, the thread is left behind,
+ * with the device and this structure. */
 struct forgetting {
     struct cuda_device *d;
     int32_t at;
@@ -485,8 +485,8 @@ static bool class_poll(struct device *device)
     return more;
 }
 
-/* Identifies the device by its PCI address, such as "0000:41:00.0". CUDA ordinals do not do, because CUDA_VISIBLE_DEVICES may number the
- * devices differently in each process. */
+/* Identifies the device by its PCI address, such as "0000:41:00.0". CUDA ordinals do not identify it, because CUDA_VISIBLE_DEVICES may
+ * number the devices differently in each process. */
 static enum comm_result class_where(struct device *device, uint64_t *hardware)
 {
     static const unsigned char widths[] = {8, 5, 3}; /* bits of bus, device, function; the domain takes the 32 bits above */

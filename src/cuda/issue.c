@@ -125,7 +125,7 @@ static enum comm_result accept_served(struct nccl_channel *c, const struct nativ
     struct owners owners;
 
     if (call->collective == COLLECTIVE_BARRIER || call->n == 0 ||
-        (!call->in && !call->out)) /* without buffers the call is only a question */
+        (!call->in && !call->out)) /* a call without buffers only asks whether NCCL has the operation */
         return COMM_OK;
     if (!ask_owners(c, call, &owners)) {
         base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
@@ -360,8 +360,8 @@ void nccl_reach(struct native_channel *channel, uint64_t cookie)
             release(&c->parked[i]);
 }
 
-/* Makes the caller's stream wait for the operation. For the newest operation it waits for an event. If it is older and the stream counts in a
- * word, a park stream waits for the word's value, and the caller's stream waits for the park stream. */
+/* Makes the caller's stream wait for the operation. For the newest operation it waits for an event. For an older one, if the channel's
+ * stream counts in a word, a park stream waits for the word's value, and the caller's stream waits for the park stream. */
 static enum comm_result put_await(struct nccl_channel *c, uint64_t number, struct CUstream_st *stream)
 {
     struct device_place place;
@@ -427,8 +427,8 @@ static uint64_t done_by_events(struct nccl_channel *c)
     return done;
 }
 
-/* A kernel that fails stops the streams of its context, and NCCL does not ask CUDA. Our own stream is never captured, so CUDA can be asked.
- */
+/* A failed kernel stops the streams of its context, and NCCL does not query CUDA for that. The channel's own stream is never captured, so
+ * it can be queried. */
 static int32_t ask_cuda(struct nccl_channel *c)
 {
     struct cuda_inside inside;
@@ -441,7 +441,7 @@ static int32_t ask_cuda(struct nccl_channel *c)
     return result == CUDA_OK || result == CUDA_NOT_READY ? 0 : -(int32_t)result;
 }
 
-/* NCCL may be the only one that knows of a lost network or process. 0: no error. */
+/* Queries NCCL, since it may be the only one to detect a lost network or process. Returns 0 if there is no error. */
 static int32_t ask_health(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;

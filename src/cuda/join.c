@@ -245,7 +245,7 @@ void nccl_begin_end(struct nccl_channel *c, bool abort)
         say(c, LOG_ERROR, "no thread to end it with; its NCCL communicator is left behind", NCCL_SYSTEM_ERROR);
 }
 
-/* Gives back what the channel has of the device. False: CUDA returned an error; try again later. */
+/* Frees the channel's word and stream on the device. Returns false if CUDA returned an error; the caller tries again later. */
 static bool free_parts(struct nccl_channel *c)
 {
     struct cuda_device *d = c->d;
