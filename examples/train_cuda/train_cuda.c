@@ -1,14 +1,15 @@
 /*
- * Data-parallel training with gradients in memory of a CUDA device: the job of ../train. Each gradient is copied to the device as it stands
- * and is reduced there while the backward pass goes on; a stream waits for the results, not the host. The network itself is computed by the
- * CPU, since this example needs no CUDA compiler; where kernels write the gradients, the calls of the library are the same.
+ * Data-parallel training with gradients in the memory of a CUDA device. The job is that of ../train. Each gradient is copied to the device
+ * when it is ready, and is reduced there while the backward pass continues. A stream waits for the results; the host does not. The CPU
+ * computes the network, so that this example needs no CUDA compiler. If kernels write the gradients, the library is called in the same way.
  *
- * The same training runs with gradients in memory of the host, step by step in turn, and must end with the same weights. With --lose STEP,
- * rank 1 is killed in that step's backward pass; the others leave it out, take the step again, and go on.
+ * The same training also runs with gradients in host memory, alternately step by step, and must end with the same weights. With --lose
+ * STEP, rank 1 is killed in the backward pass of that step. The other ranks exclude it, repeat the step, and continue.
  *
  *     comm-run -n 4 train_cuda [--epochs N] [--backend nccl] [--lose STEP] [--data FILE]
  *
- * With --backend nccl each rank of a host has a device of its own; otherwise gradients are staged, and ranks may share a device.
+ * With --backend nccl each rank of a host needs its own device. Otherwise gradients are staged through host memory, and ranks may share a
+ * device.
  */
 #define _GNU_SOURCE
 #include <commstream/commstream.h>
@@ -28,12 +29,12 @@
 
 enum { BATCH = 192, HIDDEN = 64, VICTIM = 1 };
 static const double ACCURACY_WANTED = 0.9;
-static const float SAME_ENOUGH = 1e-3f; /* NCCL adds in an order of its own */
+static const float SAME_ENOUGH = 1e-3f; /* NCCL adds in another order */
 
-/* One of the two trainings: on the device, or on the host. */
+/* One of the two trainings: with gradients on the device or on the host. */
 struct side {
     bool on_device;
-    struct comm_communicator *world, *comm; /* the second is the buckets' own, over the ranks of the first */
+    struct comm_communicator *world, *comm; /* `comm` has the ranks of `world` and is used only by the buckets */
     struct comm_buckets *buckets;
     struct network net;
     char *there; /* on the device: the gradients */
@@ -43,9 +44,9 @@ struct side {
 };
 
 struct job {
-    const char *data, *backend; /* of the world whose gradients are on the device; NULL: as the other one */
+    const char *data, *backend; /* backend of the device's world; NULL: as the host's world */
     int epochs, lose, step;
-    bool lost; /* somebody was */
+    bool lost; /* a rank was lost */
     struct digits digits;
     struct side device, host;
 };
@@ -92,7 +93,7 @@ static void end_side(struct side *side)
     must(NULL, comm_close(side->comm, COMM_DEFAULT_TIMEOUT), "close");
 }
 
-/* The device copies gradients out of pinned memory, so they are kept there. */
+/* The gradients are in pinned memory, so that the device can copy them asynchronously. */
 static void create_network(struct side *side, bool on_device)
 {
     side->on_device = on_device;
@@ -130,12 +131,12 @@ static void gradient_stands(void *arg, size_t tensor)
     if (side->dies && tensor == 4)
         (void)kill(getpid(), SIGKILL);
     device_copy(side->stream, side->there + from * sizeof(float), side->net.gradients + from, count * sizeof(float));
-    /* An error is told by the end of the step. */
+    /* The end of the step reports any error. */
     while (comm_buckets_ready_stream(side->buckets, tensor, side->stream) == COMM_ERR_FULL && comm_progress(side->comm) >= 0)
         continue;
 }
 
-/* The stream goes on when the results stand; the copy back to the host is behind that. */
+/* The stream waits for the results, and then copies them to the host. */
 static enum comm_result reduce_on_device(struct side *side)
 {
     enum comm_result result = COMM_PENDING;
@@ -149,7 +150,7 @@ static enum comm_result reduce_on_device(struct side *side)
     if (recorded == COMM_OK)
         recorded = comm_event_sync(side->read, COMM_FOREVER);
     must(NULL, recorded, "read the gradients");
-    /* Where a reduction failed, the stream went on all the same: whether the results are valid is the communicator's to say. */
+    /* The stream continues even if a reduction failed. So ask the communicator whether the results are valid. */
     return result == COMM_OK ? comm_sync(side->comm, COMM_FOREVER) : result;
 }
 
@@ -171,13 +172,13 @@ static enum comm_result take_gradients(struct job *job, struct side *side, const
     return side->on_device ? reduce_on_device(side) : reduce_on_host(side);
 }
 
-/* Whether the step went well on all ranks; a rank that has its result may be the only one. */
+/* Returns whether the step succeeded on all ranks. One rank may succeed where others fail, so all ranks agree on it. */
 static bool went_well(struct side *side, enum comm_result result)
 {
     uint64_t well = result == COMM_OK;
     struct comm_request request = COMM_REQUEST_NONE;
     if (!well)
-        must(NULL, comm_revoke(side->comm), "revoke"); /* whoever still waits comes out */
+        must(NULL, comm_revoke(side->comm), "revoke"); /* ranks that still wait return */
     enum comm_result agreed = comm_agree(side->world, &well, &request);
     wait_for(request, agreed, "agree");
     return well != 0;
@@ -195,7 +196,7 @@ static void shrink(struct side *side)
     begin_side(side);
 }
 
-/* A step that failed though everybody is there would fail again. */
+/* If the step failed although no rank is dead, it would fail again. */
 static void leave_out_the_dead(struct job *job, struct side *side, enum comm_result result)
 {
     int ranks = comm_size(side->world);
@@ -214,7 +215,7 @@ static void train_side(struct job *job, struct side *side, const size_t *batch, 
         enum comm_result result = take_gradients(job, side, batch);
         if (went_well(side, result))
             break;
-        leave_out_the_dead(job, side, result); /* nobody has taken this step: it is made again */
+        leave_out_the_dead(job, side, result); /* no rank has applied this step, so it is repeated */
         job->lost = true;
     }
     network_update(&side->net, rate, 0.9f);
@@ -292,7 +293,7 @@ static bool parse(struct job *job, int argc, char **argv)
     return argc % 2 == 1 && job->epochs > 0;
 }
 
-/* How the second world meets: through the first one. */
+/* The exchange callback of the second world uses the first world. */
 static int exchange(void *arg, const void *in, size_t bytes, void *out)
 {
     struct comm_request request = COMM_REQUEST_NONE;
@@ -304,7 +305,7 @@ static int exchange(void *arg, const void *in, size_t bytes, void *out)
     return result == COMM_OK ? 0 : -1;
 }
 
-/* Two worlds of the same ranks: collectives of backend nccl take gradients of the device alone. */
+/* Opens two worlds of the same ranks, because collectives of backend nccl take only device memory. */
 static void open_worlds(struct job *job)
 {
     char why[512] = "";

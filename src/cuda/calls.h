@@ -1,8 +1,9 @@
 /*
- * What this room calls of the NVIDIA driver and of NCCL: the entry points, their types and constants, declared here, so that the module is
- * built on machines that have neither and links to neither. tests/cuda/headers.c compares every line with the real headers where those are.
+ * The entry points, types and constants of the NVIDIA driver and of NCCL that this room uses. They are declared here, so the module builds
+ * on machines without the real headers and does not link to either library. Where the real headers are installed, tests/cuda/headers.c
+ * compares every declaration with them.
  *
- * Enumerations of theirs are unsigned here, which is what their compilers make of them; handles keep their tags.
+ * The enumerations of the real headers are unsigned here, because compilers represent them so. Handles keep their struct tags.
  */
 #ifndef CUDA_CALLS_H
 #define CUDA_CALLS_H
@@ -35,11 +36,11 @@ enum { CUDA_STREAM_NON_BLOCKING = 1, CUDA_EVENT_DISABLE_TIMING = 2, CUDA_WAIT_GE
 enum { CUDA_HOST_PORTABLE = 1, CUDA_HOST_MAPPED = 2, CUDA_REGISTER_PORTABLE = 1, CUDA_REGISTER_MAPPED = 2 };
 enum { CUDA_POINTER_RANGE_START = 11, CUDA_POINTER_RANGE_SIZE = 12 };
 enum { CUDA_POINTER_MEMORY_TYPE = 2, CUDA_POINTER_ORDINAL = 9, CUDA_MEMORY_HOST = 1, CUDA_MEMORY_DEVICE = 2 };
-/* Streams that are numbers: 0 and 1 are the legacy default stream of the current context, 2 is the calling thread's own. */
+/* Special stream handles: 0 and 1 are the legacy default stream of the current context, 2 is the calling thread's default stream. */
 enum { CUDA_STREAM_LEGACY = 1, CUDA_STREAM_PER_THREAD = 2 };
 enum { CUDA_ATTRIBUTE_MEMOPS_64 = 122 };
 
-/* X(name in the table, symbol, result, parameters) */
+/* X(name in the table, symbol, result type, parameters) */
 #define CUDA_CALLS(X)                                                                                                                      \
     X(cuInit, "cuInit", unsigned, (unsigned flags))                                                                                        \
     X(cuDriverGetVersion, "cuDriverGetVersion", unsigned, (int *version))                                                                  \
@@ -111,7 +112,7 @@ enum {
     NCCL_F8E5M2 = 11
 };
 enum {
-    NCCL_OLDEST = 21800 /* ncclCommSplit, and children with a config of their own */,
+    NCCL_OLDEST = 21800 /* ncclCommSplit, with a configuration for the child */,
     NCCL_WITH_F8 = 22400,
     NCCL_WITH_REVOKE = 22800,
     NCCL_UNSET = INT32_MIN
@@ -121,18 +122,18 @@ enum {
 struct nccl_id {
     char internal[128];
 };
-/* The head of ncclConfig_t, the same since 2.18: `size` and `version` say how much of it there is, so that newer libraries fill in the
- * rest. */
+/* The first fields of ncclConfig_t, unchanged since 2.18. `size` and `version` tell NCCL how many fields the caller knows. A newer library
+ * uses its defaults for the rest. */
 struct nccl_config {
     size_t size;
     unsigned magic, version;
     int blocking, cga_cluster_size, min_ctas, max_ctas;
     const char *net_name;
     int split_share;
-    int end_of_2_18; /* padding there */
+    int end_of_2_18; /* padding in the real struct */
 };
 
-/* The comparison with the real header puts its own types here. */
+/* tests/cuda/headers.c defines these as the types of the real header. */
 #ifndef NCCL_ID
 #    define NCCL_ID struct nccl_id
 #    define NCCL_CONFIG struct nccl_config
@@ -167,7 +168,7 @@ struct nccl_config {
     X(ncclGroupStart, "ncclGroupStart", unsigned, (void))                                                                                  \
     X(ncclGroupEnd, "ncclGroupEnd", unsigned, (void))
 
-/* What is used of libraries from NCCL_WITH_REVOKE on; NULL with older ones. */
+/* Entry points that exist since NCCL_WITH_REVOKE. They are NULL with an older library. */
 #define NCCL_NEWER_CALLS(X) X(ncclCommRevoke, "ncclCommRevoke", unsigned, (struct ncclComm * comm, int flags)) /* 2.28 */
 
 /* ------------------------------------------------------------------------------------------------------------ the tables */

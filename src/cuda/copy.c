@@ -1,11 +1,11 @@
-/* Copies: the library's own, on streams of its own, and those that a stream of the program does; and memory of the device. */
+/* Copies on this library's streams and on the program's streams, and allocation of device memory. */
 #include "cuda/device.h"
 
 /* ------------------------------------------------------------------------------------------------------------ on our streams */
-/* Of a priority between parks', which is the highest, and programs', so that they share no hardware queue with a stream that stands: a copy
- * may be what that one waits for.
- * Nothing but copies is ever put on these streams, so what is on them ends by itself, and the places on one come in order: a word that
- * counts serves all of them. */
+/* The priority is between that of park streams, which is the highest, and that of the program's streams. So a copy shares no hardware queue
+ * with a blocked stream, which may be waiting for this copy.
+ * These streams run only copies, so their work always ends. The places of one stream are reached in order, so one counting word serves all.
+ */
 static unsigned make_copies(struct cuda_device *d, struct cuda_copies *c)
 {
     int least = 0, greatest = 0;
@@ -95,7 +95,7 @@ void *cuda_take(struct device *device, size_t bytes)
     return (void *)(uintptr_t)memory;
 }
 
-/* Without the device's lock: the driver waits for everything on the device. */
+/* Does not hold the device's lock, because cuMemFree waits for everything on the device. */
 void cuda_give(struct device *device, void *memory)
 {
     struct cuda_device *d = (struct cuda_device *)(void *)device;

@@ -1,4 +1,4 @@
-/* Devices: found by name, opened once per process, shared by whoever opens them again. */
+/* Devices. Each is found by its name and opened once per process. Later opens share it. */
 #include "cuda/device.h"
 
 #include "base/format.h"
@@ -44,7 +44,7 @@ bool cuda_enter(struct cuda_device *d, struct cuda_inside *inside)
     if (d->calls->cuCtxPushCurrent(d->context) != CUDA_OK)
         return false;
     if (d->calls->cuThreadExchangeStreamCaptureMode(&inside->mode) != CUDA_OK)
-        inside->mode = CUDA_CAPTURE_RELAXED; /* then leaving changes nothing either */
+        inside->mode = CUDA_CAPTURE_RELAXED; /* then cuda_leave restores nothing */
     return true;
 }
 
@@ -96,7 +96,7 @@ static unsigned make_words(struct cuda_device *d)
     return result == CUDA_OK ? d->calls->cuMemAlloc(&d->scratch, SCRATCH_BYTES) : result;
 }
 
-/* False: CUDA refused to be entered, and nothing was done. */
+/* Returns false if the context could not be entered; then nothing was freed. */
 static bool forget(struct cuda_device *d)
 {
     const struct cuda_calls *calls = d->calls;
@@ -186,7 +186,7 @@ static enum comm_result cuda_open(const struct device_config *config, struct dev
     return r;
 }
 
-/* False: a copy is under way. */
+/* Returns false while a copy is under way. */
 static bool copies_rest(const struct cuda_device *d)
 {
     for (uint32_t i = 0; i < DEVICE_WAYS; i++)
@@ -195,7 +195,7 @@ static bool copies_rest(const struct cuda_device *d)
     return true;
 }
 
-/* True when no stream will write to the words. Parks that nobody released are released here, or their streams would wait for ever. */
+/* Returns true when no stream will write the words any more. Releases the remaining parks, whose streams would otherwise wait for ever. */
 static bool quiet(struct cuda_device *d)
 {
     struct cuda_inside inside;
@@ -229,8 +229,8 @@ static int32_t take_off(struct cuda_device *d)
     return at;
 }
 
-/* Freeing waits for everything on the device, without a bound. So a thread of its own does it. If that takes long, the thread is left
- * behind, with the device and this structure. */
+/* Freeing waits for everything on the device, without a bound. So a separate thread does it. If that takes long, the thread is left behind,
+ * with the device and this structure. */
 struct forgetting {
     struct cuda_device *d;
     int32_t at;
@@ -244,7 +244,7 @@ static void forget_thread(void *arg)
 
     if (forget(f->d))
         return;
-    base_lock(&p->lock, p->env); /* the next who opens it finds it, unless somebody has made another meanwhile: then it is left behind */
+    base_lock(&p->lock, p->env); /* put it back for the next open; if another was made meanwhile, this one is left behind */
     if (!atomic_load_explicit(&p->device[f->at], memory_order_relaxed))
         atomic_store_explicit(&p->device[f->at], f->d, memory_order_release);
     base_unlock(&p->lock, p->env);
@@ -256,7 +256,7 @@ static void forget_within(struct cuda_device *d, int32_t at, int64_t ns)
     struct forgetting *f = env->take(env, sizeof *f, 64);
 
     if (!f)
-        return; /* left behind: no memory to free it by */
+        return; /* no memory for the thread: the device is left behind */
     *f = (struct forgetting){.d = d, .at = at};
     if (env->spawn(env, forget_thread, f, &f->thread)) {
         forget_thread(f);
@@ -298,7 +298,8 @@ static void cuda_close(struct device *device)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the class */
-/* The open device of a stream's context. The default stream (NULL) is the thread's current context's; with none, the asked device's. */
+/* Returns the open device of the stream's context. The default stream (NULL) belongs to the thread's current context. If there is none, it
+ * returns `asked`. */
 static struct cuda_device *device_of(struct cuda_device *asked, struct CUstream_st *stream)
 {
     struct CUctx_st *context = NULL;
@@ -313,7 +314,7 @@ static struct cuda_device *device_of(struct cuda_device *asked, struct CUstream_
     return NULL;
 }
 
-/* Recording on a stream that is being captured would make a place that no host can look at. */
+/* An event recorded on a stream that is being captured cannot be queried by the host. */
 static bool captured(const struct cuda_device *d, struct CUstream_st *stream)
 {
     unsigned status = CUDA_CAPTURE_NONE;
@@ -336,7 +337,6 @@ void cuda_end(struct cuda_device *d, const struct cuda_inside *inside)
     base_unlock(&d->lock, d->env);
 }
 
-/* The device of a stream, which may take calls and is not being captured; NULL: *r says why not. */
 struct cuda_device *cuda_begin_on(struct device *device, struct CUstream_st *stream, struct cuda_inside *inside, enum comm_result *r)
 {
     struct cuda_device *d = device_of((struct cuda_device *)(void *)device, stream);
@@ -357,7 +357,7 @@ static enum device_kind class_kind(struct device *device, const void *pointer)
     struct cuda_inside inside;
 
     if (!cuda_begin(d, &inside))
-        return DEVICE_CUDA; /* nobody knows */
+        return DEVICE_CUDA; /* unknown: the CPU must not access it */
     enum device_kind kind = cuda_kind(d, pointer);
     cuda_end(d, &inside);
     return kind;
@@ -387,7 +387,7 @@ static void class_unpin(struct device *device, void *pointer)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory and places */
-/* Where the allocation ends that has this byte; 0: it is in none. */
+/* Returns the end of the device allocation that has this byte, or 0 if none has it. */
 static cuda_address end_of_memory(const struct cuda_device *d, cuda_address at)
 {
     cuda_address start = 0;
@@ -401,7 +401,7 @@ static cuda_address end_of_memory(const struct cuda_device *d, cuda_address at)
     return start + length;
 }
 
-/* Allocation by allocation: memory that was reserved as one address range may be mapped in pieces. */
+/* Checks one allocation after another, because one reserved address range may be mapped in pieces. */
 static bool class_spans(struct device *device, const void *pointer, size_t bytes)
 {
     struct cuda_device *d = (struct cuda_device *)(void *)device;
@@ -468,7 +468,7 @@ static bool poll_one(struct cuda_device *d)
     return more;
 }
 
-/* All devices that are open: an event of this engine's may be of any of them. None is freed under the process's lock. */
+/* Polls all open devices, because an event of this engine may belong to any of them. The process's lock keeps devices from being freed. */
 static bool class_poll(struct device *device)
 {
     struct cuda *p = &cuda_process;
@@ -485,10 +485,11 @@ static bool class_poll(struct device *device)
     return more;
 }
 
-/* By its place on the bus, "0000:41:00.0": which devices a process sees, and under which numbers, CUDA_VISIBLE_DEVICES says to each. */
+/* Identifies the device by its PCI address, such as "0000:41:00.0". CUDA ordinals do not identify it, because CUDA_VISIBLE_DEVICES may
+ * number the devices differently in each process. */
 static enum comm_result class_where(struct device *device, uint64_t *hardware)
 {
-    static const unsigned char widths[] = {8, 5, 3}; /* of bus, device, function; the domain has the 32 bits above */
+    static const unsigned char widths[] = {8, 5, 3}; /* bits of bus, device, function; the domain takes the 32 bits above */
     struct cuda_device *d = (struct cuda_device *)(void *)device;
     char bus[32] = "";
     uint64_t all = 0, part = 0;

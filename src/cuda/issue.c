@@ -1,5 +1,5 @@
 /*
- * Puts operations on the stream and observes their completion. The calling thread does it, in the order of the calls.
+ * Puts operations on the stream and observes their completion. The calling thread puts them, in the order of the calls.
  *
  * NCCL is called without the device's lock: a call may block until a peer makes the same call, and other communicators must go on
  * meanwhile. The lock protects what this room shares: places, parks and words.
@@ -125,7 +125,7 @@ static enum comm_result accept_served(struct nccl_channel *c, const struct nativ
     struct owners owners;
 
     if (call->collective == COLLECTIVE_BARRIER || call->n == 0 ||
-        (!call->in && !call->out)) /* without buffers the call is only a question */
+        (!call->in && !call->out)) /* a call without buffers only asks whether NCCL has the operation */
         return COMM_OK;
     if (!ask_owners(c, call, &owners)) {
         base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
@@ -141,7 +141,7 @@ static enum comm_result accept_served(struct nccl_channel *c, const struct nativ
     return r;
 }
 
-/* A program of the core runs the operation, on host memory. */
+/* NCCL does not have this operation. The core runs it, on host memory only. */
 static enum comm_result accept_other(struct nccl_channel *c, const struct native_call *call, char *why, size_t why_bytes)
 {
     struct owners owners;
@@ -160,7 +160,7 @@ static enum comm_result accept_other(struct nccl_channel *c, const struct native
     return COMM_ERR_ARGUMENT;
 }
 
-/* Only a stream of the caller's can be captured. */
+/* Only a stream of the caller can be captured. */
 static bool is_captured(struct nccl_channel *c)
 {
     struct cuda_inside inside;
@@ -269,7 +269,7 @@ static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call
     }
 }
 
-/* Where the stream writes words, no lock is needed. */
+/* If the stream writes words, no lock is needed. */
 enum comm_result nccl_mark_alone(struct nccl_channel *c, uint64_t cookie)
 {
     if (c->d->memops)
@@ -360,8 +360,8 @@ void nccl_reach(struct native_channel *channel, uint64_t cookie)
             release(&c->parked[i]);
 }
 
-/* A stream of the caller's goes on behind the operation. Behind the newest one an event does; an older one is a value of the word, for
- * which a stream of ours stands in. */
+/* Makes the caller's stream wait for the operation. For the newest operation it waits for an event. For an older one, if the channel's
+ * stream counts in a word, a park stream waits for the word's value, and the caller's stream waits for the park stream. */
 static enum comm_result put_await(struct nccl_channel *c, uint64_t number, struct CUstream_st *stream)
 {
     struct device_place place;
@@ -427,8 +427,8 @@ static uint64_t done_by_events(struct nccl_channel *c)
     return done;
 }
 
-/* A kernel that fails stops the streams of its context, and NCCL does not ask CUDA. Our own stream is never captured, so CUDA can be asked.
- */
+/* A failed kernel stops the streams of its context, and NCCL does not query CUDA for that. The channel's own stream is never captured, so
+ * it can be queried. */
 static int32_t ask_cuda(struct nccl_channel *c)
 {
     struct cuda_inside inside;
@@ -441,7 +441,7 @@ static int32_t ask_cuda(struct nccl_channel *c)
     return result == CUDA_OK || result == CUDA_NOT_READY ? 0 : -(int32_t)result;
 }
 
-/* NCCL may be the only one that knows of a lost network or process. 0: no error. */
+/* Queries NCCL, since it may be the only one to detect a lost network or process. Returns 0 if there is no error. */
 static int32_t ask_health(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;
@@ -472,7 +472,7 @@ uint32_t nccl_advance(struct native_channel *channel, struct native_event *event
     return count;
 }
 
-/* Nothing that stands on a word of ours may stand for ever: else the device's context could never be left. */
+/* Releases everything that waits for a word of this channel. A stream that waits for ever would keep the context from being released. */
 void nccl_release_all(struct nccl_channel *c)
 {
     for (uint32_t i = 0; i < CUDA_PARKS; i++)

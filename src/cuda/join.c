@@ -65,8 +65,9 @@ static unsigned make_both(struct nccl_channel *c)
 }
 
 /*
- * The first operation of a kind makes connections, which blocks its caller until all ranks came: done here, where that harms nobody. NCCL
- * connects collectives while it joins (load.c), and pairs of ranks when they first meet: all of them meet now.
+ * The first operation of a kind makes connections, which blocks its caller until all ranks make the call. So the join makes them, since it
+ * may block. NCCL connects collectives while it joins (load.c). It connects a pair of ranks at their first message, so each rank sends a
+ * byte to every other rank here.
  */
 static unsigned meet_all(struct nccl_channel *c)
 {
@@ -208,8 +209,8 @@ enum comm_result nccl_begin_join(struct nccl_channel *c)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ending */
-/* No lock is held over either: an abort may hang, and communicators beside this one go on. No call of this communicator is under way, since
- * its calls are serialised. */
+/* Holds no lock during the abort or the destruction, because an abort may hang and other communicators must go on. No other call uses this
+ * communicator meanwhile, because its calls are serialised. */
 static void end_thread(void *arg)
 {
     struct nccl_channel *c = arg;
@@ -244,7 +245,7 @@ void nccl_begin_end(struct nccl_channel *c, bool abort)
         say(c, LOG_ERROR, "no thread to end it with; its NCCL communicator is left behind", NCCL_SYSTEM_ERROR);
 }
 
-/* Gives back what the channel has of the device. False: CUDA returned an error; try again later. */
+/* Frees the channel's word and stream on the device. Returns false if CUDA returned an error; the caller tries again later. */
 static bool free_parts(struct nccl_channel *c)
 {
     struct cuda_device *d = c->d;
@@ -254,7 +255,7 @@ static bool free_parts(struct nccl_channel *c)
     base_lock(&d->lock, d->env);
     if (cuda_enter(d, &inside)) {
         r = COMM_OK;
-        if (c->word && c->issued != c->told) /* aborted: the stream has still to run what is behind the operations */
+        if (c->word && c->issued != c->told) /* aborted: the stream must still run what follows the operations */
             r = cuda_give_word_behind(d, c->word, c->stream);
         else if (c->word)
             cuda_give_word(d, c->word);
@@ -280,7 +281,7 @@ static bool free_channel(struct nccl_channel *c)
     return true;
 }
 
-/* A channel that failed while it joined, and one whose thread was begun late, come here with their joining thread still at work. */
+/* The joining thread may still be running: the channel may have failed while it joined, or the thread may have started late. */
 static bool ended(struct nccl_channel *c, int64_t deadline)
 {
     const struct comm_env *env = c->owner->env;

@@ -1,5 +1,5 @@
-/* The loader. Nothing here is linked: a program on a machine without NVIDIA's libraries starts, and is told what is missing when it asks.
- */
+/* Loads NVIDIA's libraries at run time. So a program also starts on a machine without them. It gets an error, which says what is missing,
+ * when it asks for them. */
 #define _GNU_SOURCE
 #include "cuda/load.h"
 
@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DRIVER_OLDEST = 12000 /* CUDA 12.0: stream memory operations without switches */ };
+enum { DRIVER_OLDEST = 12000 /* CUDA 12.0: stream memory operations need no module parameter */ };
 
 struct symbol {
     const char *name;
-    size_t at; /* of its pointer in the table */
+    size_t at; /* offset of its pointer in the table */
 };
 #define DRIVER_SYMBOL(field, symbol, result, parameters) {symbol, offsetof(struct cuda_calls, field)},
 #define NCCL_SYMBOL(field, symbol, result, parameters) {symbol, offsetof(struct nccl_calls, field)},
@@ -43,7 +43,7 @@ static void system_close(void *library)
     dlclose(library);
 }
 
-/* Where this file itself lies, if that is a folder of Python packages. */
+/* Finds the folder of Python packages that contains this module, if one does. */
 static bool beside_us(char *folder, size_t bytes)
 {
     Dl_info us;
@@ -85,7 +85,7 @@ static bool system_packages(uint32_t n, char *folder, size_t bytes)
 
 const struct cuda_source cuda_source_system = {system_open, system_symbol, system_close, system_packages};
 
-/* The first symbol that is not there; NULL: all are, and the table is filled. */
+/* Returns the first missing symbol, or NULL when all were found and the table is filled. */
 static const char *fill(const struct cuda_source *source, void *library, const struct symbol *symbols, size_t count, void *table)
 {
     for (size_t i = 0; i < count; i++) {
@@ -97,7 +97,7 @@ static const char *fill(const struct cuda_source *source, void *library, const s
     return NULL;
 }
 
-/* Those that are there, NULL for the rest. */
+/* Sets the entry points that are there, and NULL for the rest. */
 static void fill_newer(const struct cuda_source *source, void *library, int version, struct nccl_calls *calls)
 {
     for (size_t i = 0; i < sizeof nccl_newer / sizeof *nccl_newer; i++) {
@@ -164,10 +164,11 @@ enum comm_result cuda_load_driver(const struct cuda_source *source, struct cuda_
 
 /* ------------------------------------------------------------------------------------------------------------ NCCL */
 /*
- * What calls of ours rely on. By itself NCCL connects each algorithm inside the first call that takes it, until all ranks have made that
- * call; and communicators of one device whose kernels do not fit on it at once may each wait for the other. NCCL's own connections go over
- * the interfaces that were named for this library's. What the program's environment
- * says about either is left as it is. NCCL reads both once, when its first communicator is made.
+ * Sets the environment variables that this backend relies on. Variables that the program has set stay as they are. NCCL reads them once,
+ * when the first communicator is created.
+ * - NCCL_RUNTIME_CONNECT=0: by default NCCL connects an algorithm in the first call that uses it, which blocks until all ranks call it.
+ * - NCCL_LAUNCH_ORDER_IMPLICIT=1: by default two communicators whose kernels do not fit on the device together may wait for each other.
+ * - NCCL_SOCKET_IFNAME: NCCL's connections use the network interfaces that the program chose for this library.
  */
 static void prepare_nccl(void)
 {
@@ -175,12 +176,12 @@ static void prepare_nccl(void)
 
     setenv("NCCL_RUNTIME_CONNECT", "0", 0);
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
-    if (interfaces && *interfaces && !strchr(interfaces, '/')) /* NCCL takes the same names, and no networks (10.0.0.0/8) */
+    if (interfaces && *interfaces && !strchr(interfaces, '/')) /* NCCL takes the same names, but no networks (10.0.0.0/8) */
         setenv("NCCL_SOCKET_IFNAME", interfaces, 0);
 }
 
-/* The loader's own folders first, and what the process has already loaded under that name; then what Python packages bring
- * (nvidia-nccl-cu12 and its like). */
+/* First asks the dynamic loader, which also finds a library of that name that the process has already loaded. Then looks in Python packages
+ * (nvidia-nccl-cu12, nvidia-nccl-cu13). */
 static void *open_nccl(const struct cuda_source *source, char *why, size_t why_bytes)
 {
     char folder[512], path[600], ignored[256];

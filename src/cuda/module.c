@@ -1,4 +1,4 @@
-/* What this module is to the library that loads it. */
+/* The entry point by which the library loads this module. */
 #include "cuda/nccl.h"
 
 #include "base/result.h"

@@ -1,4 +1,4 @@
-/* The native nccl: finding it, opening it, a channel's life. What goes over the stream is in issue.c, what may block in join.c. */
+/* The native backend nccl: probe, open, and the life of a channel. issue.c has the calls on the stream, join.c the calls that may block. */
 #include "cuda/nccl.h"
 
 #include "base/format.h"
@@ -28,7 +28,7 @@ static void free_world(struct nccl *n)
     n->env->give(n->env, n, sizeof *n);
 }
 
-/* Those that were left behind and have ended since. */
+/* Frees the worlds that were left behind and have ended since. */
 static void reap_left(const struct comm_env *env)
 {
     struct cuda *p = &cuda_process;
@@ -55,7 +55,7 @@ static int or_unset(uint32_t value)
     return value ? (int)value : NCCL_UNSET;
 }
 
-/* What the program asks of NCCL's configuration. */
+/* Reads the program's options for NCCL's configuration. */
 static enum comm_result read_options(struct nccl *n, const struct native_config *config)
 {
     static const struct base_options none;
@@ -112,7 +112,7 @@ static enum comm_result class_open(const struct native_config *config, struct na
 }
 
 /* ------------------------------------------------------------------------------------------------------------ channels */
-/* Ranks that are all here take devices in turn, each its own. */
+/* If all ranks are in this process, each takes a device of its own, in the order of the ranks. */
 static enum comm_result find_device(struct nccl *n, int32_t world_rank, struct cuda_device **device)
 {
     char text[160] = "";
@@ -166,7 +166,8 @@ static unsigned make_stream(struct nccl_channel *c)
     return result == CUDA_OK && !c->word ? CUDA_OUT_OF_MEMORY : result;
 }
 
-/* ncclGetUniqueId begins to listen, and nothing ends that but ranks that come: an id that no rank will use is kept for the next. */
+/* ncclGetUniqueId starts a listener, which ends only when ranks connect to it. So an id that no rank used is kept for a later communicator.
+ */
 static unsigned take_id(struct nccl_channel *c)
 {
     struct cuda *p = &cuda_process;
@@ -216,7 +217,7 @@ static void write_offer(const struct nccl_channel *c, void *offer)
     memcpy(offer, &mine, sizeof mine);
 }
 
-/* NCCL takes one rank a device, and says so late and in its own words. */
+/* NCCL accepts one rank per device. This check reports a violation earlier and with a clearer text than NCCL. */
 static bool devices_differ(const struct nccl_channel *c, const unsigned char *offers)
 {
     struct nccl_offer a, b;
@@ -252,7 +253,7 @@ static enum comm_result make_channel(struct nccl *n, const struct wire_team *tea
     c->nccl = &cuda_process.nccl;
     c->rank = team->rank;
     c->size = team->size;
-    atomic_store_explicit(&c->state, NCCL_FAILED, memory_order_relaxed); /* until it begins to join */
+    atomic_store_explicit(&c->state, NCCL_FAILED, memory_order_relaxed); /* until the join begins */
     c->result = COMM_ERR_BACKEND;
     unsigned result = make_stream(c);
     unsigned of_id = result == CUDA_OK && c->rank == 0 ? take_id(c) : NCCL_OK;
@@ -278,12 +279,12 @@ static enum comm_result class_join(struct native *native, const struct wire_team
         return make_channel(n, team, offer, channel);
     struct nccl_channel *c = (struct nccl_channel *)(void *)*channel;
     memcpy(&c->id, offers, sizeof c->id);
-    if (!devices_differ(c, offers)) { /* as all members find */
+    if (!devices_differ(c, offers)) { /* all members get this result */
         give_id(c);
         drop_channel(c);
         return COMM_ERR_CONFIG;
     }
-    c->has_id = false; /* others may use it from now on */
+    c->has_id = false; /* from now on other ranks may use the id */
     atomic_store_explicit(&c->state, NCCL_JOINING, memory_order_relaxed);
     enum comm_result r = nccl_begin_join(c);
     if (r != COMM_OK) {
@@ -293,7 +294,7 @@ static enum comm_result class_join(struct native *native, const struct wire_team
     return r;
 }
 
-/* A thread that stands in NCCL longer than its deadline (NCCL_COMM_BLOCKING=1 lets nothing end it) is not waited for. */
+/* Does not wait for a thread that stays in NCCL past its deadline. With NCCL_COMM_BLOCKING=1 nothing can end such a call. */
 static enum comm_result class_joined(struct native_channel *channel)
 {
     const struct nccl_channel *c = (const struct nccl_channel *)(const void *)channel;
@@ -340,7 +341,7 @@ static void class_explain(struct native *native, int32_t code, char *text, size_
                 last ? last : "");
 }
 
-/* Threads that do not come back still use what is theirs: that stays, until another world finds that they did. */
+/* A thread that does not return still uses its memory. So that memory stays until another world finds that the thread has returned. */
 static void class_close(struct native *native)
 {
     struct nccl *n = (struct nccl *)(void *)native;
@@ -350,8 +351,8 @@ static void class_close(struct native *native)
     if (left) {
         if (n->log)
             base_log(n->log, LOG_ERROR, "nccl: %u communicators did not end within 5 s and are left behind, with their memory", left);
-        base_lock(&n->lock, env); /* its threads log under it */
-        n->log = NULL;            /* it goes with the engine */
+        base_lock(&n->lock, env); /* the world's threads log under this lock */
+        n->log = NULL;            /* the engine frees the log */
         base_unlock(&n->lock, env);
         base_lock(&cuda_process.lock, env);
         n->next = cuda_process.left;
@@ -363,7 +364,7 @@ static void class_close(struct native *native)
     reap_left(env);
 }
 
-/* A per-thread default stream is another one on each of our threads. */
+/* The per-thread default stream is refused, because it is a different stream on each thread of this library. */
 static bool is_of_device(struct nccl_channel *c, struct CUstream_st *stream)
 {
     struct CUctx_st *context = NULL;

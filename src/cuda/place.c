@@ -1,7 +1,7 @@
 /*
- * Places: slots of a device, each with an event and a word. A slot is free again once its place is reached; its value then grows, so that a
- * copy of an old place stays reached for ever and needs no owner. What a stream waits for is the event of a slot that still holds the
- * place asked for; otherwise the place was reached, and there is nothing to wait for.
+ * A device keeps its places in slots. Each slot has an event and a word. A slot is free again when its place is reached. Each new place of
+ * the slot has a larger value, so a copy of an old place stays reached and needs no owner. A stream that waits for a place waits for the
+ * event of its slot. If the slot holds a later place already, the place was reached and the stream need not wait.
  */
 #include "cuda/device.h"
 
@@ -26,7 +26,7 @@ static void give_slot(struct cuda_device *d, uint32_t index)
     d->free_last = index + 1;
 }
 
-/* Takes what was reached out of the list of pending ones. */
+/* Moves the slots that were reached from the pending list to the free list. */
 static void sweep(struct cuda_device *d)
 {
     uint32_t before = 0, left = 0;
@@ -52,7 +52,7 @@ static enum comm_result take_slot(struct cuda_device *d, uint32_t *index)
 {
     if (!d->free || atomic_load_explicit(&d->pending, memory_order_relaxed) > CUDA_SLOTS / 2)
         sweep(d);
-    if (!d->free && !d->memops) /* nobody may have looked since */
+    if (!d->free && !d->memops) /* without memops a word is written only by cuda_poll */
         (void)cuda_poll(d);
     if (!d->free)
         return COMM_ERR_FULL;
@@ -70,7 +70,7 @@ static enum comm_result take_slot(struct cuda_device *d, uint32_t *index)
     return COMM_OK;
 }
 
-/* The slot's new place is on its way. */
+/* Appends the slot to the pending list, and returns its new place. */
 static void keep_slot(struct cuda_device *d, uint32_t index, struct device_place *place)
 {
     if (d->pending_last)
@@ -114,8 +114,8 @@ static struct cuda_device *owner(const struct device_place *place, uint32_t *ind
     return NULL;
 }
 
-/* The owner may be another device, whose slots change under another lock. A slot is given to a new place only after this one was reached,
- * so an event that is not ours any more is waited for in vain, never missed. */
+/* The place may belong to another device, whose slots change under another lock. A slot gets a new place only after this place was reached.
+ * So if the event already belongs to a later place, the stream waits longer than needed, but never too short. */
 enum comm_result cuda_wait(struct cuda_device *d, struct CUstream_st *stream, const struct device_place *place)
 {
     uint32_t index;
@@ -156,13 +156,15 @@ static enum comm_result take_park(struct cuda_device *d, uint32_t *index)
     return cuda_result(result);
 }
 
-/* Has the park stream write how many it got behind. Where that fails it is tried again: until then the stream counts as standing. */
+/* Has the park stream write how many waits it has passed. If the call fails, cuda_poll repeats it. Until then the stream counts as blocked.
+ */
 static void count_parks(struct cuda_device *d, uint32_t park)
 {
     d->recount[park] = d->calls->cuStreamWriteValue64(d->park[park], cuda_word_there(d, park_word(park)), d->parks[park], 0) != CUDA_OK;
 }
 
-/* On a stream of ours: wait for a word, record the slot's event, write the slot's word where the host does not, count. */
+/* Puts on a park stream: a wait for a word, the record of the slot's event, the write of the slot's word unless the host writes it, and
+ * the count. */
 static unsigned stand(struct cuda_device *d, uint32_t park, cuda_address there, uint64_t value, uint32_t index)
 {
     const struct cuda_calls *calls = d->calls;
@@ -177,14 +179,15 @@ static unsigned stand(struct cuda_device *d, uint32_t park, cuda_address there, 
     if (!s->host_writes) {
         if (result == CUDA_OK)
             result = calls->cuStreamWriteValue64(d->park[park], cuda_word_there(d, index), s->value, 0);
-        s->host_writes = result != CUDA_OK; /* the stream will not, so the host has to */
+        s->host_writes = result != CUDA_OK; /* the stream will not write it, so the host must */
     }
     d->parks[park]++;
     count_parks(d, park);
     return result;
 }
 
-/* A wait for the host's word (there 0), or for another. */
+/* Makes the stream wait, through a park stream, for the word at `there`. If `there` is 0, it waits for the slot's word, which the host
+ * writes. */
 static enum comm_result relay(struct cuda_device *d, struct CUstream_st *stream, cuda_address there, uint64_t value,
                               struct device_place *place)
 {
@@ -202,7 +205,7 @@ static enum comm_result relay(struct cuda_device *d, struct CUstream_st *stream,
     unsigned result = stand(d, park, by_host ? cuda_word_there(d, index) : there, by_host ? s->value : value, index);
     if (result == CUDA_OK)
         result = d->calls->cuStreamWaitEvent(stream, s->event, 0);
-    if (result != CUDA_OK && s->host_writes) /* whoever stands there must not stand for ever */
+    if (result != CUDA_OK && s->host_writes) /* release the park stream, which would wait for ever */
         atomic_store_explicit(&d->words[index], s->value, memory_order_release);
     keep_slot(d, index, place);
     return cuda_result(result);
@@ -251,7 +254,8 @@ enum comm_result cuda_give_word_behind(struct cuda_device *d, uint32_t word, str
     return r;
 }
 
-/* The driver says INVALID_VALUE of memory that it does not know. With any other error nobody knows whose it is, and no CPU may touch it. */
+/* The driver returns INVALID_VALUE for memory that it does not know, which is host memory. After any other error the owner is unknown, and
+ * the CPU must not access the memory. */
 static int32_t ask_owner(const struct cuda_device *d, const void *pointer)
 {
     unsigned type = 0;
@@ -274,7 +278,7 @@ int32_t cuda_owner(struct cuda_device *d, const void *pointer)
     if (d->known[at] == pointer)
         return d->ordinal;
     int32_t owner = ask_owner(d, pointer);
-    if (owner == d->ordinal) /* what is another's today may be ours tomorrow; the reverse ends with a freed buffer that is still in use */
+    if (owner == d->ordinal) /* only a buffer that was freed while in use makes this cache wrong */
         d->known[at] = pointer;
     return owner;
 }
@@ -284,7 +288,7 @@ enum device_kind cuda_kind(struct cuda_device *d, const void *pointer)
     return cuda_owner(d, pointer) == CUDA_OWNER_HOST ? DEVICE_HOST : DEVICE_CUDA;
 }
 
-/* Where streams cannot write words, the host asks the events. */
+/* If streams cannot write words, the host queries the events and writes the words. */
 bool cuda_poll(struct cuda_device *d)
 {
     for (uint32_t i = d->memops ? 0 : d->pending_first; i; i = d->slot[i - 1].next)

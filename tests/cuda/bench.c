@@ -1,4 +1,4 @@
-/* The program's side of a device. A call that fails ends the test: it is not what is tested. */
+/* The program's side of a device. A failed call ends the test, because these calls are not under test. */
 #define _GNU_SOURCE
 #include "bench.h"
 

@@ -1,5 +1,5 @@
-/* What the program of a test has on a device: streams, memory, kernels, all through the module's table of the driver's calls, so that it
- * runs on the mock driver and on a real one. Each thing belongs to the device's primary context, as cudart's do. */
+/* The program's side of a device in a test: streams, memory and kernels. It uses the module's table of driver calls, so it runs on the mock
+ * driver and on a real one. All objects belong to the device's primary context, as those of the CUDA runtime do. */
 #ifndef BENCH_H
 #define BENCH_H
 
@@ -11,12 +11,12 @@ struct bench {
     int device;
     struct CUctx_st *context;
     const struct cuda_calls *calls;
-    void *pinned; /* what bench_read reads into; made and freed with the rest, since both wait for all streams, and one may stand */
+    void *pinned; /* buffer of bench_read. Allocated once, since cuMemHostAlloc waits for all streams, and one may block */
     struct CUevent_st *read;
 };
 enum { BENCH_READ_BYTES = 1 << 18 }; /* at most */
 
-/* Loads the driver, for all devices; false: there is none, and why is told. */
+/* Loads the driver for all devices. Returns false, with the reason in `why`, if there is none. */
 bool bench_load(char *why, size_t why_bytes);
 void bench_open(struct bench *b, int device);
 void bench_close(struct bench *b);
@@ -26,11 +26,11 @@ uint32_t *bench_memory(struct bench *b, size_t words);
 void bench_free(struct bench *b, uint32_t *memory);
 void bench_fill(struct bench *b, struct CUstream_st *stream, uint32_t *to, uint32_t value, size_t words);
 void bench_copy(struct bench *b, struct CUstream_st *stream, void *to, const void *from, size_t bytes);
-/* Waits for the stream; in the end, the memory's first words are in `to`. */
+/* Waits for the stream, and copies the memory's first words to `to`. */
 void bench_read(struct bench *b, struct CUstream_st *stream, uint32_t *to, const uint32_t *from, size_t words);
-/* Lets the device go on: the mock one by a step. */
+/* Lets the device make progress: one step of the mock machine. */
 void bench_turn(void);
-extern void (*bench_inside)(bool on); /* NULL, or told around the program's own calls of the driver */
+extern void (*bench_inside)(bool on); /* NULL, or called before and after the program's own driver calls */
 extern void (*bench_step)(void);      /* NULL: the device runs by itself */
 
 #endif

@@ -1,5 +1,5 @@
-/* What src/cuda/calls.h declares, against NVIDIA's own headers: every function's type, every constant, every layout. It is compiled where
- * they are found, and its compiling is the test. */
+/* Compares src/cuda/calls.h with NVIDIA's headers: every function type, constant and layout. The test is that this file compiles. It is
+ * built only where the headers are installed. */
 #include <cuda.h>
 #include <nccl.h>
 
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The header renames entry points (cuMemAlloc is cuMemAlloc_v2), and the symbol that is loaded must be the one it names. */
+/* NVIDIA's header maps names to versioned symbols (cuMemAlloc to cuMemAlloc_v2). The module must load the same symbols. */
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 #define SAME(field, symbol, result, parameters)                                                                                            \

@@ -1,6 +1,6 @@
 /*
- * A pointer to a device's memory given to a communicator that moves the host's is an error that names it, never a fault. The driver is
- * mock: memory of its device is mapped without any access, so that whoever touches it ends the test.
+ * A pointer to device memory on a communicator for host memory gives an error that names the argument, never a fault. The driver is a mock
+ * one. Its device memory is mapped without access rights, so any access to it ends the test.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -35,7 +35,7 @@ static void load_driver(void)
     ranges(device, BYTES, managed, BYTES);
 }
 
-/* The detail names argument and value, and says what was expected. */
+/* The error detail names the argument, its value and what was expected. */
 static void is_refused(struct comm_communicator *c, enum comm_result r, const char *argument, const void *at)
 {
     struct comm_error error = {.size = sizeof error};
@@ -48,13 +48,13 @@ static void is_refused(struct comm_communicator *c, enum comm_result r, const ch
         rig_die(__FILE__, __LINE__, "it says: %s", error.text);
 }
 
-/* All ranks refuse, so the communicators go on. */
+/* All ranks refuse the call, so the communicators stay usable. */
 static void collectives(struct comm_communicator *const *c)
 {
     static double in[N], out[RANKS][RANKS * N];
     size_t counts[RANKS] = {N, N}, displs[RANKS] = {0, N};
 
-    for (int round = 0; round < 3; round++) { /* also where the call is like the one before */
+    for (int round = 0; round < 3; round++) { /* also if the call is equal to the one before */
         rig_proves_alive(c, RANKS);
         for (int32_t r = 0; r < RANKS; r++)
             is_refused(c[r], comm_allreduce(c[r], device, out[r], N, COMM_F64, COMM_SUM, NULL), "in", device);
@@ -104,7 +104,7 @@ static void windows(struct comm_communicator *const *c)
     rig_threads(RANKS, free_window, w);
 }
 
-/* What the driver moves by itself is the CPU's too. */
+/* The CPU can access managed memory too. */
 static void managed_memory(struct comm_communicator *const *c)
 {
     struct comm_request q[RANKS];
@@ -129,7 +129,7 @@ RIG_TEST(device_memory_is_refused_by_the_hosts_communicators)
     rig_close(&rig);
 }
 
-/* A driver that comes later is seen from the next communicator on that is made. */
+/* If the driver is loaded later, communicators created after that detect it. */
 RIG_TEST(device_memory_of_a_driver_that_came_later)
 {
     struct comm_communicator *second[RANKS];

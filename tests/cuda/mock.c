@@ -1,4 +1,4 @@
-/* The machine: hardware queues of operations, and which of their heads runs next. */
+/* The mock machine: hardware queues of operations, and the choice of the head that runs next. */
 #define _GNU_SOURCE
 #include "mock_inside.h"
 
@@ -178,7 +178,7 @@ static bool can_run(struct mock_op *op)
     }
 }
 
-/* True: it is over. */
+/* Runs the operation, and returns true when it is over. */
 static bool run(struct mock_op *op)
 {
     switch (op->kind) {
@@ -223,8 +223,8 @@ struct head {
     int device, queue;
 };
 
-/* Half of the seeds draw each time. The others give queues ranks, and change one now and then: so a queue may stay behind for long, which
- * uniform draws hardly ever make happen. */
+/* Half of the seeds choose uniformly at each step. The others give the queues priorities, and change one now and then. So a queue may fall
+ * far behind, which uniform choices hardly ever cause. */
 static uint64_t choose(const struct head *head, uint64_t count)
 {
     uint64_t best = 0;
@@ -297,12 +297,12 @@ static void *runner(void *arg)
     while (!mock.stop) {
         struct timespec until;
         if (step()) {
-            pthread_mutex_unlock(&mock.lock); /* others may come between any two operations */
+            pthread_mutex_unlock(&mock.lock); /* let other threads in between two operations */
             pthread_mutex_lock(&mock.lock);
             continue;
         }
         clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += 50000; /* a word of the host's makes no noise */
+        until.tv_nsec += 50000; /* the host's writes to a word wake no thread */
         if (until.tv_nsec >= 1000000000) {
             until.tv_nsec -= 1000000000;
             until.tv_sec++;
@@ -337,7 +337,7 @@ void mock_kernel(struct CUstream_st *stream, void (*fn)(void *arg), void *arg)
     mock_end();
 }
 
-/* For a program that knows nothing of the mock: with MOCK_RUN in its environment, the devices are there and run by themselves. */
+/* For a program without calls to the mock: with MOCK_RUN in the environment, the devices exist and run by themselves. */
 __attribute__((constructor)) static void run_by_itself(void)
 {
     const char *seed = getenv("MOCK_RUN");

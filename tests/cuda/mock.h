@@ -1,9 +1,10 @@
 /*
- * A mock CUDA driver and NCCL: two shared objects under the real ones' names (libcuda.so.1, libnccl.so.2), so that the module loads them
- * as it would the real ones. Device memory is memory; a stream is a list of operations; what runs next is drawn from a seed. Streams share
- * K hardware queues, in each of which the head holds back all behind it, as a real one may: K = 1 is the worst case.
+ * A mock CUDA driver and a mock NCCL: two shared objects with the names of the real ones (libcuda.so.1, libnccl.so.2), so that the module
+ * loads them as it would load the real ones. Device memory is ordinary memory. A stream is a list of operations. A seeded generator chooses
+ * the next operation. Streams share K hardware queues. As on a real device, the head of a queue may block all operations after it, so K = 1
+ * is the worst case.
  *
- * A test steps by hand (mock_step), or lets a thread do it (mock_run). Each call may be made to fail, by its number.
+ * A test steps the machine by hand (mock_step), or lets a thread do it (mock_run). It can make a call fail, by the number of the call.
  */
 #ifndef MOCK_H
 #define MOCK_H
@@ -21,53 +22,54 @@ struct mock_options {
     int devices;      /* 0: 8 */
     int queues;       /* hardware queues of a device; 0: 8; 32: each stream has its own */
     int no_memops;    /* streams cannot write or wait for words */
-    int init_result;  /* of cuInit */
+    int init_result;  /* what cuInit returns */
     int driver, nccl; /* versions; 0: recent ones */
-    int slow_join;    /* asks after an NCCL communicator before it is ready; -1: it never is */
-    int abort_hangs;  /* ncclCommAbort of abort_rank does not return until mock_free_abort */
+    int slow_join;    /* queries before an NCCL communicator is ready; -1: it never is */
+    int abort_hangs;  /* ncclCommAbort of abort_rank blocks until mock_free_abort */
     int abort_rank;
-    int lost_rank; /* 1 + the rank whose calls of NCCL never come to an end while it warms up; 0: none */
-    int blocks;    /* how many operations of NCCL a device has room for at once; 0: all */
-    int backwards; /* the devices in another order, as CUDA_VISIBLE_DEVICES may say */
+    int lost_rank; /* 1 + the rank whose NCCL calls never end while it warms up; 0: none */
+    int blocks;    /* how many NCCL operations a device can run at once; 0: all */
+    int backwards; /* devices are in reverse order, as CUDA_VISIBLE_DEVICES may request */
 };
-/* Everything from the start; what was made before must be gone. */
+/* Starts anew. All objects made before must have been freed. */
 MOCK_API void mock_reset(const struct mock_options *options);
-/* What is drawn from now on. */
+/* Sets the seed of the choices from now on. */
 MOCK_API void mock_seed(uint64_t seed);
-/* Runs one operation that can run, drawn by the seed; false: none can. */
+/* Runs one operation that can run, chosen by the seed. Returns false if none can. */
 MOCK_API bool mock_step(void);
-/* Steps until nothing can run. */
+/* Steps until no operation can run. */
 MOCK_API void mock_drain(void);
-/* on: a thread steps, until off. */
+/* on: starts a thread that steps. off: stops it. */
 MOCK_API void mock_run(bool on);
-/* What a kernel would do, in the stream's order. */
+/* Puts fn on the stream, as a kernel. */
 MOCK_API void mock_kernel(struct CUstream_st *stream, void (*fn)(void *arg), void *arg);
-/* Call number n from now (1: the next) fails; 0: none. With sticky all after it fail too, as after a broken kernel. */
+/* Makes the n-th call from now fail (1: the next; 0: none). With sticky all later calls fail too, as after a broken kernel. */
 MOCK_API void mock_fail(uint64_t n, bool sticky);
-MOCK_API void mock_exempt(bool on);     /* calls of this thread neither count nor fail */
+MOCK_API void mock_exempt(bool on);     /* on: calls of this thread are not counted and do not fail */
 MOCK_API uint64_t mock_calls(void);     /* since the reset */
-MOCK_API const char *mock_failed(void); /* the call that failed; NULL: none has */
-/* fn runs when a call of this name begins, from now on; NULL: no more. */
+MOCK_API const char *mock_failed(void); /* the call that failed, or NULL */
+/* From now on fn runs when a call of this name begins. NULL: it does not any more. */
 MOCK_API void mock_at(const char *call, void (*fn)(void *arg), void *arg);
-/* The n-th cuStreamWaitEvent from now does nothing; 0: none. */
+/* Makes the n-th cuStreamWaitEvent from now do nothing. 0: none. */
 MOCK_API void mock_drop_wait(uint64_t n);
 MOCK_API uint64_t mock_waits(void); /* since the reset */
-/* Streams, events, memory, contexts, communicators that exist. */
+/* The number of streams, events, memory, contexts and communicators that exist. */
 MOCK_API int mock_live(void);
 MOCK_API void mock_list_live(void);
 MOCK_API void mock_free_abort(void);
-/* on: nothing of this stream runs. */
+/* on: no operation of this stream runs. */
 MOCK_API void mock_hold(struct CUstream_st *stream, bool on);
 MOCK_API void mock_capture(struct CUstream_st *stream, bool on);
-/* From now on NCCL tells this of every communicator that is asked after. 0: all is well. */
+/* From now on ncclCommGetAsyncError reports this for every communicator. 0: no error. */
 MOCK_API void mock_async_error(int result);
-/* A kernel has failed: the device's streams stand, and calls in its context say so, until `on` is false. NCCL is not told. */
+/* A kernel has failed: the device's streams stop and calls in its context return the error, until `on` is false. As in reality, NCCL does
+ * not notice. */
 MOCK_API void mock_fault(int device, bool on);
-/* What was done that the real libraries do not survive; NULL: nothing since the reset. */
+/* Describes a misuse since the reset that would break the real libraries, or NULL. */
 MOCK_API const char *mock_misused(void);
-/* Ids of communicators at which NCCL still listens, since not all ranks came. */
+/* The number of ids at which NCCL still listens, because not all ranks have joined. */
 MOCK_API uint64_t mock_listeners(void);
-/* What the newest communicator was configured with; NCCL_UNSET: nothing was asked for. */
+/* The configuration of the newest communicator. NCCL_UNSET: no value was given. */
 struct mock_config {
     int min_ctas, max_ctas, cga_cluster_size, split_share;
 };

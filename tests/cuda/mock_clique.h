@@ -1,6 +1,6 @@
 /*
- * What the files of the mock NCCL share. A clique is what the ranks of one communicator have in common; it lies in memory that all
- * processes of a test share (mock_shared.c), under a lock of theirs. A communicator is its own process's.
+ * Shared by the files of the mock NCCL. A clique is the state that the ranks of one communicator share. It is in memory that all processes
+ * of a test share (mock_shared.c), under a lock in that memory. A struct ncclComm is private to its process.
  */
 #ifndef MOCK_CLIQUE_H
 #define MOCK_CLIQUE_H
@@ -9,10 +9,10 @@
 
 enum { RANKS = 16 };
 enum what { NOTHING, ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER };
-/* Kinds of algorithms, which NCCL connects one by one; a pair of ranks is one for itself. */
+/* The algorithms, which NCCL connects separately. Each pair of ranks is connected separately too. */
 enum path { PATH_TREE = 1, PATH_RING = 2, PATH_ALL = PATH_TREE | PATH_RING };
 
-/* One collective of a clique: each rank's part of it. */
+/* One collective of a clique, with the part of each rank. */
 struct meeting {
     struct meeting *next;
     uint64_t number;
@@ -28,7 +28,7 @@ struct transfer {
     struct transfer *next;
     int from, to;
     uint64_t number;
-    bool sender, receiver, filled, taken, differs; /* who stands on its stream; where the bytes are */
+    bool sender, receiver, filled, taken, differs; /* sender, receiver: that end is on its stream */
     size_t bytes;
     void *data;
 };
@@ -36,8 +36,8 @@ struct member {
     bool in;
     int device, color, key;
     uint64_t splits;
-    unsigned paths; /* that it asked to be connected */
-    unsigned peers; /* the same of other ranks, by bit */
+    unsigned paths; /* algorithms that it asked to connect */
+    unsigned peers; /* ranks that it asked to connect to, as bits */
     uint64_t sent[RANKS], received[RANKS];
 };
 struct clique {
@@ -54,13 +54,13 @@ struct ncclComm {
     unsigned state;
     bool aborted, revoked, gone;
     uint64_t issued;
-    struct launch *launches; /* of a communicator that does not block: not on their streams yet */
+    struct launch *launches; /* of a nonblocking communicator: not on their streams yet */
     /* a split under way */
     struct ncclComm **child;
     uint64_t splits;
     int child_blocking;
 };
-/* A call that a group holds back, or one that a communicator that does not block has taken. */
+/* A call that waits for the end of its group, or that a nonblocking communicator has accepted. */
 struct launch {
     struct launch *next;
     struct ncclComm *comm;
@@ -75,7 +75,7 @@ struct launch {
 
 /* mock_shared.c */
 struct mock_shared {
-    uint64_t ids, listeners; /* listeners: ids whose ranks have not all come */
+    uint64_t ids, listeners; /* listeners: ids whose ranks have not all joined */
     struct clique *cliques;
 };
 extern struct mock_shared *mock_shared;
@@ -87,12 +87,12 @@ void mock_shared_give(void *memory);
 size_t mock_type_bytes(unsigned type); /* 0: no such type */
 void mock_fold(void *to, const void *from, size_t n, unsigned type, unsigned op);
 void mock_scale(void *to, size_t n, unsigned type, double by);
-/* mock_work.c: all with the shared lock held */
+/* mock_work.c: the caller holds the shared lock */
 unsigned mock_refuse(unsigned result, const char *text);
 const char *mock_last_error(void);
 unsigned mock_check(const struct launch *l);
-void mock_put(const struct launch *first); /* those of one communicator, on their streams */
+void mock_put(const struct launch *first); /* puts the launches of one communicator on their streams */
 void mock_leave_clique(struct ncclComm *c);
-void mock_wait_a_little(void); /* with no lock of the cliques */
+void mock_wait_a_little(void); /* the caller does not hold the shared lock */
 
 #endif

@@ -1,4 +1,4 @@
-/* libcuda.so.1, mock: the driver's entry points on the machine of mock.c. */
+/* The mock libcuda.so.1: the driver's entry points, on the machine of mock.c. */
 #include "mock_inside.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@
         return told;                                                                                                                       \
     } while (0)
 
-/* Calls that work in a context say what has become of it. */
+/* Calls that need a context fail without one, and after a fault of its device. */
 #define BEGIN_INSIDE                                                                                                                       \
     BEGIN;                                                                                                                                 \
     if (mock_device() < 0)                                                                                                                 \
@@ -24,7 +24,7 @@
     if (mock.fault[mock_device()])                                                                                                         \
     END(CUDA_LAUNCH_FAILED)
 
-/* The declarations of what a library of this name exports, from the list that the module loads by. */
+/* Declares the exported symbols, from the list that the module loads. */
 #define EXPORT(field, symbol, result, parameters) MOCK_API result mock_##field parameters __asm__(symbol);
 CUDA_CALLS(EXPORT)
 
@@ -157,7 +157,7 @@ unsigned mock_cuCtxPushCurrent(struct CUctx_st *context)
     END(CUDA_OK);
 }
 
-/* Always does it: a thread's stack of contexts is the driver's own, which breaks last. */
+/* Never fails: in the driver, a thread's stack of contexts works even after other errors. */
 unsigned mock_cuCtxPopCurrent(struct CUctx_st **context)
 {
     if (!depth)
@@ -206,7 +206,8 @@ unsigned mock_cuStreamCreateWithPriority(struct CUstream_st **stream, unsigned f
     END(CUDA_OK);
 }
 
-/* As the real one: what stands on it still runs. Here that is waited for, or not (a test that steps by hand has drained). */
+/* As with the real driver, work that is still on the stream runs. If a thread steps the machine, this waits for that work. A test that
+ * steps by hand has drained the machine before. */
 unsigned mock_cuStreamDestroy(struct CUstream_st *stream)
 {
     BEGIN_INSIDE;
@@ -344,7 +345,7 @@ unsigned mock_cuEventDestroy(struct CUevent_st *event)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
-/* Where the device's memory begins that has this byte, or how long it is. */
+/* Returns the start or the length of the device allocation that has this byte. */
 static unsigned range_of(void *data, unsigned attribute, uintptr_t at)
 {
     for (int i = 0; i < MOCK_THINGS; i++) {
@@ -377,7 +378,7 @@ unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address
     END((attribute == CUDA_POINTER_MEMORY_TYPE || attribute == CUDA_POINTER_ORDINAL) && type ? CUDA_OK : CUDA_INVALID_VALUE);
 }
 
-/* Freeing waits until the device has nothing to do, if it is at work at all. */
+/* Freeing memory waits until the device is idle, unless the test steps it by hand. */
 static bool is_busy(int device)
 {
     for (int q = 0; q < MOCK_QUEUES; q++)

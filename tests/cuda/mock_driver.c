@@ -1,5 +1,5 @@
-/* What a process that has loaded a driver has of it, as far as memory goes: whoever asks is told that one range is a device's, and another
- * one is managed. Loaded by the name of the real one. */
+/* A mock driver that answers only queries about memory: one range is device memory, another one is managed memory. It is loaded under the
+ * name of the real driver. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,7 +19,8 @@ void mock_ranges(void *d, size_t device_bytes, void *m, size_t managed_bytes)
     managed.bytes = managed_bytes;
 }
 
-/* As the real one: 2 memory type (2: a device's), 8 is managed; ordinary memory is an invalid value. */
+/* As in the real driver: attribute 2 is the memory type (2: device), attribute 8 is whether it is managed. For ordinary memory the call
+ * returns CUDA_ERROR_INVALID_VALUE (1). */
 unsigned cuPointerGetAttribute(void *data, unsigned attribute, uintptr_t pointer)
 {
     int is_device = pointer - device.at < device.bytes, is_managed = pointer - managed.at < managed.bytes;

@@ -1,11 +1,11 @@
 /*
- * libcuda.so.1, mock, for programs that know nothing of devices: all memory is a device's but what was registered. Loaded before such a
- * program it makes every buffer one that has to be staged, so that the conformance tests of the host are those of the device too.
+ * A mock libcuda.so.1 for programs that do not use devices. All memory is device memory, except registered memory. It is preloaded, so that
+ * every buffer of such a program must be staged. So the conformance tests for host memory also test device memory.
  *
- * A test that is linked to it has devices' memory of its own instead, which the CPU cannot touch (mock_take), and makes calls fail.
+ * A test that links to it instead takes device memory with mock_take, which the CPU cannot access. It can also make calls fail.
  *
- * Copies are done at once, or with MOCK_LATE=N late: a device without stream memory operations, whose events are reached at the N-th look
- * and whose copies are done no sooner. The process that loaded it fails in the end where nothing was copied in it or in its children.
+ * Copies are done at once. With MOCK_LATE=N the device has no stream memory operations, an event is reached at the N-th query, and copies
+ * are not done before. The process that loaded the mock fails at its exit if neither it nor its children copied anything.
  */
 #define _GNU_SOURCE
 #include "mock_everywhere.h"
@@ -31,7 +31,7 @@ MOCK_API unsigned mock_cuStreamQuery(struct CUstream_st *stream) __asm__("cuStre
     }
 
 enum { RANGES = 1 << 16, OPS = 1 << 14, STREAMS = 64, TAKEN = 256, IS_MANAGED = 8, ORDINAL = 9 };
-/* A copy; with `word` a write. */
+/* A copy, or with `word` a write of the word. */
 struct op {
     void *to;
     const void *from;
@@ -39,13 +39,13 @@ struct op {
     uint64_t *word, value;
 };
 struct CUstream_st {
-    uint64_t first, next; /* of its operations: not done yet */
+    uint64_t first, next; /* range of its operations that are not done */
     struct op op[OPS];
 };
 struct CUevent_st {
     struct CUstream_st *stream;
-    uint64_t behind; /* operations of the stream */
-    long left;       /* looks */
+    uint64_t behind; /* the event is after this many operations of the stream */
+    long left;       /* queries until it is reached */
 };
 struct CUctx_st {
     int none;
@@ -69,7 +69,7 @@ static pid_t loader;
 static long late;
 static bool some, standing;
 
-/* True: this call is to fail. */
+/* Counts the call. Returns true if it must fail. */
 static bool fails(void)
 {
     uint64_t at = __atomic_add_fetch((uint64_t *)&calls, 1, __ATOMIC_RELAXED);
@@ -91,7 +91,7 @@ __attribute__((constructor)) static void begin(void)
 
 __attribute__((destructor)) static void end(void)
 {
-    if (getpid() != loader || *copied || some || !dlsym(RTLD_DEFAULT, "comm_open")) /* a launcher has no buffers */
+    if (getpid() != loader || *copied || some || !dlsym(RTLD_DEFAULT, "comm_open")) /* a launcher has no buffers, so it may copy nothing */
         return;
     fprintf(stderr, "mock_everywhere: nothing was copied: no buffer was staged\n");
     _exit(1);
@@ -202,7 +202,7 @@ static unsigned take_away(void *memory)
     return result;
 }
 
-/* As the real one: ordinary memory is an invalid value. */
+/* As in the real driver, the call returns CUDA_ERROR_INVALID_VALUE for ordinary memory. */
 unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address pointer)
 {
     pthread_mutex_lock(&lock);
@@ -308,7 +308,7 @@ static void run(struct CUstream_st *stream, uint64_t until)
 static unsigned put(struct CUstream_st *stream, const struct op *op, bool sound)
 {
     pthread_mutex_lock(&lock);
-    if (op->bytes) { /* one side is the host's, the other is not: all of it */
+    if (op->bytes) { /* one side must be entirely host memory, and the other entirely device memory */
         uintptr_t to = (uintptr_t)op->to, from = (uintptr_t)op->from, last = op->bytes - 1;
         sound = is_host(to) == is_host(to + last) && is_host(from) == is_host(from + last) && is_host(to) != is_host(from);
         ++*copied;

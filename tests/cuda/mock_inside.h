@@ -1,4 +1,4 @@
-/* What the two mock libraries share: the machine under them. Everything is touched under one lock. */
+/* The mock machine, which both mock libraries use. One lock protects all of it. */
 #ifndef MOCK_INSIDE_H
 #define MOCK_INSIDE_H
 
@@ -10,7 +10,7 @@
 enum { MOCK_DEVICES = 8, MOCK_QUEUES = 32, MOCK_THINGS = 8192 };
 enum mock_kind { OP_COPY, OP_FILL, OP_KERNEL, OP_RECORD, OP_WAIT, OP_WRITE, OP_STAND, OP_FOREIGN };
 
-/* What an event was recorded as: streams wait for this, whatever is recorded later. */
+/* One record of an event. Streams wait for this record, even if the event is recorded again later. */
 struct mock_mark {
     int references;
     bool done;
@@ -21,12 +21,12 @@ struct mock_op {
     struct CUstream_st *stream;
     void *to;
     const void *from;
-    size_t bytes, pitch, width; /* fills: elements, and how they lie */
+    size_t bytes, pitch, width; /* of a fill: elements and their layout */
     uint64_t value;
     struct mock_mark *mark;
     void (*fn)(void *arg);
     void *arg;
-    /* of NCCL: can it go on; one step of it, true when it is over */
+    /* of an NCCL operation: whether it can run; run one step, and return true when it is over */
     bool (*ready)(struct mock_op *op);
     bool (*go)(struct mock_op *op);
 };
@@ -53,7 +53,7 @@ struct mock_machine {
     struct CUctx_st context[MOCK_DEVICES];
     struct mock_op *first[MOCK_DEVICES][MOCK_QUEUES], *last[MOCK_DEVICES][MOCK_QUEUES];
     uint64_t pending;
-    uint32_t rank[MOCK_DEVICES][MOCK_QUEUES]; /* who goes first, where ranks decide */
+    uint32_t rank[MOCK_DEVICES][MOCK_QUEUES]; /* priorities of the queues, if `ranked` */
     bool ranked;
     struct {
         enum mock_thing kind;
@@ -61,7 +61,7 @@ struct mock_machine {
         size_t bytes;
         int device;
     } thing[MOCK_THINGS];
-    int resident[MOCK_DEVICES]; /* operations of NCCL that have arrived on the device */
+    int resident[MOCK_DEVICES]; /* NCCL operations that run on the device */
     bool fault[MOCK_DEVICES], in_order;
     const char *misused;
     uint64_t generation; /* counts resets */
@@ -71,19 +71,19 @@ struct mock_machine {
 };
 MOCK_API extern struct mock_machine mock;
 
-/* Takes the lock, counts the call; true: it is to fail (the lock is released). */
+/* Takes the lock and counts the call. Returns true, without the lock, if the call must fail. */
 MOCK_API bool mock_begin(const char *name);
 MOCK_API void mock_end(void);
 MOCK_API uint64_t mock_draw(uint64_t below);
-MOCK_API int mock_device(void); /* of this thread's context; -1: none */
+MOCK_API int mock_device(void); /* the device of this thread's context, or -1 */
 MOCK_API struct mock_op *mock_push(struct CUstream_st *stream, enum mock_kind kind);
 MOCK_API void mock_add(enum mock_thing kind, void *at, size_t bytes, int device);
 MOCK_API bool mock_remove(enum mock_thing kind, void *at);
-/* The stream that a handle names: default streams are numbers. NULL: none. */
+/* Returns the stream of a handle, which may be the number of a default stream. NULL: there is no such stream. */
 MOCK_API struct CUstream_st *mock_stream(struct CUstream_st *handle);
 MOCK_API bool mock_stream_on(struct CUstream_st *handle, int device);
-MOCK_API int mock_owner(const void *at); /* the device whose memory it is; -1: none's */
-/* Where `at` lies among what there is; 0: nowhere. */
+MOCK_API int mock_owner(const void *at); /* the device that owns the memory, or -1 */
+/* Returns the kind of object that contains `at`, or 0. */
 MOCK_API enum mock_thing mock_find(const void *at);
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * The arithmetic of the mock NCCL, as the real one's kernels do it: each step in the type itself, rounded to it; minimum and maximum as
- * fminf and fmaxf, so that a number wins over a NaN; an average as a sum of what was multiplied by 1/n before; floats of 8 bits saturate.
+ * The arithmetic of the mock NCCL, which is that of the real kernels. Each step is rounded to the type. Minimum and maximum are fminf and
+ * fmaxf, so a number wins over a NaN. An average multiplies each input by 1/n and then sums. 8-bit floats saturate.
  */
 #include "mock_clique.h"
 
 #include <math.h>
 #include <string.h>
 
-/* A float of `exponent` and `mantissa` bits. Without infinity the largest pattern is the NaN. */
+/* A float with `exponent` and `mantissa` bits. In a format without infinity, the largest bit pattern is the NaN. */
 struct small_float {
     int exponent, mantissa;
     bool infinity, saturates;
@@ -44,7 +44,7 @@ static double widen(const struct small_float *f, uint32_t bits)
     return sign ? -value : value;
 }
 
-/* To the nearest, ties to even. */
+/* Rounds to nearest, ties to even. */
 static uint32_t narrow(const struct small_float *f, double value)
 {
     int bias = (1 << (f->exponent - 1)) - 1, e;
@@ -153,7 +153,7 @@ void mock_fold(void *to, const void *from, size_t n, unsigned type, unsigned op)
     }
 }
 
-/* Before the sum: what NCCL makes of an average. */
+/* For an average NCCL multiplies the inputs before the sum. */
 void mock_scale(void *to, size_t n, unsigned type, double by)
 {
     for (size_t i = 0; i < n && (type == NCCL_F32 || type == NCCL_F64 || small_of(type)); i++)

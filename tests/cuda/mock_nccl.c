@@ -1,6 +1,7 @@
 /*
- * libnccl.so.2, mock: the calls. Communicators are as the real ones: made of an id, or split; blocking or not, as their configuration says
- * and the environment overrides; connected algorithm by algorithm inside the calls that need them, unless NCCL_RUNTIME_CONNECT is 0.
+ * The entry points of the mock libnccl.so.2. As in the real NCCL, a communicator is created from an id or by a split. Its configuration
+ * makes it blocking or not, and the environment overrides that. The first call that uses an algorithm connects it, unless
+ * NCCL_RUNTIME_CONNECT is 0.
  */
 #define _GNU_SOURCE
 #include "mock_clique.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls return with both locks free. */
+/* A call releases both locks before it returns. */
 #define BEGIN                                                                                                                              \
     if (mock_begin(__func__))                                                                                                              \
         return NCCL_INTERNAL_ERROR;                                                                                                        \
@@ -38,7 +39,7 @@ static int setting(const char *name, int otherwise)
     return text ? (int)strtol(text, NULL, 10) : otherwise;
 }
 
-/* As the real one: read when it is first needed, and never again (here: until the test begins anew). */
+/* As the real NCCL, this reads the environment at the first use only. Here mock_reset makes it read again. */
 static void read_environment(void)
 {
     if (known_at == mock.generation)
@@ -130,7 +131,7 @@ static void free_launches(struct launch *l)
     }
 }
 
-/* Those of the first one's communicator leave the list. */
+/* Takes the launches of the first launch's communicator out of the list. */
 static struct launch *take_first(struct launch **list)
 {
     struct ncclComm *c = (*list)->comm;
@@ -162,7 +163,7 @@ static unsigned run_group(struct launch *list)
         } else if (c->blocking) {
             mock_put(mine);
             free_launches(mine);
-        } else { /* some thread of NCCL's puts them on their streams, later */
+        } else { /* in the real NCCL, an internal thread puts them on their streams later */
             c->launches = mine;
             c->state = result = NCCL_IN_PROGRESS;
             c->asks = 0;
@@ -245,7 +246,7 @@ unsigned mock_ncclGroupStart(void)
     END(NCCL_OK);
 }
 
-/* One that fails has ended the group all the same. */
+/* A failed ncclGroupEnd ends the group too. */
 static unsigned drop_group(void)
 {
     group = 0;
@@ -346,7 +347,7 @@ static struct ncclComm *enter_clique(struct clique *q, int rank, int blocking)
     return c;
 }
 
-/* A device of this process; those of others have numbers of their own. */
+/* Returns whether a rank of this process uses the device. Other processes have their own device numbers, so they do not count. */
 static bool has_device(const struct clique *q, int device)
 {
     for (int i = 0; i < MOCK_THINGS; i++) {
@@ -367,7 +368,7 @@ struct mock_config mock_newest_config(void)
     return config;
 }
 
-/* As the real one: what is out of range is an invalid argument. */
+/* As the real NCCL, this refuses values that are out of range as invalid arguments. */
 static bool take_config(const struct nccl_config *c)
 {
     newest = (struct mock_config){c->min_ctas, c->max_ctas, c->cga_cluster_size, c->split_share};
@@ -397,7 +398,7 @@ unsigned mock_ncclCommInitRankConfig(struct ncclComm **comm, int ranks, struct n
     END((*comm)->blocking ? NCCL_OK : NCCL_IN_PROGRESS);
 }
 
-/* The ranks of its clique have all asked for their split of this number: then each is given its child. */
+/* Returns whether all ranks of the clique have called the split with this number. Then each rank gets its child. */
 static bool split_ready(const struct ncclComm *c)
 {
     const struct clique *q = c->clique;
@@ -476,7 +477,7 @@ unsigned mock_ncclCommGetAsyncError(struct ncclComm *comm, unsigned *result)
     END(NCCL_OK);
 }
 
-/* It is not freed before its last operation has left the streams. */
+/* The communicator is freed only when its last operation has left the streams. */
 static void end_comm(struct ncclComm *comm, bool aborted)
 {
     mock_remove(THING_COMM, comm);
@@ -496,7 +497,7 @@ unsigned mock_ncclCommDestroy(struct ncclComm *comm)
     END(NCCL_OK);
 }
 
-/* A thread inside a call of this communicator would go on in memory that is freed. */
+/* An abort is a misuse while another thread is inside a call of the communicator, because that thread would use freed memory. */
 unsigned mock_ncclCommAbort(struct ncclComm *comm)
 {
     BEGIN;
@@ -508,7 +509,7 @@ unsigned mock_ncclCommAbort(struct ncclComm *comm)
     END(NCCL_OK);
 }
 
-/* Ends what is under way, and frees nothing. */
+/* Ends the operations under way, and frees nothing. */
 unsigned mock_ncclCommRevoke(struct ncclComm *comm, int flags)
 {
     BEGIN;

@@ -1,7 +1,7 @@
 /*
- * Memory that the processes of a test share, for what ranks of a communicator have in common. Forked processes have it by themselves; of
- * programs that are started apart, each that finds MOCK_SHARED in its environment maps that file, at the same address. A process may be
- * killed at any time: the lock is a robust one, and what it had is lost, as a process's part of NCCL is.
+ * Memory shared by the processes of a test, for the shared state of a communicator's ranks. Forked processes inherit it. Programs that are
+ * started separately map the file named by MOCK_SHARED, at the same address. A process may be killed at any time, so the lock is a robust
+ * mutex. The memory that a killed process held is lost, as its NCCL state would be.
  */
 #define _GNU_SOURCE
 #include "mock_clique.h"
@@ -21,7 +21,7 @@ enum { SIZES = 26 };
 
 struct piece {
     struct piece *next;
-    size_t size; /* the power of two */
+    size_t size; /* it has 64 << size bytes */
 };
 struct arena {
     struct mock_shared shared;

@@ -1,7 +1,7 @@
 /*
- * What the mock NCCL puts on streams. A rank's part of a collective arrives when it is the head of its hardware queue and its device has
- * room for its blocks; it reads its input when all have arrived, and writes its output when all have read: each is a step of its own. The
- * transfers of a group stand on the stream as one, and each goes on once its other end stands on a stream too.
+ * The operations that the mock NCCL puts on streams. A rank's part of a collective runs in three separate steps. It arrives when it is the
+ * head of its hardware queue and its device has room for its blocks. It reads its input when all parts have arrived. It writes its output
+ * when all have read. The transfers of a group are one operation on the stream. Each transfer proceeds when its other end is on a stream.
  */
 #define _GNU_SOURCE
 #include "mock_clique.h"
@@ -19,13 +19,13 @@ struct hand {
     void *out;
     size_t bytes;
 };
-/* A rank's operation as it stands on a stream. */
+/* A rank's operation on a stream. */
 struct part {
     struct ncclComm *comm;
-    struct meeting *meeting; /* or hands */
+    struct meeting *meeting; /* or, for transfers, `hands` */
     const void *in;
     void *out;
-    struct part *next; /* of those of its device that have not arrived */
+    struct part *next; /* in the list of its device's parts that have not arrived */
     int phase, device;
     uint32_t hands;
     struct hand hand[];
@@ -363,7 +363,7 @@ static void put_collective(const struct launch *l)
     push(p, l->stream);
 }
 
-/* All transfers of a communicator in a group run together, whatever their order. */
+/* All transfers of a communicator in one group run together, in any order. */
 static void put_transfers(const struct launch *first, uint32_t count)
 {
     struct ncclComm *c = first->comm;

@@ -1,6 +1,6 @@
 /*
- * Streams, queues and the host wait for each other: the edges between a program's streams and the communicators', on the mock devices,
- * which run in an order drawn from seeds. An edge that is lost is seen as wrong data.
+ * Streams, queues and the host wait for each other. This tests the dependencies between a program's streams and the communicators' streams
+ * on the mock devices, whose order of execution is chosen by a seed. A missing dependency shows as wrong data.
  */
 #include "../conform/rig.h"
 #include "bench.h"
@@ -60,7 +60,7 @@ static void open_set(struct set *set, const struct mock_options *options, bool i
     int64_t start = rig_now();
     if (in_stream)
         rig_wait_all(q, RANKS);
-    CHECK(rig_now() - start < 500 * RIG_MS); /* a sleeper looks whether a child has joined: nobody rings for that */
+    CHECK(rig_now() - start < 500 * RIG_MS); /* no event wakes a waiting thread when a join ends, so it polls */
     mock_run(false);
     bench_step = step;
 }
@@ -107,12 +107,12 @@ static uint32_t sum_of(int round)
 /* ------------------------------------------------------------------------------------------------------------ the round trip */
 enum way { BY_EVENTS, BY_STREAM_AND_REQUEST, BY_NEWEST_REQUEST, IN_STREAM, WAYS };
 
-/* Compute writes `in`; the communicator sums it up; consume keeps the sum; then compute may write again. Nobody waits on the host. */
+/* `compute` writes `in`, the communicator sums it, `consume` copies the sum. Then `compute` may write again. The host does not wait. */
 static void put_round(struct side *s, struct comm_communicator *c, enum way way, int round, int rank)
 {
     struct comm_request q, last;
 
-    if (round > 0 && way != IN_STREAM) { /* the sum of the round before has been read out of `in` */
+    if (round > 0 && way != IN_STREAM) { /* the allreduce of the last round has read `in` */
         MUST(comm_event_record(s->reduced, c));
         MUST(comm_stream_wait_event(s->compute, s->reduced));
     }
@@ -123,12 +123,12 @@ static void put_round(struct side *s, struct comm_communicator *c, enum way way,
     } else if (way != IN_STREAM) {
         MUST(comm_queue_wait_stream(c, s->compute));
     }
-    if (round > 0) { /* out was kept */
+    if (round > 0) { /* `out` was copied */
         MUST(comm_event_record_stream(s->ready, s->consume));
         MUST(comm_queue_wait_event(c, s->ready));
     }
     MUST(comm_allreduce(c, s->in, s->out, WORDS, COMM_U32, COMM_SUM, &q));
-    if (way == BY_STREAM_AND_REQUEST) /* q is not the newest: no event stands behind it */
+    if (way == BY_STREAM_AND_REQUEST) /* so q is not the newest operation, and has no event after it */
         MUST(comm_barrier(c, &last));
     if (way == BY_EVENTS || way == IN_STREAM) {
         MUST(comm_event_record(s->reduced, c));
@@ -139,7 +139,7 @@ static void put_round(struct side *s, struct comm_communicator *c, enum way way,
     bench_copy(&s->bench, s->consume, s->kept[round], s->out, WORDS * sizeof(uint32_t));
 }
 
-/* True: every round's sum was kept by every rank. */
+/* Returns true if every rank kept the right sum of every round. */
 static bool play(struct set *set, enum way way, uint64_t seed, uint64_t drop)
 {
     struct comm_communicator *c[RANKS];
@@ -156,7 +156,7 @@ static bool play(struct set *set, enum way way, uint64_t seed, uint64_t drop)
                 mock_step();
         }
     mock_drain();
-    CHECK(mock_idle()); /* whatever was put there ran: nothing waits for the host */
+    CHECK(mock_idle()); /* all operations ran: none waits for the host */
     for (int r = 0; r < RANKS; r++) {
         uint32_t got[WORDS];
         struct side *s = &set->side[r];
@@ -185,7 +185,7 @@ RIG_TEST(streams_and_queues_in_every_order)
         for (uint64_t seed = 1; seed <= (rig_quick() ? 40u : 300u); seed++) {
             enum way way = (enum way)(seed % WAYS);
             rig_note("setting %d seed %llu", k, (unsigned long long)seed);
-            if (k >= 3 && way == BY_STREAM_AND_REQUEST) /* an older operation, and no word to stand on: its own event does it */
+            if (k >= 3 && way == BY_STREAM_AND_REQUEST) /* an older operation without a word is waited for by its own event */
                 way = BY_NEWEST_REQUEST;
             CHECK(play(&set, way, seed, 0));
         }
@@ -193,11 +193,11 @@ RIG_TEST(streams_and_queues_in_every_order)
     }
 }
 
-/* Each wait that the bridge puts on a stream, one lost at a time, must show as wrong data within 1,000 seeds. */
+/* Drops each wait that the bridge puts on a stream, one at a time. Each must show as wrong data within 1,000 seeds. */
 RIG_TEST(every_missing_edge_is_found)
 {
     struct set set;
-    open_set(&set, &(struct mock_options){.seed = 1, .queues = 32}, true); /* two streams of one queue are ordered anyway */
+    open_set(&set, &(struct mock_options){.seed = 1, .queues = 32}, true); /* one queue would order its streams anyway */
     for (enum way way = 0; way < WAYS; way++) {
         uint64_t before = mock_waits();
         CHECK(play(&set, way, 1, 0));

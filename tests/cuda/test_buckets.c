@@ -1,6 +1,6 @@
 /*
- * Gradient buckets in memory of a device: streams write the gradients, streams read the results, and the host waits for nothing. All ranks
- * are here. The device's work runs in orders that are drawn from seeds; a lost edge is seen as wrong data. Over nccl, and staged.
+ * Gradient buckets in device memory, over nccl and staged. Streams write the gradients and read the results, and the host does not wait.
+ * All ranks are in this process. A seed chooses the order of the device's work. A missing dependency shows as wrong data.
  */
 #include "../conform/rig.h"
 #include "bench.h"
@@ -31,7 +31,7 @@ struct side {
 static struct side sides[RANKS];
 static struct rig rig;
 
-/* A value of a gradient, whose sum over the ranks is exact in each type. */
+/* A gradient's value. Its sum over the ranks is exact in each type. */
 static uint32_t value_of(int rank, int step, size_t i)
 {
     uint32_t word = (uint32_t)(rank + 1) * 8 + (uint32_t)step * 100 + (uint32_t)i;
@@ -42,7 +42,7 @@ static uint32_t value_of(int rank, int step, size_t i)
     return word;
 }
 
-/* Who reports gradient i in a step: rank 1 never has the fifth, and the seventh misses in every other step. */
+/* Whether the rank reports gradient i in the step. Rank 1 never reports the fifth. The seventh is missing in every other step. */
 static bool reports(int rank, int step, size_t i)
 {
     return !(i == 4 && rank == 1) && !(i == 6 && step % 2 == 1);
@@ -109,7 +109,7 @@ static void open_all(enum way way, const struct mock_options *options, int32_t a
         rig.ranks = RANKS;
         MUST(comm_open_local(COMM_CONFIG(.backend = "nccl", .operation_timeout_ns = 30 * RIG_S), RANKS, NULL, rig.world));
     } else {
-        for (int r = 0; r < RANKS; r++) /* the driver is there before the communicators are */
+        for (int r = 0; r < RANKS; r++) /* the driver is loaded before the communicators are created */
             bench_open(&sides[r].bench, 0);
         rig_open(&rig, RANKS, NULL);
         for (int r = 0; r < RANKS; r++)
@@ -141,7 +141,7 @@ static void again(struct comm_communicator *c, enum comm_result r)
     CHECK(r >= 0);
 }
 
-/* The backward pass: in another order on each rank, by two streams, of which the second runs behind the results of the step before. */
+/* The backward pass, in another order on each rank and on two streams. The second stream waits for the results of the previous step. */
 static void put_gradients(int rank, int step)
 {
     struct side *s = &sides[rank];
@@ -232,7 +232,7 @@ static void host_waits(enum way way, bool no_memops)
         for (int r = 0; r < RANKS; r++)
             put_gradients(r, step);
         for (int left = RANKS; left;)
-            for (int r = 0; r < RANKS; r++) { /* in turn, since all are moved by this thread */
+            for (int r = 0; r < RANKS; r++) { /* in turn, since this thread makes progress for all ranks */
                 enum comm_result one = done[r] ? COMM_PENDING : comm_buckets_wait(sides[r].buckets, RIG_MS);
                 CHECK(one == COMM_OK || one == COMM_PENDING || one == COMM_ERR_FULL);
                 done[r] |= one == COMM_OK;
@@ -243,7 +243,7 @@ static void host_waits(enum way way, bool no_memops)
                 uint32_t got[LONGEST];
                 if (!counts[i])
                     continue;
-                bench_read(&sides[r].bench, sides[r].read, got, sides[r].data[i], counts[i]); /* ordered by the host alone */
+                bench_read(&sides[r].bench, sides[r].read, got, sides[r].data[i], counts[i]); /* only the host orders this read */
                 for (size_t k = 0; k < counts[i]; k++)
                     EQUAL(got[k], want(step, i));
             }
@@ -254,7 +254,8 @@ static void host_waits(enum way way, bool no_memops)
 RIG_TEST(the_host_waits_for_a_step)
 {
     host_waits(OVER_NCCL, false);
-    /* Open: where one thread moves all ranks of a slow build, a rank's second reduction may never be issued without memory operations. */
+    /* Open problem: without memory operations a rank may never issue its second reduction, if one thread of a slow build drives all ranks.
+     */
     if (!rig_quick())
         host_waits(OVER_NCCL, true);
     host_waits(STAGED, false);
@@ -262,7 +263,7 @@ RIG_TEST(the_host_waits_for_a_step)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ accumulation */
-/* A step that is held keeps what was reported, and it counts in the next one. */
+/* A held step keeps the reported gradients, and they count in the next step. */
 RIG_TEST(held_steps_count_later)
 {
     for (int way = OVER_NCCL; way <= STAGED; way++) {
@@ -276,7 +277,7 @@ RIG_TEST(held_steps_count_later)
             MUST(comm_buckets_wait_stream(s->buckets, s->compute));
             MUST(comm_buckets_hold(s->buckets, 0));
         }
-        for (int r = 0; r < RANKS; r++) { /* nobody reports it now, nor the sixth */
+        for (int r = 0; r < RANKS; r++) { /* now neither this gradient nor the sixth is reported */
             struct side *s = &sides[r];
             bench_fill(&s->bench, s->compute, s->data[5], 77, counts[5]);
             for (enum comm_result one; (one = comm_buckets_wait_stream(s->buckets, s->compute)) != COMM_OK;)
@@ -306,7 +307,7 @@ RIG_TEST(what_is_refused)
         IS(comm_buckets_ready_stream(s->buckets, GRADIENTS, s->compute), COMM_ERR_ARGUMENT);
         IS(comm_buckets_ready_stream(NULL, 0, s->compute), COMM_ERR_ARGUMENT);
         IS(comm_buckets_wait_stream(NULL, s->compute), COMM_ERR_ARGUMENT);
-        mock_capture(s->other, true); /* at the call, and the step goes on as if it had not been made */
+        mock_capture(s->other, true); /* the call is refused and has no effect on the step */
         for (size_t i = 0; i < GRADIENTS; i++)
             if (counts[i])
                 IS(comm_buckets_ready_stream(s->buckets, i, s->other), COMM_ERR_UNSUPPORTED);
@@ -329,7 +330,7 @@ RIG_TEST(what_is_refused)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ failures */
-/* A rank is gone: the streams of the others go on, and the next call says what has happened. */
+/* A rank dies. The streams of the other ranks continue, and the next call returns the error. */
 RIG_TEST(a_communicator_that_fails)
 {
     for (int way = OVER_NCCL; way <= STAGED; way++) {
@@ -340,7 +341,7 @@ RIG_TEST(a_communicator_that_fails)
         for (int r = 1; r < RANKS; r++) {
             enum comm_result one = COMM_OK;
             uint32_t got[LONGEST];
-            bench_read(&sides[r].bench, sides[r].compute, got, sides[r].data[0], counts[0]); /* it comes to an end */
+            bench_read(&sides[r].bench, sides[r].compute, got, sides[r].data[0], counts[0]); /* the stream does not hang */
             for (int64_t until = rig_now() + RIG_PATIENCE; one == COMM_OK && rig_now() < until; rig_nap(RIG_MS))
                 one = comm_buckets_wait_stream(sides[r].buckets, sides[r].compute);
             IS(one, COMM_ERR_REVOKED);

@@ -1,5 +1,5 @@
-/* One call of CUDA or NCCL fails, each in its turn, while a program does everything: it is told, nothing hangs, nothing is left behind, and
- * what is told as well is right. */
+/* Each call of CUDA or NCCL fails once while a program uses every feature. The program gets an error, nothing hangs, nothing leaks, and
+ * every result that is reported as OK is right. */
 #include "../conform/rig.h"
 #include "bench.h"
 #include "mock.h"
@@ -42,7 +42,7 @@ static void drop_sides(void)
     }
 }
 
-/* A sum on every rank's device, in its stream's order before and after; true: all of it was told as well. */
+/* A sum on every rank's device, ordered by the stream before and after. Returns true if all calls succeeded. */
 static bool sum_up(struct comm_communicator *const *c, const struct comm_event *const *events)
 {
     struct comm_request q[RANKS];
@@ -67,7 +67,7 @@ static bool sum_up(struct comm_communicator *const *c, const struct comm_event *
     return well;
 }
 
-/* What is made of parts, with memory of its own, and messages in a group. */
+/* Collectives composed of several NCCL calls, which use spare memory, and messages in a group. */
 static bool move_about(struct comm_communicator *const *c)
 {
     struct comm_request q[RANKS], groups[RANKS];
@@ -88,7 +88,7 @@ static bool move_about(struct comm_communicator *const *c)
     }
     for (int r = 0; r < RANKS; r++)
         well &= comm_wait(groups[r], 5 * RIG_S) == COMM_OK;
-    for (int r = 0; r < RANKS && well; r++) { /* after the alltoall both have 1 in the first half and 2 in the second */
+    for (int r = 0; r < RANKS && well; r++) { /* after the alltoall both ranks have 1 in the first half and 2 in the second */
         uint32_t got[WORDS];
         bench_read(&sides[r].bench, sides[r].stream, got, sides[r].out, WORDS);
         for (uint32_t i = 0; i < WORDS; i++)
@@ -97,7 +97,7 @@ static bool move_about(struct comm_communicator *const *c)
     return well;
 }
 
-/* True: nothing failed. */
+/* Returns true if nothing failed. */
 static bool use_world(struct comm_communicator **world)
 {
     struct comm_communicator *dup[RANKS] = {NULL, NULL};
@@ -110,7 +110,7 @@ static bool use_world(struct comm_communicator **world)
     MUST(comm_event_create(world[0], &gate));
     MUST(comm_event_reset(gate));
     enum comm_result parked = comm_queue_wait_event(world[0], gate);
-    well = parked == COMM_OK || parked == COMM_ERR_UNSUPPORTED; /* without memory operations nothing parks */
+    well = parked == COMM_OK || parked == COMM_ERR_UNSUPPORTED; /* without memory operations there are no parks */
     (void)!comm_stream_wait_event(sides[1].stream, gate);
     MUST(comm_event_set(gate));
     well &= sum_up(world, (const struct comm_event *const *)event);
@@ -131,7 +131,7 @@ static bool use_world(struct comm_communicator **world)
     return well;
 }
 
-/* What the call that failed would have given back is lost with it. */
+/* If a call that frees an object fails, that object leaks. */
 static bool loses(const char *call)
 {
     static const char *const ends[] = {"Destroy", "Free", "Release", "Abort", "PushCurrent", "Unregister"};
@@ -149,7 +149,7 @@ static void hush(void *arg, int level, const char *line)
     (void)line;
 }
 
-/* False: no call failed, and all was well. */
+/* Returns false if no call failed and all results were right. */
 static bool run_with(uint64_t n, bool sticky, bool memops)
 {
     struct comm_communicator *world[RANKS];
@@ -173,7 +173,7 @@ static bool run_with(uint64_t n, bool sticky, bool memops)
     while (!mock_idle() && rig_now() - start < 10 * RIG_S)
         rig_nap(RIG_MS);
     rig_note("call %llu (%s) fails%s", (unsigned long long)n, failed ? failed : "none", sticky ? " and all after" : "");
-    if (!mock_idle()) /* something stands on a stream */
+    if (!mock_idle()) /* an operation is still on a stream */
         mock_list_live();
     fflush(stdout);
     CHECK(mock_idle());
@@ -195,7 +195,7 @@ static void every_call(bool sticky, bool memops)
     mock_run(true);
     for (; run_with(n, sticky, memops); n += stride) {
         tried++;
-        CHECK(n < 5000); /* a run makes some hundred calls: then nothing fails any more */
+        CHECK(n < 5000); /* a run makes some hundred calls; a larger n makes none fail */
     }
     mock_run(false);
     printf("%llu faults, one at a time\n", (unsigned long long)tried);

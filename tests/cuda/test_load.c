@@ -1,5 +1,5 @@
-/* The loader: what is missing is said, each piece with a text of its own. The libraries are this test's: it hides a file, a symbol, or
- * makes the mock driver answer as a broken one would. */
+/* The loader reports each missing piece with its own text. This test provides the libraries. It hides a file or a symbol, or makes the mock
+ * driver answer like a broken one. */
 #define _GNU_SOURCE
 #include "cuda/load.h"
 #include "mock.h"
@@ -50,7 +50,7 @@ static bool no_packages(uint32_t n, char *folder, size_t bytes)
 
 static const struct cuda_source source = {test_open, test_symbol, test_close, no_packages};
 
-/* The text of a failed loading; empty: it went well. */
+/* Returns the error text, which is empty if loading succeeded. */
 static const char *load(bool nccl, const char *hide, const struct mock_options *options)
 {
     static char why[512];
@@ -126,7 +126,7 @@ static void *open_in_packages(const char *name, char *why, size_t why_bytes)
     return dlopen(strchr(name, '/') ? "libnccl.so.2" : name, RTLD_NOW);
 }
 
-/* What pip installs: found in the active environment, whichever version of Python that has. */
+/* NCCL that pip installed is found in the active environment, for any version of Python. */
 static void nccl_is_in_a_python_package(void **state)
 {
     struct cuda_source system = cuda_source_system;

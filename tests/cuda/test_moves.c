@@ -1,6 +1,6 @@
 /*
- * Every collective on device buffers against the same call on host buffers, byte by byte: 1 to 8 ranks, types of each length, in place and
- * not, ragged blocks with gaps and empty ones, over 1 to 8 hardware queues. A world of the host on the same engine says what is right.
+ * Compares every collective on device buffers byte by byte with the same call on host buffers, in a host world on the same engine. Covers 1
+ * to 8 ranks, types of each size, in place and not, blocks of different sizes with gaps and empty ones, and 1 to 8 hardware queues.
  */
 #include "../conform/rig.h"
 #include "bench.h"
@@ -57,13 +57,13 @@ struct call {
     comm_op op;
     bool in_place;
     size_t n;
-    size_t counts[RANKS_MOST][RANKS_MOST], displs[RANKS_MOST][RANKS_MOST]; /* [from][to]; all but alltoall_v: [0] */
+    size_t counts[RANKS_MOST][RANKS_MOST], displs[RANKS_MOST][RANKS_MOST]; /* [from][to] for alltoall_v; the others use only [0] */
 };
 struct side {
     struct bench bench;
     struct CUstream_st *stream;
-    unsigned char *in, *out;                                   /* the device's */
-    unsigned char host_in[BYTES], host_out[BYTES], got[BYTES]; /* host_*: what the call on host buffers has */
+    unsigned char *in, *out;                                   /* device memory */
+    unsigned char host_in[BYTES], host_out[BYTES], got[BYTES]; /* host_*: the buffers of the call on host memory */
     unsigned char first_in[BYTES], first_out[BYTES];
 };
 struct bed {
@@ -94,7 +94,7 @@ static enum comm_result issue(struct comm_communicator *c, const struct call *k,
     bool root = rank == k->root;
     size_t to[RANKS_MOST], at[RANKS_MOST], next = 0;
 
-    for (int r = 0; r < k->ranks; r++) { /* what comes from each, with a gap behind */
+    for (int r = 0; r < k->ranks; r++) { /* the blocks from each rank, with a gap after each */
         to[r] = k->counts[r][rank];
         at[r] = next;
         next += to[r] + 1;
@@ -129,7 +129,7 @@ static enum comm_result issue(struct comm_communicator *c, const struct call *k,
     case SCATTER_V:
         return comm_scatter_v(c, in, root ? counts : NULL, root ? displs : NULL, root_to, counts[rank], type, k->root, q);
     default:
-        if (k->in_place) /* the same to and from each */
+        if (k->in_place) /* equal counts to and from each rank */
             return comm_alltoall_v(c, COMM_IN_PLACE, NULL, NULL, out, k->counts[rank], k->displs[rank], type, q);
         return comm_alltoall_v(c, in, k->counts[rank], k->displs[rank], out, to, at, type, q);
     }
@@ -166,7 +166,7 @@ static void put(struct bed *bed, const struct call *k)
     }
 }
 
-/* In place, a reduce_scatter leaves its own block alone defined. */
+/* After an in-place reduce_scatter only the rank's own block is defined. */
 static void compare(const struct side *s, const struct call *k, int rank)
 {
     size_t from = 0, bytes = BYTES, element = types[k->type].bytes;
@@ -258,7 +258,7 @@ RIG_TEST(every_collective_as_on_the_host)
     }
 }
 
-/* Many in one stream, without a wait between: spare memory is used by one after another. */
+/* Many calls in one stream without a wait between them. They use the spare memory one after another. */
 RIG_TEST(one_after_another_in_a_stream)
 {
     enum { RANKS = 3, MANY = 40 };
@@ -322,7 +322,7 @@ RIG_TEST(contract_8_1_messages_are_matched_in_order)
             int from = (int)round % 2;
             mark(&bed, round);
             MUST(comm_send(bed.device.world[from], bed.side[from].in, WORDS, COMM_F32, 1 - from, 0, &q[0]));
-            IS(comm_wait(q[0], RIG_MS), COMM_PENDING); /* until its other end is there */
+            IS(comm_wait(q[0], RIG_MS), COMM_PENDING); /* until its other end is issued */
             MUST(comm_recv(bed.device.world[1 - from], bed.side[1 - from].out, WORDS, COMM_F32, from, round & 2 ? 0 : COMM_ANY_TAG, &status,
                            &q[1]));
             rig_wait_all(q, 2);
@@ -334,7 +334,8 @@ RIG_TEST(contract_8_1_messages_are_matched_in_order)
     }
 }
 
-/* All send first: as a group they do not wait for each other. With an allreduce among them, in groups and in plans of groups. */
+/* All ranks send before they receive. In a group the sends do not wait for the receives. Also with an allreduce in the group, and in plans
+ * of groups. */
 RIG_TEST(groups_of_messages)
 {
     static struct bed bed;
@@ -373,10 +374,10 @@ RIG_TEST(a_plan_of_messages)
             MUST(comm_send(recorder, bed.side[0].in, WORDS, COMM_U32, 1, 0, NULL));
         MUST(comm_recv(recorder, bed.side[r].out, WORDS, COMM_U32, 1 - r, 0, NULL, NULL));
         if (r == 1)
-            MUST(comm_send(recorder, bed.side[1].out, WORDS, COMM_U32, 0, 0, NULL)); /* what came, back again */
+            MUST(comm_send(recorder, bed.side[1].out, WORDS, COMM_U32, 0, 0, NULL)); /* sends back what it received */
         MUST(comm_plan_end(recorder, &plan[r]));
     }
-    for (uint32_t round = 1; round < 300; round++) { /* some end between two members of the plan */
+    for (uint32_t round = 1; round < 300; round++) { /* some rounds end between two members of the plan */
         mark(&bed, round);
         for (int r = 0; r < 2; r++)
             MUST(comm_plan_start(plan[r], &q[r]));
@@ -407,7 +408,7 @@ RIG_TEST(messages_that_are_refused)
     close_bed(&bed);
 }
 
-/* Nobody receives: the deadline ends it, and closing is bounded. */
+/* No rank receives the message. The deadline ends the send, and closing is bounded. */
 RIG_TEST(a_message_without_a_peer_has_a_deadline)
 {
     static struct bed bed;

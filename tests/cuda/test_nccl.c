@@ -1,6 +1,6 @@
 /*
- * Backend nccl through the public handle, on the mock driver and NCCL. Ranks are all here, each with a device of its own; a thread steps
- * the devices, or the test does, in orders drawn from seeds.
+ * Backend nccl through the public API, on the mock driver and NCCL. All ranks are in this process, each with its own device. A thread or
+ * the test steps the devices, in an order chosen by a seed.
  */
 #include "../conform/rig.h"
 #include "bench.h"
@@ -75,7 +75,7 @@ static void close_set(struct set *set)
     free_sides(set);
 }
 
-/* All words of device memory, read in the order of a stream. */
+/* Checks all words of the device memory, read in the order of the stream. */
 static void expect(struct side *s, struct CUstream_st *stream, const uint32_t *memory, size_t words, uint32_t value)
 {
     uint32_t got[RIG_RANKS_MAX * WORDS];
@@ -178,25 +178,25 @@ RIG_TEST(contract_8_1_every_call_is_issued_inside_it)
     struct comm_backend_info row = {.size = sizeof row};
     for (size_t i = 0; comm_describe_backend(i, &row) == COMM_OK; i++, row = (struct comm_backend_info){.size = sizeof row})
         EQUAL(row.device_buffers, strcmp(row.name, "nccl") == 0);
-    mock_run(false); /* the devices stand: whatever happens now is put on streams by the calls themselves */
+    mock_run(false); /* the devices do not run: only the calls themselves put work on streams */
     for (int r = 0; r < RANKS; r++)
         bench_fill(&set.side[r].bench, set.side[r].compute, set.side[r].in, (uint32_t)r + 1, WORDS);
     mock_drain();
     int live = mock_live();
     for (int i = 0; i < CALLS; i++)
-        for (int r = 0; r < RANKS; r++) { /* the same buffers: no conflict is tracked */
+        for (int r = 0; r < RANKS; r++) { /* the same buffers: conflicts are not tracked */
             uint64_t before = mock_calls();
             MUST(comm_allreduce(set.rig.world[r], set.side[r].in, set.side[r].out, WORDS, COMM_U32, COMM_SUM, &q[r]));
             CHECK(mock_calls() > before && mock_calls() - before <= 14);
         }
-    EQUAL(mock_live(), live); /* nothing is made for an operation */
+    EQUAL(mock_live(), live); /* an operation creates no object */
     for (int r = 0; r < RANKS; r++)
         IS(comm_test(q[r]), COMM_PENDING);
     uint64_t before = mock_calls();
     mock_drain();
     for (int r = 0; r < RANKS; r++)
         MUST(comm_wait(q[r], RIG_PATIENCE));
-    CHECK(mock_calls() - before < 10); /* completion is a word: nobody asks CUDA (NCCL is asked for errors now and then) */
+    CHECK(mock_calls() - before < 10); /* completion is a word: no CUDA call is made (NCCL is queried for errors now and then) */
     bench_step = step;
     for (int r = 0; r < RANKS; r++)
         expect(&set.side[r], set.side[r].consume, set.side[r].out, WORDS, sum_of(RANKS, 0));
@@ -238,7 +238,7 @@ RIG_TEST(host_memory_is_refused)
     IS(comm_plan_start(plan, NULL), COMM_ERR_UNSUPPORTED);
     comm_plan_free(plan);
     MUST(comm_allreduce(c, host, host, 0, COMM_U32, COMM_SUM, NULL));
-    (void)!comm_sync(c, COMM_FOREVER); /* tells what was refused, once */
+    (void)!comm_sync(c, COMM_FOREVER); /* reports the refused calls, once */
     every_collective(&set);
     close_set(&set);
 }
@@ -253,7 +253,7 @@ RIG_TEST(fixed_order_is_refused_on_a_device)
     IS(comm_allreduce(c, set.side[0].in, set.side[0].out, WORDS, COMM_F32, COMM_SUM, NULL), COMM_ERR_ARGUMENT);
     CHECK(strstr(detail(c), "fixed order was asked for"));
     struct comm_request q;
-    MUST(comm_allreduce(c, host, host + 1, 1, COMM_F32, COMM_SUM, &q)); /* a program does that */
+    MUST(comm_allreduce(c, host, host + 1, 1, COMM_F32, COMM_SUM, &q)); /* the core runs this operation */
     MUST(comm_wait(q, RIG_PATIENCE));
     CHECK(host[1] == 1);
     (void)!comm_sync(c, COMM_FOREVER);
@@ -357,7 +357,7 @@ RIG_TEST(an_error_of_nccl_fails_the_communicator)
     struct comm_request q;
     struct comm_error error = {.size = sizeof error};
     open_set(&set, RANKS, &(struct mock_options){.seed = 1}, NULL);
-    MUST(comm_allreduce(set.rig.world[0], set.side[0].in, set.side[0].out, WORDS, COMM_U32, COMM_SUM, &q)); /* the others never call */
+    MUST(comm_allreduce(set.rig.world[0], set.side[0].in, set.side[0].out, WORDS, COMM_U32, COMM_SUM, &q)); /* the other ranks never call */
     IS(comm_wait(q, 20 * RIG_MS), COMM_PENDING);
     mock_async_error(6);
     int64_t start = rig_now();
@@ -371,7 +371,7 @@ RIG_TEST(an_error_of_nccl_fails_the_communicator)
     free_sides(&set);
 }
 
-/* An operation whose peers never come: its deadline ends it, NCCL is aborted, and the buffers are free again. */
+/* The peers of an operation never call. Its deadline ends it, NCCL is aborted, and the buffers are free again. */
 RIG_TEST(contract_2_3_an_operation_of_nccl_has_a_deadline)
 {
     struct set set;
@@ -387,7 +387,7 @@ RIG_TEST(contract_2_3_an_operation_of_nccl_has_a_deadline)
     free_sides(&set);
 }
 
-/* ncclCommAbort that does not come back: requests have ended all the same, they say who holds their buffers, and close is bounded. */
+/* ncclCommAbort does not return. The requests end nevertheless and report that NCCL holds their buffers, and close is bounded. */
 RIG_TEST(contract_4_3_an_abort_that_hangs)
 {
     struct set set;
@@ -404,7 +404,7 @@ RIG_TEST(contract_4_3_an_abort_that_hangs)
     CHECK(info.flags & COMM_INFO_BUFFERS_HELD);
     IS(comm_close(set.rig.world[0], 300 * RIG_MS), COMM_ERR_TIMEOUT);
     CHECK(rig_now() - start < 12 * RIG_S);
-    mock_free_abort(); /* it comes back after all: the next world gives back what was left behind */
+    mock_free_abort(); /* the abort returns late: the next world frees what was left behind */
     rig_nap(50 * RIG_MS);
     mock_run(true);
     MUST(comm_open_local(COMM_CONFIG(.backend = "nccl"), 1, NULL, &set.rig.world[0]));

@@ -1,4 +1,4 @@
-/* Places on streams, waits and parks, on the mock driver, stepped by hand in orders drawn from seeds. */
+/* Places on streams, waits and parks on the mock driver. The test steps it by hand, in orders chosen by seeds. */
 #include "bench.h"
 #include "cuda/nccl.h"
 #include "mock.h"
@@ -87,7 +87,7 @@ static void a_place_is_reached_behind_the_work_before_it(void **state)
     drop_bed(&bed);
 }
 
-/* A copy of a place stays true whatever its slot holds later. */
+/* A copy of a reached place stays reached, even if its slot holds a later place. */
 static void a_place_stays_reached(void **state)
 {
     struct bed bed;
@@ -156,7 +156,7 @@ static void parks_are_bounded_and_come_back(void **state)
         for (int i = 0; i < CUDA_PARKS; i++)
             assert_int_equal(device_cuda.park(bed.device, bed.stream[i % STREAMS], &gate[i]), COMM_OK);
         assert_int_equal(device_cuda.park(bed.device, bed.stream[0], &more), COMM_ERR_FULL);
-        for (int i = CUDA_PARKS; i-- > 0;) /* with one hardware queue the last one stands behind the first */
+        for (int i = CUDA_PARKS; i-- > 0;) /* with one hardware queue the last park is queued after the first */
             atomic_store(gate[i].word, gate[i].value);
         mock_drain();
         assert_true(mock_idle());
@@ -276,14 +276,15 @@ static unsigned draw_next(uint64_t *state)
     return (unsigned)(*state >> 33);
 }
 
-/* Work on streams, places, and waits for them; true: everything ran in an order that the waits allow. drop: this wait is lost. */
+/* Puts work, places and waits for places on streams. Returns true if the work ran in an order that the waits allow. Wait number `drop` is
+ * dropped. */
 static bool tell_story(uint64_t seed, int queues, bool memops, uint64_t drop)
 {
     static struct story story;
     struct bed bed;
     struct {
         struct device_place place;
-        int before; /* the note in front of it */
+        int before; /* the note before it */
     } placed[64];
     struct {
         int before, after;
@@ -336,7 +337,7 @@ static void waits_order_streams(void **state)
     }
 }
 
-/* The test itself: with a wait lost it must see that. */
+/* Tests the test: if a wait is dropped, tell_story must detect it. */
 static void a_lost_wait_is_seen(void **state)
 {
     int seen = 0;
@@ -349,7 +350,7 @@ static void a_lost_wait_is_seen(void **state)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ faults */
-/* One call of the driver fails: everything says so or goes on, nothing stands for ever, nothing is left. */
+/* One driver call fails. Each of our calls returns an error or succeeds, no stream blocks for ever, and nothing leaks. */
 static void a_fault_at_every_call(void **state)
 {
     struct bed bed;
@@ -373,7 +374,7 @@ static void a_fault_at_every_call(void **state)
             (void)device_cuda.kind(bed.device, &mine);
             mock_drain();
             assert_true(mock_idle());
-            mock_run(true); /* what failed may be put on a stream again */
+            mock_run(true); /* the close may put the failed operation on a stream again */
             device_cuda.close(bed.device);
             mock_run(false);
         } else {
@@ -396,7 +397,8 @@ static void a_fault_at_every_call(void **state)
     assert_true(tried > 20);
 }
 
-/* Two ranks of one device, which all find out before any of them joins: the id, at which NCCL listens, is the next one's. */
+/* Two ranks have the same device, which all ranks detect before they join. NCCL already listens at the id, so the next communicator uses
+ * it. */
 static void a_join_that_fails_leaves_no_listener(void **state)
 {
     enum { RANKS = 2 };

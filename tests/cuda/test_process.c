@@ -1,6 +1,6 @@
 /*
- * A process for each device, over the mock NCCL, whose ranks meet in memory that the processes share: all collectives, and one that is
- * killed at every stage of its life, of which the others are told within a second.
+ * One process per device, over the mock NCCL, whose ranks communicate in memory that the processes share. Tests all collectives. Also kills
+ * one process at each stage of its life. The other ranks must get the error within a second.
  */
 #define _GNU_SOURCE
 #include "../net/hosts.h"
@@ -39,7 +39,7 @@ static enum comm_result open_rank(int32_t rank, int32_t ranks, int64_t timeout)
     mock_run(true);
     (void)ranks;
     snprintf(device, sizeof device, "cuda:%d", rank);
-    setenv("COMM_BACKEND", "nccl", 1); /* hosts_place says tcp */
+    setenv("COMM_BACKEND", "nccl", 1); /* overrides the tcp of hosts_place */
     return comm_open(COMM_CONFIG(.backend = "nccl", .device = device, .open_timeout_ns = timeout, .operation_timeout_ns = 30 * RIG_S,
                                  .error_text = my.text, .error_text_bytes = sizeof my.text),
                      &my.world);
@@ -121,7 +121,7 @@ RIG_TEST(a_process_for_each_device)
     }
 }
 
-/* Ids and calls go over TCP between hosts, and NCCL sees one communicator. */
+/* The hosts exchange ids and calls over TCP, and NCCL has one communicator. */
 RIG_TEST(ranks_of_two_hosts)
 {
     struct proc proc = {.raw = true};
@@ -170,7 +170,7 @@ static void end(struct comm_communicator *world)
     CHECK(rig_now() - start < 4 * RIG_S);
 }
 
-/* Who is left goes on: on a communicator of its own, whose children have NCCL again. */
+/* The ranks that are left go on, on a communicator of their own, whose children use NCCL again. */
 static void go_on(const struct proc *proc, int32_t rank, const struct stage *stage)
 {
     struct comm_communicator *left, *dup;
@@ -202,7 +202,7 @@ static void operate(struct proc *proc, int32_t rank, const struct stage *stage)
         MUST(comm_wait(q, RIG_PATIENCE));
     }
     if (!stage->call && rank == stage->victim) {
-        rig_nap(50 * RIG_MS); /* the others stand on their streams */
+        rig_nap(50 * RIG_MS); /* the other ranks' operations are on their streams */
         die(page);
     }
     if (!stage->call) {
@@ -288,7 +288,7 @@ RIG_TEST(contract_4_1_a_process_of_two_hosts_is_killed)
     hosts_close(&h);
 }
 
-/* Started by a launcher, it is one rank of the first test. */
+/* If a launcher started the program, it runs as one rank of the first test. */
 static int by_launcher(void)
 {
     struct proc proc = {.ranks = (int32_t)strtol(getenv("COMM_RANKS"), NULL, 10)};

@@ -1,6 +1,7 @@
 /*
- * What real CUDA and NCCL do that a simpler mock would not: connecting inside calls, faults that stop streams, aborts that hang, settings
- * from the environment, default streams, memory with an owner, arithmetic in the type itself, kernels that must fit together.
+ * Behaviour of the real CUDA and NCCL that a simpler mock would not have: connecting inside calls, faults that stop streams, aborts that
+ * hang, settings from the environment, default streams, memory with an owner, arithmetic in the type itself, kernels that must fit on the
+ * device together.
  */
 #define _GNU_SOURCE
 #include "../conform/rig.h"
@@ -83,7 +84,7 @@ static const char *detail(struct comm_communicator *c)
     return error.text;
 }
 
-/* ranks words, summed over all: of each size that another algorithm serves. */
+/* Sums over all ranks, with a size for each algorithm. */
 static void sums(struct comm_communicator *const *c, struct set *set)
 {
     static const size_t words[] = {1, 8, WORDS};
@@ -107,7 +108,7 @@ static void sums(struct comm_communicator *const *c, struct set *set)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ connecting */
-/* One thread drives all ranks: a call that waited for its peers would never return. */
+/* One thread drives all ranks. So a call that waited for its peers would never return. */
 RIG_TEST(no_call_waits_for_its_peers_to_connect)
 {
     struct set set;
@@ -118,7 +119,7 @@ RIG_TEST(no_call_waits_for_its_peers_to_connect)
     }
 }
 
-/* What the program's environment says stays. */
+/* Variables that the program has set stay as they are. */
 RIG_TEST(settings_of_the_program_are_left_alone)
 {
     struct comm_communicator *c;
@@ -132,13 +133,14 @@ RIG_TEST(settings_of_the_program_are_left_alone)
     mock_run(false);
 }
 
-/* NCCL connects over the interface that was named for this library, unless it was told itself; a network is no name of NCCL's. */
+/* NCCL uses the interface chosen for this library, unless NCCL's own variable is set. A network is not passed on, since NCCL takes only
+ * names. */
 RIG_TEST(interfaces_are_passed_on)
 {
     static const struct {
         const char *ours, *nccl, *want;
     } rows[] = {{"=lo", NULL, "=lo"}, {"^docker,veth", NULL, "^docker,veth"}, {"lo", "eth7", "eth7"}, {"127.0.0.0/8", NULL, NULL}};
-    /* The variables are read when NCCL is loaded: a process for each row. */
+    /* The variables are read when NCCL is loaded, so each row needs its own process. */
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         pid_t child = fork();
         int status = 1;
@@ -161,7 +163,7 @@ RIG_TEST(interfaces_are_passed_on)
     }
 }
 
-/* Options of the world, which both of its NCCL communicators are made with. */
+/* Both NCCL communicators of a world are created with the world's options. */
 RIG_TEST(options_reach_nccl)
 {
     struct set set;
@@ -193,7 +195,7 @@ RIG_TEST(options_reach_nccl)
     EQUAL(mock_live(), 0);
 }
 
-/* A call of the warming stands until all ranks made it; one of them does not, since its NCCL is slow for ever. */
+/* A warming call blocks until all ranks make it. One rank's call never ends, so the open must time out. */
 RIG_TEST(a_peer_that_never_warms_up)
 {
     struct comm_communicator *worlds[2];
@@ -234,7 +236,7 @@ RIG_TEST(communicators_that_block_while_they_join)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ faults and aborts */
-/* NCCL is not told of a broken kernel; CUDA is asked. */
+/* NCCL does not notice a failed kernel, so the library asks CUDA. */
 RIG_TEST(a_device_fault_is_noticed)
 {
     struct set set;
@@ -248,7 +250,7 @@ RIG_TEST(a_device_fault_is_noticed)
                 MUST(comm_allreduce(set.rig.world[r], set.side[r].in, set.side[r].out, WORDS, COMM_U32, COMM_SUM, &q[r]));
         enum comm_result issued = comm_allreduce(set.rig.world[1], set.side[1].in, set.side[1].out, WORDS, COMM_U32, COMM_SUM, &q[1]);
         IS(issued, COMM_ERR_BACKEND);
-        IS(comm_wait(q[0], RIG_PATIENCE), COMM_ERR_REFUSED); /* by the rank whose device it is */
+        IS(comm_wait(q[0], RIG_PATIENCE), COMM_ERR_REFUSED); /* refused by the rank whose device failed */
         CHECK(rig_now() - start < RIG_S);
         for (int r = 0; r < RANKS; r++)
             (void)!comm_close(set.rig.world[r], COMM_DEFAULT_TIMEOUT);
@@ -259,7 +261,7 @@ RIG_TEST(a_device_fault_is_noticed)
     }
 }
 
-/* The operation is on the stream when the device breaks. */
+/* The operation is on the stream when the device fails. */
 RIG_TEST(a_fault_behind_an_operation)
 {
     struct set set;
@@ -282,7 +284,7 @@ RIG_TEST(a_fault_behind_an_operation)
     mock_drain();
 }
 
-/* An abort that hangs holds nothing that others of its device need. */
+/* An abort that hangs holds no lock that other communicators of its device need. */
 RIG_TEST(a_sibling_of_an_abort_that_hangs)
 {
     struct set set;
@@ -316,7 +318,7 @@ static struct CUstream_st *numbered(uintptr_t number)
     return (struct CUstream_st *)number;
 }
 
-/* The device of the rank need not be current; default streams are those of the device that is. */
+/* The rank's device need not be current. Default streams belong to the device that is current. */
 RIG_TEST(default_streams)
 {
     struct set set;
@@ -360,7 +362,7 @@ RIG_TEST(streams_that_a_communicator_may_have)
     bench_open(&other, 3);
     struct CUstream_st *elsewhere = bench_stream(&other);
     IS(dup_on(set.rig.world[0], elsewhere, &c), COMM_ERR_ARGUMENT);
-    IS(dup_on(set.rig.world[0], numbered(2), &c), COMM_ERR_ARGUMENT); /* another one on each thread */
+    IS(dup_on(set.rig.world[0], numbered(2), &c), COMM_ERR_ARGUMENT); /* a different stream on each thread */
     MUST(dup_on(set.rig.world[0], numbered(1), &c));
     sums(&c, &set);
     MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
@@ -387,7 +389,7 @@ RIG_TEST(memory_of_another_device_is_refused)
     free_sides(&set);
 }
 
-/* No context is current here, and a pointer cannot be asked about without one: device memory may not reach a program of the CPU's. */
+/* The test thread has no current context, which a pointer query needs. Device memory must still be detected, and not reach the CPU. */
 RIG_TEST(pointers_are_asked_about_inside_a_context)
 {
     struct set set;
@@ -400,7 +402,7 @@ RIG_TEST(pointers_are_asked_about_inside_a_context)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ arithmetic */
-/* Small whole numbers, which each type holds exactly: the sum of 1, 2 and 3 is 6, their average 2, their product 6. */
+/* The values are small integers, which each type holds exactly: the sum of 1, 2 and 3 is 6, the average 2, the product 6. */
 RIG_TEST(sums_of_small_types)
 {
     static const struct {
@@ -448,7 +450,7 @@ RIG_TEST(types_that_an_old_library_lacks)
     close_set(&set);
 }
 
-/* In ours a NaN wins, in NCCL's a number does: of floats they are refused, by name. */
+/* In this library a NaN wins, in NCCL the number does. So minimum and maximum of floats are refused, with the reason. */
 RIG_TEST(min_and_max_of_floats_are_refused)
 {
     static const enum comm_type types[] = {COMM_F16, COMM_BF16, COMM_F32, COMM_F64, COMM_F8E4M3, COMM_F8E5M2};
@@ -465,8 +467,8 @@ RIG_TEST(min_and_max_of_floats_are_refused)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ on the device */
-/* Two communicators whose kernels do not fit on the device together: issued in one order on all ranks, they end, whichever stream the
- * device would have begun with. */
+/* The kernels of two communicators do not fit on the device together. All ranks issue them in the same order, so they end, whichever stream
+ * the device would choose first. */
 RIG_TEST(kernels_that_do_not_fit_together)
 {
     struct set set;
@@ -505,7 +507,7 @@ static void *close_world(void *world)
     return NULL;
 }
 
-/* Freeing memory waits for what the program runs on that device: nobody else may wait with it. */
+/* Freeing memory waits for the program's work on that device. No other communicator may wait for that. */
 RIG_TEST(a_device_that_is_freed_holds_back_nobody)
 {
     struct comm_communicator *first, *second;
@@ -520,14 +522,14 @@ RIG_TEST(a_device_that_is_freed_holds_back_nobody)
     mock_hold(stream, true);
     mock_kernel(stream, nothing, NULL);
     pthread_create(&closer, NULL, close_world, first);
-    rig_nap(300 * RIG_MS); /* it stands in cuMemFree */
+    rig_nap(300 * RIG_MS); /* the closing thread is in cuMemFree */
     int64_t start = rig_now();
     MUST(comm_open_local(COMM_CONFIG(.backend = "nccl"), 1, &two, &second));
     CHECK(rig_now() - start < 500 * RIG_MS);
-    pthread_join(closer, NULL); /* bounded, though the kernel still runs */
+    pthread_join(closer, NULL); /* the close is bounded, although the kernel still runs */
     mock_hold(stream, false);
     MUST(comm_close(second, COMM_DEFAULT_TIMEOUT));
-    while (mock_live() > 4) /* what was left behind is freed now: the bench's own is a stream, an event, memory, and its context */
+    while (mock_live() > 4) /* the device left behind is freed now; the bench keeps a stream, an event, memory and its context */
         rig_nap(RIG_MS);
     bench_drop_stream(&b, stream);
     bench_close(&b);

@@ -1,4 +1,5 @@
-/* comm_split_place by device: who has the same piece of hardware comes together, whatever each calls it, on the mock driver. */
+/* comm_split_place by device, on the mock driver. Ranks with the same hardware device get the same communicator, even if they number it
+ * differently. */
 #include "../proc/proc.h"
 #include "mock.h"
 #include "now.h"
@@ -12,7 +13,7 @@
 
 enum { RANKS = 4 };
 
-/* One process with a device for each rank: each is alone with its own. */
+/* In one process with a device for each rank, each rank is alone in its communicator. */
 RIG_TEST(ranks_of_one_process_have_their_own)
 {
     struct comm_communicator *world[RANKS], *own[RANKS];
@@ -32,7 +33,7 @@ RIG_TEST(ranks_of_one_process_have_their_own)
     mock_run(false);
 }
 
-/* Two devices of one host, which half of the ranks see in the other order. */
+/* Two devices of one host. Half of the ranks see them in the other order. */
 static void share(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     static const struct {
@@ -65,7 +66,7 @@ RIG_TEST(processes_that_share_devices)
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
-/* Refused with what is missing; what all refuse fails nothing. */
+/* The call is refused, and the text names what is missing. Since all ranks refuse it, the communicator stays usable. */
 RIG_TEST(without_a_device)
 {
     struct comm_communicator *world[RANKS], *own;

@@ -1,7 +1,7 @@
 /*
- * Device buffers on a backend of the host, on a device whose memory the CPU cannot touch: whoever does ends the test. All ranks are here,
- * on one device. What a description says, long operations in parts, bounds, faults at every call, a device that stands while the
- * communicator fails, and that nothing is made once everything was there.
+ * Device buffers on a host backend. An access of the CPU to the device's memory ends the test. All ranks are in this process, on one
+ * device. Tests descriptions, long operations in parts, bounds, a fault at every call, a device that stops while the communicator fails,
+ * and that the steady state allocates nothing.
  */
 #include "conform/rig.h"
 #include "mock_everywhere.h"
@@ -76,7 +76,7 @@ static void same(const void *device, const void *host, size_t bytes)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ results */
-/* The same sum on the host's memory, with the same bits. */
+/* The same sum in host memory. Its bits must be equal. */
 static float *host_sum(size_t n)
 {
     float *mine = malloc(RANKS * n * sizeof *mine), *sum = malloc(RANKS * n * sizeof *sum);
@@ -136,7 +136,7 @@ RIG_TEST(a_long_sum_in_parts_on_a_device_that_is_late)
     sums_are_the_hosts(LONG);
 }
 
-/* However long the operation: its parts are no more than an empty queue has room for. */
+/* However long an operation is, its parts fit in an empty queue. */
 RIG_TEST(a_long_sum_in_the_shortest_queue)
 {
     struct comm_request q[RANKS];
@@ -148,7 +148,7 @@ RIG_TEST(a_long_sum_in_the_shortest_queue)
     float *want = host_sum(n);
     for (int r = 0; r < RANKS; r++)
         MUST(comm_allreduce(rig.world[r], in[r], out[r], n, COMM_F32, COMM_SUM, &q[r]));
-    IS(comm_allreduce(rig.world[0], in[0], out[0], n, COMM_F32, COMM_SUM, NULL), COMM_ERR_FULL); /* and a full one takes none of them */
+    IS(comm_allreduce(rig.world[0], in[0], out[0], n, COMM_F32, COMM_SUM, NULL), COMM_ERR_FULL); /* a full queue takes none of its parts */
     rig_wait_all(q, RANKS);
     for (int r = 0; r < RANKS; r++)
         same(out[r], want, n * sizeof(float));
@@ -177,7 +177,7 @@ RIG_TEST(others_that_are_long)
         MUST(comm_exscan(rig.world[r], in[r], out[r], LONG, COMM_F32, COMM_SUM, &q[r]));
     rig_wait_all(q, RANKS);
     same(out[1], mock_peek(in[0]), bytes);
-    CHECK(*(char *)mock_peek(out[0]) == 7); /* rank 0 gets nothing */
+    CHECK(*(char *)mock_peek(out[0]) == 7); /* rank 0 gets no result */
     for (int r = 0; r < RANKS; r++)
         MUST(comm_broadcast(rig.world[r], in[r], LONG, COMM_F32, 2, &q[r]));
     rig_wait_all(q, RANKS);
@@ -322,7 +322,7 @@ RIG_TEST(one_rank_on_the_device)
     close_all();
 }
 
-/* Long operations go in parts, which a rank that has no device's buffer does not know: it is told so, and nothing hangs. */
+/* A long operation on device buffers is split into parts, but not on a rank with a host buffer. All ranks get MISMATCH; nothing hangs. */
 RIG_TEST(a_long_one_with_one_rank_on_the_host)
 {
     float *host = calloc(LONG, sizeof *host);
@@ -331,7 +331,7 @@ RIG_TEST(a_long_one_with_one_rank_on_the_host)
 
     open_all(LONG);
     for (int r = 0; r < RANKS; r++)
-        (void)!comm_broadcast(rig.world[r], r == 1 ? host : in[r], LONG, COMM_F32, 0, &q[r]); /* who comes later may be told here */
+        (void)!comm_broadcast(rig.world[r], r == 1 ? host : in[r], LONG, COMM_F32, 0, &q[r]); /* a later rank may get the error here */
     for (int r = 0; r < RANKS; r++)
         IS(comm_wait(q[r], RIG_PATIENCE), COMM_ERR_MISMATCH);
     MUST(comm_error_detail(rig.world[0], &error));
@@ -409,7 +409,7 @@ RIG_TEST(an_operator_of_the_programs_own)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ failures */
-/* Every call of the driver fails once: all ranks are told, or all results are right. */
+/* Every driver call fails once. Either all ranks get an error, or all results are right. */
 static bool with_fault(uint64_t n, const float *want)
 {
     struct comm_request q[RANKS];
@@ -458,14 +458,14 @@ RIG_TEST(a_fault_at_every_call)
     faults(UINT64_MAX);
 }
 
-/* Looking at events is most of its calls: the later ones are tried at growing distances. */
+/* Most calls of a late device are event queries. So the distance between the calls that fail grows. */
 RIG_TEST(faults_of_a_device_that_is_late)
 {
     mock_late(2);
     faults(4);
 }
 
-/* The device does nothing more, so no copy ends: requests end all the same, and say that the buffers are held. */
+/* The device stops, so no copy ends. The requests end nevertheless, and report that the buffers are held. */
 static void stands(enum comm_result want, const struct comm_config *config)
 {
     struct comm_request q[RANKS], message;
@@ -506,7 +506,7 @@ RIG_TEST(a_deadline_while_the_device_stands)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ steady */
-/* What the C library has given out, and what was made on the device. */
+/* The bytes that the C library has allocated. */
 static uint64_t given(void)
 {
     struct mallinfo2 m = mallinfo2();
@@ -531,7 +531,7 @@ static void rounds(int count)
 RIG_TEST(nothing_is_made_once_all_is_there)
 {
     open_all(LONG);
-    rounds(2100); /* descriptions of as many operations as are kept */
+    rounds(2100); /* enough operations to fill the history of descriptions */
     uint64_t before = given(), objects = mock_objects();
     rounds(200);
     EQUAL(mock_objects() - objects, 0);

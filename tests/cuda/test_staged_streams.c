@@ -1,6 +1,6 @@
-/* Device buffers on a backend of the host, in the order of streams: what a stream writes is what is summed, and what a stream reads behind
- * the sum is the sum, in orders of the device's work that are drawn from seeds. All ranks are here, on one device, whose streams have a
- * hardware queue each: where they share one, a stream that stands may hold back the copies that it waits for (docs/guide/cuda.md). */
+/* Device buffers on a host backend, ordered by streams. The sum uses the values that a stream wrote before it, and a stream that reads
+ * after the sum reads the sum. A seed chooses the order of the device's work. All ranks are in this process, on one device. Each stream has
+ * its own hardware queue, since in a shared one a blocked stream may block the copies that it waits for (docs/guide/cuda.md). */
 #include "../conform/rig.h"
 #include "bench.h"
 #include "mock.h"
@@ -70,7 +70,7 @@ static void one_round(uint32_t round)
         bench_read(&sides[r].bench, sides[r].consume, got, sides[r].copy, WORDS);
         for (int i = 0; i < WORDS; i++)
             EQUAL(got[i], 20 * round + 1);
-        /* The next round's fill is not ordered behind this round's sum but by the host, which has waited. */
+        /* Only the wait of the host orders the next round's fill after this round's sum. */
     }
 }
 

@@ -1,4 +1,4 @@
-/* Streams that wait for the host, and the host that waits for streams: parks, gates, sleepers, and what happens when a point fails. */
+/* Streams wait for the host, and the host waits for streams. Tests parks, gates, sleeping threads, and waits for failed operations. */
 #include "../conform/rig.h"
 #include "bench.h"
 #include "mock.h"
@@ -24,7 +24,7 @@ struct bed {
     struct comm_event *event;
 };
 
-/* One rank on a device, and two of the host on the same engine. */
+/* A world of one rank on a device, and a host world of two ranks on the same engine. */
 static void make_bed(struct bed *bed, const struct mock_options *options)
 {
     mock_reset(options);
@@ -102,19 +102,19 @@ RIG_TEST(contract_6_7_a_stream_stands_until_the_host_goes_on)
         int before = threads();
         MUST(comm_event_reset(bed.event));
         MUST(comm_stream_wait_event(bed.compute, bed.event));
-        EQUAL(threads(), before + 1); /* who moves what it waits for */
+        EQUAL(threads(), before + 1); /* the thread that makes progress for the stream */
         mock_kernel(bed.compute, set_flag, &ran);
         rig_nap(10 * RIG_MS);
         EQUAL(atomic_load(&ran), 0);
         uint64_t calls = mock_calls();
         MUST(comm_event_set(bed.event));
         CHECK(comes(&ran));
-        EQUAL(mock_calls(), calls); /* one store, no call */
+        EQUAL(mock_calls(), calls); /* one store, no CUDA call */
         drop_bed(&bed);
     }
 }
 
-/* The caller never enters the library again: the progress thread moves the operation, and with it the stream. */
+/* The caller does not enter the library again. The progress thread completes the operation, which releases the stream. */
 RIG_TEST(a_stream_waits_for_an_operation_of_the_host)
 {
     struct bed bed;
@@ -137,7 +137,7 @@ RIG_TEST(a_stream_waits_for_an_operation_of_the_host)
     }
 }
 
-/* More calls than a window holds stand in a stream, and all end between two looks. */
+/* More calls than a window holds are on a stream, and all end between two polls. */
 RIG_TEST(many_calls_in_a_stream_end_at_once)
 {
     enum { CALLS = 400 };
@@ -147,7 +147,7 @@ RIG_TEST(many_calls_in_a_stream_end_at_once)
         make_bed(&bed, &settings[k]);
         mock_run(false);
         for (int i = 0; i < CALLS; i++) {
-            MUST(comm_queue_wait_event(bed.nccl, bed.event)); /* has passed: it ends at once, before the calls that it stands between */
+            MUST(comm_queue_wait_event(bed.nccl, bed.event)); /* the event is set: the wait ends at once, before the calls around it */
             MUST(comm_allreduce(bed.nccl, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, &last));
         }
         IS(comm_test(last), COMM_PENDING);
@@ -230,7 +230,7 @@ RIG_TEST(contract_3_5_events_hold_places_on_streams)
         mock_run(true);
         int64_t start = rig_now();
         MUST(comm_event_sync(bed.event, RIG_PATIENCE));
-        CHECK(rig_now() - start < 500 * RIG_MS); /* a sleeper looks: the device rings no bell */
+        CHECK(rig_now() - start < 500 * RIG_MS); /* a sleeping thread polls, since the device does not wake it */
         EQUAL(atomic_load(&ran), 1);
         drop_bed(&bed);
     }
@@ -306,7 +306,7 @@ RIG_TEST(contract_3_3_a_device_that_waits_for_a_failed_point)
     IS(comm_wait(q, RIG_PATIENCE), COMM_ERR_DEPENDENCY);
     MUST(comm_error_detail(bed.nccl, &error));
     CHECK(strstr(error.text, "revoked"));
-    CHECK(comes(&ran)); /* a stream of the program's may not stand for ever */
+    CHECK(comes(&ran)); /* the program's stream must not block for ever */
     IS(comm_stream_wait_request(bed.compute, q), COMM_ERR_DEPENDENCY);
     drop_bed(&bed);
 }
@@ -328,7 +328,7 @@ RIG_TEST(contract_3_1_an_abandoned_gate_frees_the_streams)
     drop_bed(&bed);
 }
 
-/* What NCCL's peers never do: closing ends it within its bound, and no stream stands after. */
+/* The peers never make the call. Closing ends the operation within its bound, and no stream stays blocked. */
 RIG_TEST(closing_frees_what_stands)
 {
     struct bed bed;

@@ -1,12 +1,12 @@
 /*
  * Gradient buckets: combines many small gradients into few allreduces, which run while the backward pass still
- * computes. Uses only the public calls; knows nothing of queues, engines or wires.
+ * computes. It uses only the public calls.
  *
- * The plan is made once, from what is equal on all ranks. Gradients are dealt from the last to the first, each into the
- * open bucket of its type. Buckets are numbered by the moment at which their last gradient can be ready. They are
- * issued in this order whatever the order of the ready calls, so all ranks issue alike. A bucket of one gradient is
- * reduced in the caller's memory. The others are gathered into a flat buffer, and wait copies them back. With `adopt`
- * all gradients live in the flat buffers and nothing is copied.
+ * The plan is made once, from data that is equal on all ranks. Gradients are dealt from the last to the first, each
+ * into the open bucket of its type. Buckets are numbered by the moment at which their last gradient can be ready. They
+ * are issued in this order whatever the order of the ready calls, so all ranks issue them in the same order. A bucket of
+ * one gradient is reduced in the caller's memory. The others are gathered into a flat buffer, and wait copies them back.
+ * With `adopt` all gradients live in the flat buffers and nothing is copied.
  *
  * While the buckets are held, a step ends without a reduction. The values stay where they are, so that the caller can
  * accumulate. A gradient that was ready in a held step counts in the next step that is reduced, whether it is ready
@@ -30,7 +30,7 @@ enum { BUCKET_TYPES = COMM_I64_INDEX + 1 };
 #define BUCKET_BYTES ((size_t)25 << 20)
 #define BUCKET_FIRST_BYTES ((size_t)1 << 20)
 
-/* State while gradients are dealt to buckets; separate so that create can count before it allocates. */
+/* State while gradients are dealt to buckets. It is separate, so that create can count before it allocates. */
 struct bucket_deal {
     size_t limit, first_limit;
     size_t opened;
@@ -110,8 +110,8 @@ static enum comm_result bucket_check(const struct comm_gradient *gradients, size
     return COMM_OK;
 }
 
-/* The bucket of the next gradient downwards; buckets are numbered in order of opening. A gradient that does not fit
- * closes the bucket; one that is too long for any bucket gets one of its own. */
+/* Returns the bucket of the next gradient downwards. Buckets are numbered here in the order in which they are opened. A
+ * gradient that does not fit closes the bucket. One that is too long for any bucket gets its own. */
 static size_t bucket_deal_next(struct bucket_deal *deal, enum comm_type type, size_t bytes, size_t *offset)
 {
     bool open = deal->filled[type] != 0;
@@ -130,8 +130,8 @@ static size_t bucket_round(size_t bytes)
     return (bytes + (BUCKET_ALIGN - 1)) & ~(size_t)(BUCKET_ALIGN - 1);
 }
 
-/* The memory that the plan needs; 0: more than there can be. *flat: that of the flat buffers, counted for every bucket, though a few need
- * none. */
+/* Returns the bytes that the plan needs, or 0 if they are more than the address space has. *flat is the bytes of the flat buffers. It
+ * counts one for every bucket, although some need none. */
 static size_t bucket_measure(const struct comm_gradient *gradients, size_t count, struct bucket_deal deal, size_t *buckets, size_t *flat)
 {
     size_t total = 0;
@@ -152,7 +152,7 @@ static size_t bucket_measure(const struct comm_gradient *gradients, size_t count
            bucket_round(deal.opened * sizeof(struct bucket)) + bucket_round(deal.opened * sizeof(struct comm_request));
 }
 
-/* Ends a step without a reduction: what was ready is kept and counts later. */
+/* Ends a step without a reduction. `kept` remembers the gradients that were ready. */
 void bucket_end_held(struct comm_buckets *b)
 {
     for (size_t i = 0; i < b->gradient_count; i++)
@@ -173,8 +173,8 @@ void bucket_begin_step(struct comm_buckets *b)
     atomic_store_explicit(&b->issued, 0, memory_order_release);
 }
 
-/* Deals the gradients, then numbers the buckets by where each gets its last member: types are mixed, so the bucket
- * opened first may be full last. The two temporary tables lie where the requests will be. */
+/* Deals the gradients, then numbers the buckets by the position of their last member. With mixed types, the bucket that
+ * was opened first may be full last. The memory of the requests holds two temporary tables meanwhile. */
 static void bucket_plan(struct comm_buckets *b, const struct comm_gradient *gradients, struct bucket_deal deal)
 {
     uint64_t *lowest = (uint64_t *)(void *)b->requests;
@@ -294,8 +294,8 @@ enum comm_result comm_buckets_hold(struct comm_buckets *b, int32_t on)
     return COMM_OK;
 }
 
-/* False: the queue is full and the bucket keeps its turn. Any other error is the bucket's result: except for FULL, a
- * collective that one rank refuses has used up its place in the order, or the communicator is gone. */
+/* Returns false if the queue is full: the bucket is tried again later. Any other error becomes the bucket's result,
+ * because then the collective has used up its place in the order, or the communicator is gone. */
 static bool bucket_issue_one(struct comm_buckets *b, size_t j)
 {
     struct bucket *bucket = &b->buckets[j];
@@ -327,8 +327,8 @@ void bucket_issue(struct comm_buckets *b)
     } while (!atomic_compare_exchange_strong_explicit(&b->turns, &seen, 0, memory_order_acq_rel, memory_order_acquire));
 }
 
-/* Claims the gradient for this step and copies its value, or zeros, to where it is reduced. False: it is claimed
- * already. */
+/* Claims the gradient for this step and copies its value, or zeros, to where it is reduced. Returns false if it was
+ * claimed already. */
 static bool bucket_contribute(struct comm_buckets *b, struct bucket_gradient *gradient, bool zeros)
 {
     if (atomic_exchange_explicit(&gradient->claimed, 1, memory_order_acq_rel) != 0)
@@ -362,8 +362,8 @@ enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i)
     return moved < 0 ? moved : COMM_OK;
 }
 
-/* COMM_OK: all are issued. Otherwise the queue was full, or another thread still copies into a bucket: the caller must
- * wait. */
+/* Returns COMM_OK when all buckets are issued. Otherwise the queue was full, or another thread still copies into a
+ * bucket, and the caller must wait. */
 static enum comm_result bucket_issue_all(struct comm_buckets *b, int64_t timeout_ns)
 {
     for (bucket_issue(b); atomic_load_explicit(&b->issued, memory_order_acquire) < b->bucket_count; bucket_issue(b)) {
@@ -375,8 +375,8 @@ static enum comm_result bucket_issue_all(struct comm_buckets *b, int64_t timeout
             return result;
         if (result == COMM_OK || last.comm != NULL)
             continue;
-        /* There is no room or memory even for a marker to wait for. Then only this thread moves what fills the queue.
-         * Everything in the queue has a deadline, so waiting for ever ends too; a shorter timeout cannot be kept here. */
+        /* comm_last() had no room or memory for its marker. Then this thread must make progress itself. Every operation
+         * in the queue has a deadline, so even COMM_FOREVER ends. A shorter timeout cannot be kept here. */
         enum comm_result moved = comm_progress(b->comm);
         if (moved < 0)
             return moved;
@@ -386,8 +386,8 @@ static enum comm_result bucket_issue_all(struct comm_buckets *b, int64_t timeout
     return COMM_OK;
 }
 
-/* COMM_OK: all are issued and complete, whatever their results. COMM_ERR_STATE: this thread may not wait, because it is
- * inside a callback. */
+/* Returns COMM_OK when all buckets are issued and complete, whatever their results. COMM_ERR_STATE: this thread may not
+ * wait, because it is inside a callback. */
 static enum comm_result bucket_drain(struct comm_buckets *b, int64_t timeout_ns)
 {
     enum comm_result issued = bucket_issue_all(b, timeout_ns);
@@ -457,8 +457,8 @@ enum comm_result comm_buckets_wait(struct comm_buckets *b, int64_t timeout_ns)
     return result;
 }
 
-/* Waits for a step under way; the operations' deadlines limit that. If waiting is not allowed (inside a callback), the
- * memory is kept on purpose, because peers may still read it. */
+/* Waits for a step under way. The operations' deadlines bound the wait. If waiting is not allowed (inside a callback),
+ * the memory is not freed, because peers may still read it. */
 void comm_buckets_free(struct comm_buckets *b)
 {
     if (b == NULL)

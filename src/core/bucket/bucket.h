@@ -1,4 +1,4 @@
-/* The gradient buckets' data, shared by their plan (bucket.c) and by what is different on a device (device.c). */
+/* The data of gradient buckets, shared by the plan (bucket.c) and by the code for gradients on a device (device.c). */
 #ifndef BUCKET_BUCKET_H
 #define BUCKET_BUCKET_H
 
@@ -17,20 +17,20 @@ struct device;
 struct bucket_gradient {
     unsigned char *data;
     size_t bytes;
-    size_t bucket, offset;    /* where it is gathered; BUCKET_NONE for an empty one */
-    _Atomic uint32_t claimed; /* this step has its value, or somebody is copying it */
-    _Atomic uint32_t kept;    /* a held step had a value */
+    size_t bucket, offset;    /* where it is gathered; BUCKET_NONE if the gradient is empty */
+    _Atomic uint32_t claimed; /* this step has its value, or a thread is copying it */
+    _Atomic uint32_t kept;    /* a held step had a value for it */
 };
 
 struct bucket {
     size_t first; /* the highest gradient in it; members are walked downwards to `last` */
     size_t last;  /* the lowest gradient in it */
     size_t members, bytes;
-    unsigned char *flat; /* NULL: one member, reduced in place; adopted: its members themselves */
+    unsigned char *flat; /* NULL: one member, reduced in place. With `adopt` the members live here */
     enum comm_type type;
     enum comm_result refused; /* what issuing it returned */
     _Atomic size_t missing;
-    _Atomic uintptr_t stream; /* on a device: what its queue has to wait for before it is issued; BUCKET_NO_STREAM: nothing */
+    _Atomic uintptr_t stream; /* on a device: the stream that the queue must wait for before the reduction, or BUCKET_NO_STREAM */
 };
 
 struct comm_buckets {
@@ -46,28 +46,28 @@ struct comm_buckets {
     struct comm_request *requests; /* one per bucket, written before `issued` passes it */
     _Atomic size_t issued;
     _Atomic uint64_t turns;
-    struct device *device;      /* NULL: gradients are the host's */
-    void *device_memory;        /* the flat buffers there */
-    _Atomic uintptr_t stream;   /* of the newest comm_buckets_ready_stream() */
-    struct comm_event *settled; /* what comm_buckets_wait() copied is there */
-    struct comm_event *order;   /* where the streams of the bucket that is issued next are */
-    bool ordering;              /* it was recorded: while the queue has no room, only the wait is tried again */
-    bool settling;              /* it was recorded in this step: a later call goes on waiting */
+    struct device *device;      /* NULL: gradients are in host memory */
+    void *device_memory;        /* the flat buffers on the device */
+    _Atomic uintptr_t stream;   /* the stream of the last comm_buckets_ready_stream() */
+    struct comm_event *settled; /* reached when the copies of comm_buckets_wait() are done */
+    struct comm_event *order;   /* recorded on the stream of the bucket that is issued next */
+    bool ordering;              /* `order` was recorded: while the queue is full, only the wait is retried */
+    bool settling;              /* `settled` was recorded in this step: a later call continues to wait */
 };
 
 void bucket_issue(struct comm_buckets *b);
 void bucket_begin_step(struct comm_buckets *b);
 void bucket_end_held(struct comm_buckets *b);
 
-/* device.c. Finds the gradients' device, which is then held; COMM_OK with *device NULL: they are the host's. */
+/* device.c. Finds the gradients' device and holds it. COMM_OK with *device NULL: the gradients are in host memory. */
 enum comm_result bucket_device_find(struct comm_communicator *c, const struct comm_gradient *gradients, size_t count, int32_t adopt,
                                     struct device **device);
-/* Takes the device over, and makes what buckets need there. */
+/* Takes over the reference to the device, and creates what the buckets need on it. */
 enum comm_result bucket_device_open(struct comm_buckets *b, struct device *device);
 void bucket_device_close(struct comm_buckets *b);
 void bucket_device_drop(struct device *device); /* NULL is ignored */
-/* comm_buckets_wait()'s share: brings the gradients that were not reported; has the reduction wait for the streams that wrote a bucket;
- * copies a bucket's results back; waits for these copies. */
+/* The parts of comm_buckets_wait() on a device: contribute the gradients that were not reported; have the reduction wait for the stream
+ * that wrote a bucket; copy a bucket's results back; wait for these copies. */
 enum comm_result bucket_device_contribute_rest(struct comm_buckets *b, struct CUstream_st *stream);
 enum comm_result bucket_device_order(struct comm_buckets *b, struct bucket *bucket);
 enum comm_result bucket_device_copy_back(struct comm_buckets *b, size_t j, struct CUstream_st *stream);

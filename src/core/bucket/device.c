@@ -1,10 +1,10 @@
 /*
- * Buckets of gradients that are in memory of a device. The plan is bucket.c's; here streams do what the host does there. A gradient's
- * stream copies it into its bucket, the bucket's reduction waits for that stream, and the stream of comm_buckets_wait_stream() waits for
- * all reductions and copies the results back. The host waits for nothing.
+ * Buckets of gradients in device memory. bucket.c makes the plan. Here streams do the work that the host does there. A gradient's stream
+ * copies it into its bucket. The bucket's reduction waits for that stream. The stream of comm_buckets_wait_stream() waits for all
+ * reductions and copies the results back. The host does not wait.
  *
- * What orders a step behind the one before: a stream that writes a gradient runs behind that gradient's result, which is the program's
- * duty; and the result was copied out of the bucket before. So the bucket may be written then, gradient by gradient.
+ * A step must not overwrite a bucket that the previous step still uses. The program must order the stream that writes a gradient after that
+ * gradient's previous result. That result was copied out of the bucket before, so the bucket is free for the new value of the gradient.
  */
 #include "bucket/bucket.h"
 
@@ -14,7 +14,7 @@
 
 #include "base/device_memory.h"
 
-enum { BUCKET_NUMBERED_STREAMS = 2 }; /* handles that name a stream of the calling thread, or of its context */
+enum { BUCKET_NUMBERED_STREAMS = 2 }; /* handles up to this name a default stream: of the thread or of its context */
 
 enum comm_result bucket_device_find(struct comm_communicator *c, const struct comm_gradient *gradients, size_t count, int32_t adopt,
                                     struct device **device)
@@ -36,7 +36,7 @@ void bucket_device_drop(struct device *device)
     base_heap_device_drop(device);
 }
 
-/* No more than is needed: a bucket of one gradient is reduced where that is. */
+/* A bucket of one gradient needs no flat buffer, because it is reduced in place. */
 static size_t bucket_flat_bytes(const struct comm_buckets *b)
 {
     size_t bytes = BUCKET_ALIGN;
@@ -65,7 +65,8 @@ enum comm_result bucket_device_open(struct comm_buckets *b, struct device *devic
     return result == COMM_OK ? COMM_ERR_MEMORY : result;
 }
 
-/* The steps that wait_stream has let go are waited for, within their operations' deadlines: they work on the memory that goes. */
+/* comm_buckets_wait_stream() returns before the step has ended. So this waits for the step, within the operations' deadlines, before it
+ * frees the memory. */
 void bucket_device_close(struct comm_buckets *b)
 {
     (void)!comm_wait(comm_last(b->comm), COMM_FOREVER);
@@ -75,8 +76,8 @@ void bucket_device_close(struct comm_buckets *b)
     base_heap_device_drop(b->device);
 }
 
-/* The bucket's reduction runs behind what is on the stream now. One stream is remembered until the bucket is issued: the others, and those
- * that mean another stream on another thread, are waited for at once. */
+/* Makes the bucket's reduction wait for the work that is on the stream now. One stream per bucket is remembered until the bucket is issued.
+ * For any other stream the queue waits at once. So it does for default streams, whose handles mean a different stream on another thread. */
 static enum comm_result bucket_note_stream(struct comm_buckets *b, struct bucket *bucket, struct CUstream_st *stream)
 {
     uintptr_t known = BUCKET_NO_STREAM, number = (uintptr_t)stream;
@@ -85,7 +86,7 @@ static enum comm_result bucket_note_stream(struct comm_buckets *b, struct bucket
     return comm_queue_wait_stream(b->comm, stream);
 }
 
-/* COMM_ERR_STATE: it was brought before in this step. After any other error it is as if the call had not been made. */
+/* Returns COMM_ERR_STATE if the gradient was contributed before in this step. After any other error the call had no effect. */
 static enum comm_result bucket_device_contribute(struct comm_buckets *b, struct bucket_gradient *gradient, struct CUstream_st *stream,
                                                  bool rest)
 {
@@ -121,7 +122,7 @@ enum comm_result bucket_device_contribute_rest(struct comm_buckets *b, struct CU
     return COMM_OK;
 }
 
-/* A rank that cannot order its reduction cannot make it either, and the others wait for it: so they are told. */
+/* A rank that cannot order its reduction cannot start it either. The other ranks would wait for it, so it revokes the communicator. */
 enum comm_result bucket_device_order(struct comm_buckets *b, struct bucket *bucket)
 {
     uintptr_t stream = atomic_load_explicit(&bucket->stream, memory_order_acquire);
@@ -178,7 +179,8 @@ enum comm_result comm_buckets_ready_stream(struct comm_buckets *b, size_t i, str
     return moved < 0 ? moved : COMM_OK;
 }
 
-/* All are issued. FULL: the queue, or what counts the streams' places, had no room; PENDING: another thread is inside a ready call. */
+/* Returns COMM_OK when all buckets are issued. FULL: the queue or the device's table of places is full. PENDING: another thread is inside
+ * a ready call. */
 static enum comm_result bucket_device_issue_all(struct comm_buckets *b)
 {
     bucket_issue(b);
@@ -191,7 +193,7 @@ static enum comm_result bucket_device_issue_all(struct comm_buckets *b)
     return atomic_load_explicit(&b->buckets[next].missing, memory_order_acquire) != 0 ? COMM_PENDING : COMM_ERR_FULL;
 }
 
-/* The first bucket that was refused. */
+/* Returns the error of the first bucket that was refused. */
 static enum comm_result bucket_first_refusal(const struct comm_buckets *b)
 {
     enum comm_result result = COMM_OK;

@@ -1,4 +1,4 @@
-/* Memory of a device for rooms that are written on the public calls (base/device_memory.h): by the device's class. */
+/* Device memory for rooms that use only the public calls (base/device_memory.h). The device's class provides it. */
 #include "event/event.h"
 
 #include "base/device_memory.h"
@@ -17,7 +17,7 @@ bool base_heap_is_on_device(struct comm_communicator *c, const void *at)
     bool maybe = state_is_foreign(b, at), is = b->library_work.flags && state_is_device_memory(b, at);
     engine_hold(e);
     state_unlock(b);
-    if (maybe) /* the driver may not be able to say on this thread; the device is: where that cannot be opened, no CPU may touch it */
+    if (maybe) /* the driver may fail on this thread, so ask the device; if it cannot be opened, the CPU must not touch the memory */
         is = !staging_device(e, &r, text, sizeof text) || staging_is_device(e, at);
     engine_drop(e);
     return is;
@@ -33,7 +33,7 @@ static struct device *find(struct comm_communicator *c, enum comm_result *r)
     if (!b)
         return NULL;
     struct engine *e = b->unit.engine;
-    if (b->native && b->library_work.flags & NATIVE_STREAM) /* ranks of one process have each their own */
+    if (b->native && b->library_work.flags & NATIVE_STREAM) /* each rank of a process may have its own device */
         d = b->native->native->class->stream(b->native, NULL, &stream);
     engine_hold(e);
     state_unlock(b);

@@ -1,5 +1,5 @@
-/* comm-gpu: the suite on this machine's device, and what it costs there, in one table. Exits 77, with the missing piece, where there is
- * none. */
+/* comm-gpu runs the suite on this machine's device and prints the costs in one table. Without a device it exits with 77 and names the
+ * missing piece. */
 #define _GNU_SOURCE
 #include "suite.h"
 
@@ -12,7 +12,7 @@
 static const size_t slow_words = 1024;
 static void begin(void)
 {
-    mock_reset(&(struct mock_options){.seed = 1, .queues = 32}); /* each stream its own: one check has a stream go on past another */
+    mock_reset(&(struct mock_options){.seed = 1, .queues = 32}); /* a queue per stream: in one check a stream must pass a blocked one */
     mock_run(true);
 }
 static void end(void)
@@ -24,10 +24,10 @@ static void end(void)
     }
 }
 #else
-static const size_t slow_words = 16u << 20; /* 64 MiB, 20 times: a millisecond or so */
+static const size_t slow_words = 16u << 20; /* 64 MiB, 20 times: about a millisecond */
 static void begin(void)
 {
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* streams that share a connection may stand behind one that waits for the host */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* a stream that waits for the host may block streams on its connection */
 }
 static void end(void) {}
 #endif

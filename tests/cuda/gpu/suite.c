@@ -1,4 +1,4 @@
-/* The checks. Work that must come first is made slow, so that an edge that is missing shows. */
+/* The checks. Work that must come first is made slow, so that a missing dependency shows. */
 #define _GNU_SOURCE
 #include "suite.h"
 #include "now.h"
@@ -130,7 +130,7 @@ static void requests_join_streams(struct suite *s)
         OK(comm_queue_wait_stream(s->world, s->compute));
         for (int i = 0; i < 8; i++)
             OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q[i]));
-        OK(comm_stream_wait_request(s->consume, q[2])); /* an older one: a stream of the library's stands in */
+        OK(comm_stream_wait_request(s->consume, q[2])); /* an older operation: a stream of the library waits for it */
         OK(comm_stream_wait_request(s->consume, q[7]));
         bench_copy(&s->bench, s->consume, s->kept, s->out, SUITE_WORDS * sizeof(uint32_t));
         expect(s, s->consume, s->kept, round);
@@ -169,7 +169,7 @@ static void streams_wait_for_the_host(struct suite *s)
         bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
         OK(comm_event_record_stream(done, s->compute));
         HOLDS(comm_event_sync(done, 2000000) == COMM_PENDING);
-        expect(s, s->consume, s->in, round - 1); /* another stream goes on, and the first one stands */
+        expect(s, s->consume, s->in, round - 1); /* another stream runs while the first one is blocked */
         OK(comm_event_set(gate));
         OK(comm_event_sync(done, PATIENCE_NS));
         expect(s, s->consume, s->in, round);
@@ -184,7 +184,7 @@ static void streams_wait_for_the_host(struct suite *s)
     comm_event_free(done);
 }
 
-/* NCCL itself, as the module uses it: a communicator that does not block, and its child that does. */
+/* NCCL as the module uses it: a nonblocking communicator, and its blocking child. */
 struct own {
     struct nccl_calls nccl;
     struct ncclComm *root, *comm;
@@ -232,7 +232,7 @@ static void close_own(struct suite *s, struct own *own)
     HOLDS(s->bench.calls->cuCtxPopCurrent(&mine) == CUDA_OK);
 }
 
-/* One rank alone runs no kernel of NCCL's but for this. */
+/* With one rank, only a send to itself runs a kernel of NCCL. */
 static void sends_to_itself(struct suite *s)
 {
     struct own own;
@@ -245,7 +245,7 @@ static void sends_to_itself(struct suite *s)
         HOLDS(own.nccl.ncclSend(s->in, SUITE_WORDS, NCCL_U32, 0, own.comm, s->compute) == NCCL_OK);
         HOLDS(own.nccl.ncclRecv(s->out, SUITE_WORDS, NCCL_U32, 0, own.comm, s->compute) == NCCL_OK);
         HOLDS(own.nccl.ncclGroupEnd() == NCCL_OK);
-        expect(s, s->compute, s->out, round); /* what stands behind the call stands behind the kernel: the child blocks */
+        expect(s, s->compute, s->out, round); /* the child is blocking, so work put on the stream after the call runs after the kernel */
     }
     close_own(s, &own);
 }
@@ -298,7 +298,7 @@ static double call_cost(struct suite *s)
     return cost;
 }
 
-/* The calls of CUDA and NCCL that are in one of ours, and nothing else. */
+/* The time of only the CUDA and NCCL calls that one call of this library makes. */
 static double bare_cost(struct suite *s)
 {
     const struct cuda_calls *cuda = s->bench.calls;

@@ -1,5 +1,5 @@
-/* What backend nccl must do on any device, real or mock: one rank, and streams of the program's own. Each check ends the program when it
- * does not hold. */
+/* Checks that backend nccl must pass on any device, real or mock, with one rank and streams of the program. A failed check ends the
+ * program. */
 #ifndef SUITE_H
 #define SUITE_H
 
@@ -13,7 +13,7 @@ struct suite {
     struct bench bench;
     struct CUstream_st *compute, *consume;
     uint32_t *in, *out, *kept, *slow;
-    size_t slow_words; /* filling them takes a device a while */
+    size_t slow_words; /* enough that filling them takes the device some time */
 };
 enum { SUITE_WORDS = 4096 };
 
