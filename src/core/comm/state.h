@@ -29,7 +29,7 @@ enum {
     ENGINE_RECORDS = 2048,       /* operations that describe_request remembers: at least 2,000 */
     ENGINE_READY_WORDS = 1024 / 64,
     ENGINE_SCRATCH_KEPT = 4 << 20, /* scratch memory up to this size is kept for a later operation */
-    STATE_VECTORS = 4,              /* counts and displs of both buffers */
+    STATE_VECTORS = 4,             /* counts and displs of both buffers */
 };
 #define P2P_NONE UINT32_MAX
 
