@@ -136,7 +136,7 @@ static void step_run(struct comm_state *b, uint64_t ticket)
     } else if (r == RUN_MISMATCH)
         state_mismatch(b, run->seq, run->mismatch_peer);
     else if (r == RUN_FAILED)
-        state_lacks_memory(b, state_entry(b, ticket));
+        state_propose_own(b, state_entry(b, ticket), COMM_ERR_MEMORY, 0);
     else if (run->again)
         set_ready(b, place);
     b->runs.gave_way |= r == RUN_GAVE_WAY;
@@ -194,7 +194,7 @@ static void start_work(struct comm_state *b, uint64_t ticket, struct entry *e)
     e->record.started_ns = state_now(b);
     size_t scratch = scratch_bytes(b, e), beside = beside_bytes(e);
     if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, scratch + beside)) {
-        state_lacks_memory(b, e);
+        state_propose_own(b, e, COMM_ERR_MEMORY, 0);
         return;
     }
     if (BASE_UNLIKELY(b->world->check))

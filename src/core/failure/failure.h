@@ -17,7 +17,7 @@ void engine_monitor(void *arg); /* the monitor's thread function; arg: the engin
 void engine_poll(struct engine *e);
 void recovery_withdraw(struct comm_state *b); /* the communicator begins to close: the caller's memory is no longer written */
 void recovery_leave(struct comm_state *b);    /* the communicator closes: the other ranks no longer wait for this one */
-/* deadlock.c */
+/* fence_note.c, deadlock.c */
 bool deadlock_tell(struct comm_state *b);
 void deadlock_look(struct engine *e);
 

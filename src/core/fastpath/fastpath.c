@@ -468,7 +468,7 @@ void fastpath_show_waiting(struct comm_state *b)
         if (shown == WIRE_AGAIN)
             return;
         if (BASE_UNLIKELY(shown == WIRE_FAILED)) {
-            state_lacks_memory(b, e);
+            state_propose_own(b, e, COMM_ERR_MEMORY, 0);
             return;
         }
     }

@@ -225,7 +225,7 @@ static __attribute__((noinline)) void note_lack(struct comm_state *b, struct ent
     else if (here == WIRE_MISMATCH)
         state_mismatch(b, e->seq, (int32_t)x->lacks);
     else if (here == WIRE_FAILED)
-        state_lacks_memory(b, e);
+        state_propose_own(b, e, COMM_ERR_MEMORY, 0);
 }
 
 /* Completes operations whose bytes have come, oldest first. The clock is read once for several, because the bytes of queued operations have
