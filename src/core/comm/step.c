@@ -372,6 +372,12 @@ static void step_ready(struct comm_state *b)
     }
 }
 
+static inline void run_queue(struct comm_state *b)
+{
+    if (b->line.done + 1 != b->line.next)
+        state_run_queue(b);
+}
+
 /* True if anything waits next to the queue. So a pass with only collectives calls no part for it. */
 static inline bool has_beside(const struct comm_state *b)
 {
@@ -383,7 +389,7 @@ static void settle(struct comm_state *b)
 {
     uint64_t done = b->line.done;
 
-    state_run_queue(b);
+    run_queue(b);
     if (b->line.done != done && has_beside(b))
         parts_step_beside(b);
     b->wire->flush(b->channel);
@@ -420,10 +426,10 @@ static bool step(struct comm_state *b)
         step_joining(b);
     if (b->fence.ticket && !b->failed)
         check_fence(b);
-    state_run_queue(b);
+    run_queue(b);
     bool beside = has_beside(b) && parts_step_beside(b);
     if (beside)
-        state_run_queue(b); /* a message that ended may have held work back */
+        run_queue(b); /* a message that ended may have held work back */
     if (BASE_UNLIKELY(b->recovery.running))
         beside |= parts_step_last(b);
     settle(b);
