@@ -7,7 +7,7 @@
 /* abort.c, recover_call.c: calls of the program */
 enum comm_result engine_abort(struct comm_communicator *c, int32_t code);
 enum comm_result engine_revoke(struct comm_communicator *c);
-/* cause.c: describes a cause for the program */
+/* describe.c: describes a cause for the program */
 void cause_describe(const struct comm_state *b, const struct cause *cause, struct comm_error *error);
 
 enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags, struct comm_request *req);

@@ -6,7 +6,7 @@
 #include "staged/staged.h"
 #include "comm/state.h"
 #include "message/message.h"
-#include "p2p/one_sided.h"
+#include "p2p/one_sided_op.h"
 #include "p2p/p2p.h"
 
 /* MEETING: a subset that is being created. ONE: a call on a window, in progress. RECOVERY: agree or shrink; neither line waits for it. For

@@ -2,7 +2,7 @@
  * no other calls block like this. */
 #include "world/communicators.h"
 #include "world/open.h"
-#include "world/parts.h"
+#include "world/part_table.h"
 
 #include "base/format.h"
 #include "comm/parts.h"
