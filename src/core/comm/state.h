@@ -195,7 +195,7 @@ struct recovery_slot {
 };
 
 /* What sleepers already know. */
-struct told {
+struct reported {
     uint64_t done;
     bool failed;
 };
@@ -234,7 +234,7 @@ struct comm_state {
     uint16_t *others;          /* the other members, starting at rank + 1 */
     bool failed, is_active;
     struct queue_wait fence;
-    struct told told;
+    struct reported reported;
     uint64_t sequence; /* collectives issued */
     uint32_t chain;    /* up to the last call */
     struct published_calls calls;

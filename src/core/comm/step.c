@@ -393,11 +393,11 @@ static void settle(struct comm_state *b)
     if (b->line.done != done && has_beside(b))
         parts_step_beside(b);
     b->wire->flush(b->channel);
-    if (b->line.done != b->told.done || b->failed != b->told.failed || b->p2p.finished) {
-        b->told.done = b->line.done;
-        b->told.failed = b->failed;
+    if (b->line.done != b->reported.done || b->failed != b->reported.failed || b->p2p.finished) {
+        b->reported.done = b->line.done;
+        b->reported.failed = b->failed;
         b->p2p.finished = false;
-        engine_told(b->unit.engine);
+        engine_wake(b->unit.engine);
     }
     b->now = 0;
     state_activate(b);

@@ -120,16 +120,16 @@ static bool is_whole(const struct comm_state *b)
 static void tell_worlds(struct engine *e, const struct wait_cycle *k)
 {
     uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
-    const struct world *told = NULL;
+    const struct world *reported = NULL;
 
     for (uint32_t i = 0; i < most; i++) {
         struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[i], memory_order_acquire);
         if (!handle || !base_home_trylock(&handle->lock, handle->env))
             continue;
         struct comm_state *b = atomic_load_explicit(&handle->state, memory_order_relaxed);
-        if (b && b->unit.engine == e && is_whole(b) && b->world != told) {
+        if (b && b->unit.engine == e && is_whole(b) && b->world != reported) {
             const struct known *wait = own_wait(k, b->world, b->fence.watch.turn++);
-            told = b->world;
+            reported = b->world;
             b->guest = true; /* called by the monitor thread */
             if (wait)
                 fence_note_send(b, &wait->note);

@@ -94,7 +94,7 @@ static void count(struct comm_state *b, bool pending)
         return;
     }
     atomic_fetch_add_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
-    engine_told(e); /* a thread that sleeps without a poll deadline must set one */
+    engine_wake(e); /* a thread that sleeps without a poll deadline must set one */
 }
 
 static void start_pending(struct comm_state *b)
@@ -179,10 +179,10 @@ static void retire_short(struct comm_state *b, struct entry *e)
     uint32_t seq = e->seq;
     state_forget_entry(b, e);
     timeline_retire_oldest(&b->line, &e->head);
-    b->told.done = ticket;
+    b->reported.done = ticket;
     b->wire->release(b->channel, seq, NULL);
     b->wire->flush(b->channel); /* a later flush would ring an armed loop for nothing */
-    engine_told(b->unit.engine);
+    engine_wake(b->unit.engine);
 }
 
 /* Has each peer published the call of this number, or a later one? Peers on other hosts announce their calls once per tick. */
