@@ -91,6 +91,7 @@ static inline bool mpi_is_over(void)
 }
 
 /* world.c: start and end of MPI in this process */
+extern const struct native_class mpi_native_class;
 enum comm_result mpi_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES]);
 enum comm_result mpi_open(const struct native_config *config, struct native **native);
 void mpi_close(struct native *native);

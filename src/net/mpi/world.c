@@ -8,33 +8,14 @@
 #define _GNU_SOURCE
 #include "net/mpi/mpi_module.h"
 
-#include "base/result.h"
+#include "net/mpi/family.h"
 #include "net/mpi/library.h"
-#include "net/mpi/wire.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#if defined(MPI_ABI_CALLS) /* compiled with this library's own abi/mpi.h */
-#    define MODULE_NAME "mpi_abi"
-#    define MODULE_STARTER "the launcher of that MPI"
-#    define MODULE_LIBRARY "an MPI with the standard ABI"
-#elif defined(OPEN_MPI)
-#    define MODULE_NAME "mpi_openmpi"
-#    define MODULE_STARTER "mpirun of Open MPI"
-#    define TEXT_OF(x) #    x
-#    define VERSION_TEXT(a, b, c) "Open MPI " TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
-#    define MODULE_LIBRARY VERSION_TEXT(OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION)
-#elif defined(MPICH_VERSION)
-#    define MODULE_NAME "mpi_mpich"
-#    define MODULE_STARTER "mpiexec.hydra of MPICH"
-#    define MODULE_LIBRARY "MPICH " MPICH_VERSION
-#else
-#    error "an MPI that is neither Open MPI nor of MPICH's family: docs/guide/mpi.md"
-#endif
 
 static struct {
     pthread_mutex_t lock;
@@ -304,8 +285,6 @@ static enum comm_result make_world(const struct native_config *config, struct mp
     return COMM_OK;
 }
 
-static const struct native_class native_of_mpi;
-
 enum comm_result mpi_open(const struct native_config *config, struct native **native)
 {
     enum comm_result r = mpi_library_open(config);
@@ -313,7 +292,7 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
 
     if (!w)
         return r == COMM_OK ? COMM_ERR_MEMORY : r;
-    w->handle.class = &native_of_mpi;
+    w->handle.class = &mpi_native_class;
     pthread_mutex_lock(&process.lock);
     r = find_mpi(config, &w->level);
     if (r == COMM_OK)
@@ -364,7 +343,7 @@ static void mpi_explain(struct native *native, int32_t code, char *text, size_t 
     snprintf(text, bytes, "%s", whole);
 }
 
-static const struct native_class native_of_mpi = {
+const struct native_class mpi_native_class = {
     .name = "mpi",
     .probe = mpi_probe,
     .open = mpi_open,
@@ -377,17 +356,3 @@ static const struct native_class native_of_mpi = {
     .explain = mpi_explain,
     .close = mpi_close,
 };
-
-static const struct module_interface interface = {.abi = MODULE_ABI,
-                                                  .size = sizeof interface,
-                                                  .version = COMM_VERSION,
-                                                  .name = MODULE_NAME,
-                                                  .library = MODULE_LIBRARY,
-                                                  .native = &native_of_mpi,
-                                                  .wire = &mpiwire_class};
-
-__attribute__((visibility("default"))) const struct module_interface *comm_module_entry(const struct module_core *core);
-const struct module_interface *comm_module_entry(const struct module_core *core)
-{
-    return core->abi == MODULE_ABI && core->size == sizeof *core && core->version == COMM_VERSION ? &interface : NULL;
-}

@@ -1,5 +1,5 @@
 /* Opens and closes the wire and its channels, and forwards calls to the guard. */
-#include "net/mpi/wire.h"
+#include "net/mpiwire/wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>
