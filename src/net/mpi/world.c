@@ -166,7 +166,7 @@ static enum comm_result find_mpi(const struct native_config *config, int *level)
 
 /* Without its own launcher, MPI would make each of N ranks a world of its own. So the opening fails if the numbers of ranks differ. Only a
  * program that gives the ranks itself may open a world of a part of MPI's ranks. */
-static enum comm_result check_ranks(const struct native_config *config, const struct mpi_world *w)
+static enum comm_result check_ranks(const struct native_config *config)
 {
     int size = 0, rank = -1;
     char text[640], library[NATIVE_VERSION_BYTES];
@@ -176,14 +176,8 @@ static enum comm_result check_ranks(const struct native_config *config, const st
     if (size == config->ranks)
         return COMM_OK;
     library_text(library, sizeof library);
-    if (strcmp(config->launcher, "program") == 0 && size > config->ranks) {
-        if (w->level == MPI_THREAD_MULTIPLE)
-            return COMM_OK;
-        snprintf(text, sizeof text,
-                 "the program opens a world of %d ranks, but MPI_COMM_WORLD of %s has %d; expected all of them, or MPI_THREAD_MULTIPLE",
-                 config->ranks, library, size);
-        return complain(config, COMM_ERR_CONFIG, text);
-    }
+    if (strcmp(config->launcher, "program") == 0 && size > config->ranks)
+        return COMM_OK;
     snprintf(
         text, sizeof text,
         "launcher %s says %d ranks, but %s in this process sees %d%s; start it with %s, or use the module of the MPI that %s belongs to",
@@ -245,7 +239,8 @@ static void hear_of_end(void)
     MPI_Comm_set_attr(MPI_COMM_SELF, process.keyval, NULL);
 }
 
-/* For a world of a part of MPI's ranks. What all its ranks must do together happens when the first communicator is made (channel.c). */
+/* For a world of a part of MPI's ranks. What all its ranks must do together needs their cards, so it comes later: mpi_make_base, or when
+ * the first communicator is made (channel.c). */
 static enum comm_result make_part(const struct native_config *config, struct mpi_world *w)
 {
     w->base = MPI_COMM_NULL;
@@ -256,6 +251,26 @@ static enum comm_result make_part(const struct native_config *config, struct mpi
     share_tags(w);
     hear_of_end();
     return COMM_OK;
+}
+
+int mpi_make_base(struct mpi_world *w, const struct mpi_card *cards)
+{
+    int *members = malloc((size_t)w->ranks * sizeof *members);
+    MPI_Comm made = MPI_COMM_NULL;
+    int code = MPI_NO_MEMORY;
+
+    for (int i = 0; members && i < w->ranks; i++)
+        members[i] = cards[i].parent_rank;
+    mpi_enter(w);
+    if (members)
+        code = mpi_create_group(w, members, w->ranks, cards[0].tag, &made);
+    mpi_exit(w);
+    free(members);
+    if (code != MPI_SUCCESS)
+        return code;
+    w->base = made;
+    mpi_agree_on_rules(w, made);
+    return MPI_SUCCESS;
 }
 
 static enum comm_result make_world(const struct native_config *config, struct mpi_world *w)
@@ -296,7 +311,7 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
     pthread_mutex_lock(&process.lock);
     r = find_mpi(config, &w->level);
     if (r == COMM_OK)
-        r = check_ranks(config, w);
+        r = check_ranks(config);
     w->shared = w->level == MPI_THREAD_MULTIPLE;
     w->locks = w->level == MPI_THREAD_SERIALIZED;
     w->only = pthread_self();
@@ -338,6 +353,8 @@ static void mpi_explain(struct native *native, int32_t code, char *text, size_t 
         snprintf(whole, sizeof whole, "MPI_Finalize was called while the communicator was open");
     else if (code == MPI_OTHER_THREAD)
         snprintf(whole, sizeof whole, "MPI was started below MPI_THREAD_SERIALIZED, and this is not the thread that opened the world");
+    else if (code == MPI_NO_MEMORY)
+        snprintf(whole, sizeof whole, "no memory for the ranks of a world");
     else if (!mpi_is_over())
         MPI_Error_string(code, whole, &length);
     snprintf(text, bytes, "%s", whole);

@@ -118,6 +118,8 @@ struct mpiwire_channel {
     bool aborted, rendezvous, retires, owes;
     struct mpiwire_member *member;
     uint64_t *acked;
+    uint32_t looks;        /* since the nap looks_before */
+    uint64_t looks_before; /* the number of naps of the wire then */
     struct mpiwire_slot *bucket[MPIWIRE_BUCKETS];
     uint64_t filled; /* a bit for each bucket that is not empty */
     uint32_t differing;
@@ -143,8 +145,10 @@ struct mpiwire {
     uint64_t *behind; /* by world rank: the last turn in which an older frame of the rank had not arrived */
     uint64_t turn;
     uint32_t goners;
-    bool came; /* something arrived since the last call of heed */
-    int64_t nap_ns;
+    bool came;  /* something arrived since the last call of heed */
+    bool moved; /* something arrived or left since the last nap, or a thread waits for something */
+    int64_t rests_since_ns;
+    uint64_t naps;
 };
 
 static inline struct mpiwire_channel *mpiwire_of(struct wire_channel *channel)
