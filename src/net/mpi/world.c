@@ -103,6 +103,18 @@ static int hear_finalize(MPI_Comm comm, int keyval, void *attribute, void *extra
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the beginning */
+/* Open MPI 5 calls PMIx_Init only if nobody has, and does not learn this process's name otherwise. Then it ends the process. */
+static bool is_late_for_pmix(void)
+{
+    char version[NATIVE_VERSION_BYTES];
+    int (*initialized)(void) = NULL;
+    void *at = mpi_library_symbol("PMIx_Initialized");
+
+    library_text(version, sizeof version);
+    memcpy(&initialized, &at, sizeof at);
+    return initialized && strncmp(version, "Open MPI v5", 11) == 0 && initialized();
+}
+
 static enum comm_result start_mpi(const struct native_config *config, int *level)
 {
     const char *asked = config->env->lookup(config->env, "COMM_MPI_THREADS");
@@ -117,6 +129,10 @@ static enum comm_result start_mpi(const struct native_config *config, int *level
         snprintf(text, sizeof text, "COMM_MPI_THREADS=%s; expected funneled, serialized or multiple", asked);
         return complain(config, COMM_ERR_CONFIG, text);
     }
+    if (is_late_for_pmix())
+        return complain(config, COMM_ERR_STATE,
+                        "Open MPI 5 cannot start after PMIx, by whose store the ranks have met: call MPI_Init_thread before comm_open, or "
+                        "let them meet at COMM_ADDRESS=HOST:PORT with COMM_SECRET_FILE");
     int code = MPI_Init_thread(NULL, NULL, want, level);
     if (code != MPI_SUCCESS) {
         snprintf(text, sizeof text, "MPI_Init_thread of %s said %d", MODULE_LIBRARY, code);
