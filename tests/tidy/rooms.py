@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The link law: `rooms.py NM OBJECT...` reads what each object of the library defines and needs, and fails where a room calls one that
 tidy.py's LAW does not let it use. The public functions may be called by bucket alone; wire/table.c names the backends, and nobody else does.
+The objects of a module (one MPI's) are read too: what two of its rooms call of each other is under the same law.
 """
 import re
 import subprocess
@@ -9,12 +10,13 @@ import sys
 import tidy
 
 ROOM = re.compile(r"/(src/(?:[a-z0-9_]+/)+[a-z0-9_]+\.c)\.o$")
+MODULE = re.compile(r"CMakeFiles/\w+\.dir/(?:\./)?")  # an object of a folder's own target
 # What wire/table.c names: the backends, the host's env, and how ranks meet.
 NAMED_BY_TABLE = {"channel", "hybrid", "net/boot", "net/mpi", "net/posix", "net/tcp", "shm", "cuda"}
 
 
 def room_of(path):
-    found = ROOM.search(path)
+    found = ROOM.search(MODULE.sub("", path))
     return tidy.room_of(found.group(1)) if found else None
 
 
@@ -45,9 +47,11 @@ def offences(objects):
 
 
 def selftest():
-    law = {"/src/core/comm/a.c.o": ({"low"}, {"high"}), "/src/core/world/b.c.o": ({"high"}, {"low"})}
+    module = "/src/net/mpi/CMakeFiles/m.dir/a.c.o"
+    law = {"/src/core/comm/a.c.o": ({"low"}, {"high"}), "/src/core/world/b.c.o": ({"high"}, {"low"}),
+           module: ({"under"}, {"over"}), "/src/net/mpiwire/CMakeFiles/m.dir/./b.c.o": ({"over"}, {"under"})}
     found = list(offences(law))
-    return found == [("/src/core/comm/a.c.o", "world", "high")]
+    return found == [("/src/core/comm/a.c.o", "world", "high"), (module, "net/mpiwire", "over")]
 
 
 def main():
@@ -61,7 +65,7 @@ def main():
         return 1
     bad = list(offences(objects))
     for path, other, name in bad:
-        print(f"{ROOM.search(path).group(1)}: {room_of(path)} may not use {other}: {name}")
+        print(f"{ROOM.search(MODULE.sub('', path)).group(1)}: {room_of(path)} may not use {other}: {name}")
     print(f"rooms: {len(objects)} objects, {len(bad)} calls against the law")
     return 1 if bad else 0
 

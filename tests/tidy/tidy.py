@@ -44,6 +44,7 @@ LAW = {
     "wire": {"data"},
     "data": set(),
     "net/mpi": {"wire", "data"},
+    "net/mpiwire": {"net/mpi", "wire", "data"},
     "net/tcp": {"net/mesh", "net/lane", "net/record", "net/frame", "net/auth", "net/poll", "wire"},
     "net/mesh": {"net/lane", "net/record", "net/frame", "net/auth", "net/posix", "wire", "data"},
     "net/lane": {"net/record", "net/frame", "net/poll", "wire", "data"},

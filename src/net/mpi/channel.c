@@ -1,8 +1,8 @@
 /*
  * The MPI_Comm of a communicator. The world uses the copy that was made when it opened. A child communicator, and a world that is a part of
  * MPI_COMM_WORLD, needs MPI_Comm_create_group. That call blocks until all members have called it, so it runs on a separate thread. This
- * requires MPI_THREAD_MULTIPLE. Below that level a child has no native, and the library's own programs serve it. The offer of each member
- * contains its rank in the parent.
+ * requires MPI_THREAD_MULTIPLE. Below that level a child has no native, and the library's own programs serve it; for a world that is a
+ * part, the thread that opens it makes the call. The offer of each member contains its rank in the parent.
  *
  * MPI distinguishes overlapping creations only by their tags. So the first member gives each creation a tag that no other creation in
  * progress has. Each rank has its own range of tags. A tag is free again when all members have left MPI_Comm_create_group, which a barrier
@@ -15,34 +15,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct offer {
-    int tag; /* all members use the first member's tag */
-    int parent_rank;
-};
-_Static_assert(sizeof(struct offer) <= NATIVE_OFFER_BYTES, "a member's offer");
+_Static_assert(sizeof(struct mpi_card) <= NATIVE_OFFER_BYTES, "a member's offer");
 
 /* ------------------------------------------------------------------------------------------------------------ tags */
-static bool take_tag(struct mpi_channel *c)
+int mpi_tag_take(struct mpi_world *w)
 {
-    struct mpi_world *w = c->world;
     uint64_t taken = atomic_load(w->tags_taken), all = w->tags_each == 64 ? UINT64_MAX : (UINT64_C(1) << w->tags_each) - 1;
 
     for (;;) {
         if ((taken & all) == all)
-            return false;
+            return -1;
         int at = __builtin_ctzll(~taken);
-        if (atomic_compare_exchange_weak(w->tags_taken, &taken, taken | UINT64_C(1) << at)) {
-            c->tag_taken = at;
-            c->tag = w->first_tag + w->parent_rank * w->tags_each + at;
-            return true;
-        }
+        if (atomic_compare_exchange_weak(w->tags_taken, &taken, taken | UINT64_C(1) << at))
+            return at;
     }
+}
+
+void mpi_tag_give(struct mpi_world *w, int index)
+{
+    if (index >= 0)
+        atomic_fetch_and(w->tags_taken, ~(UINT64_C(1) << index));
+}
+
+struct mpi_card mpi_card_of(const struct mpi_world *w, int tag_index)
+{
+    return (struct mpi_card){tag_index < 0 ? -1 : w->first_tag + w->parent_rank * w->tags_each + tag_index, w->parent_rank};
 }
 
 static void give_tag_back(struct mpi_channel *c)
 {
-    if (c->tag_taken >= 0)
-        atomic_fetch_and(c->world->tags_taken, ~(UINT64_C(1) << c->tag_taken));
+    mpi_tag_give(c->world, c->tag_taken);
     c->tag_taken = -1;
 }
 
@@ -77,10 +79,10 @@ static void let_go(struct mpi_channel *c)
 
 static enum comm_result make_channel(struct mpi_world *w, const struct wire_team *team, struct native_channel **channel)
 {
-    bool whole = team->size == w->ranks && !w->base_taken && w->base != MPI_COMM_NULL;
+    bool first = team->size == w->ranks && !w->base_taken, whole = first && w->base != MPI_COMM_NULL;
     struct mpi_channel *c = calloc(1, sizeof *c);
 
-    if (!whole && !w->shared) {
+    if (!first && !w->shared) {
         free(c);
         return COMM_ERR_UNSUPPORTED;
     }
@@ -91,13 +93,14 @@ static enum comm_result make_channel(struct mpi_world *w, const struct wire_team
     c->size = team->size;
     c->rank = team->rank;
     c->comm = whole ? w->base : MPI_COMM_NULL;
-    w->base_taken |= whole;
+    c->makes_base = first && !whole && !w->shared;
     c->owns_comm = true;
     c->tag = c->tag_taken = -1;
-    if (!whole && team->rank == 0 && !take_tag(c)) {
+    if (!whole && team->rank == 0 && (c->tag_taken = mpi_tag_take(w)) < 0) {
         free(c);
         return COMM_ERR_UNSUPPORTED;
     }
+    w->base_taken |= whole || c->makes_base;
     atomic_init(&c->state, whole ? MPI_JOINED : MPI_JOINING);
     atomic_init(&c->owners, 1);
     c->members = malloc((size_t)team->size * sizeof *c->members);
@@ -109,24 +112,30 @@ static enum comm_result make_channel(struct mpi_world *w, const struct wire_team
     return COMM_OK;
 }
 
+int mpi_create_group(const struct mpi_world *w, const int *members, int size, int tag, MPI_Comm *comm)
+{
+    MPI_Group all, group;
+
+    int code = MPI_Comm_group(w->parent, &all);
+    if (code != MPI_SUCCESS)
+        return code;
+    code = MPI_Group_incl(all, size, members, &group);
+    if (code == MPI_SUCCESS) {
+        code = MPI_Comm_create_group(w->parent, group, tag, comm);
+        MPI_Group_free(&group);
+    }
+    MPI_Group_free(&all);
+    if (code != MPI_SUCCESS)
+        return code;
+    MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN);
+    return MPI_Barrier(*comm);
+}
+
 static void *create_group(void *arg)
 {
     struct mpi_channel *c = arg;
-    MPI_Group all, group;
 
-    c->code = MPI_Comm_group(c->world->parent, &all);
-    if (c->code == MPI_SUCCESS) {
-        c->code = MPI_Group_incl(all, c->size, c->members, &group);
-        if (c->code == MPI_SUCCESS) {
-            c->code = MPI_Comm_create_group(c->world->parent, group, c->tag, &c->comm);
-            MPI_Group_free(&group);
-        }
-        MPI_Group_free(&all);
-    }
-    if (c->code == MPI_SUCCESS) {
-        MPI_Comm_set_errhandler(c->comm, MPI_ERRORS_RETURN);
-        c->code = MPI_Barrier(c->comm);
-    }
+    c->code = mpi_create_group(c->world, c->members, c->size, c->tag, &c->comm);
     if (c->code == MPI_SUCCESS)
         give_tag_back(c);
     if (c->code == MPI_SUCCESS && !c->world->has_rules) /* the first communicator is the world's: nothing else is created before it */
@@ -134,6 +143,23 @@ static void *create_group(void *arg)
     atomic_store_explicit(&c->state, c->code == MPI_SUCCESS ? MPI_JOINED : MPI_JOIN_FAILED, memory_order_release);
     let_go(c);
     return NULL;
+}
+
+/* Only while the world opens: its ranks have met, and each of them waits here for the others. */
+static void make_base(struct mpi_channel *c)
+{
+    struct mpi_card *cards = malloc((size_t)c->size * sizeof *cards);
+
+    c->code = MPI_NO_MEMORY;
+    for (int i = 0; cards && i < c->size; i++)
+        cards[i] = (struct mpi_card){c->tag, c->members[i]};
+    if (cards)
+        c->code = mpi_make_base(c->world, cards);
+    free(cards);
+    if (c->code == MPI_SUCCESS)
+        give_tag_back(c);
+    c->comm = c->world->base;
+    atomic_store(&c->state, c->code == MPI_SUCCESS ? MPI_JOINED : MPI_JOIN_FAILED);
 }
 
 /* The new thread blocks all signals, so the program's signals are delivered to the program's own threads. */
@@ -145,6 +171,8 @@ static enum comm_result connect_channel(struct mpi_channel *c)
     if (atomic_load(&c->state) != MPI_JOINING)
         return COMM_OK;
     c->begun = true;
+    if (c->makes_base)
+        return COMM_OK;
     atomic_fetch_add(&c->owners, 1);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -163,12 +191,12 @@ enum comm_result mpi_join(struct native *native, const struct wire_team *team, c
                           struct native_channel **channel)
 {
     struct mpi_world *w = (struct mpi_world *)native;
-    struct offer said;
+    struct mpi_card said;
 
     if (!offers) {
         enum comm_result r = make_channel(w, team, channel);
         if (r == COMM_OK) {
-            said = (struct offer){mpi_channel_of(*channel)->tag, w->parent_rank};
+            said = mpi_card_of(w, mpi_channel_of(*channel)->tag_taken);
             memcpy(offer, &said, sizeof said);
         }
         return r;
@@ -185,8 +213,11 @@ enum comm_result mpi_join(struct native *native, const struct wire_team *team, c
 enum comm_result mpi_joined(struct native_channel *channel)
 {
     static const enum comm_result result[] = {COMM_PENDING, COMM_OK, COMM_ERR_BACKEND};
+    struct mpi_channel *c = mpi_channel_of(channel);
 
-    return result[atomic_load_explicit(&mpi_channel_of(channel)->state, memory_order_acquire)];
+    if (c->makes_base && atomic_load(&c->state) == MPI_JOINING)
+        make_base(c);
+    return result[atomic_load_explicit(&c->state, memory_order_acquire)];
 }
 
 /* MPI cannot cancel a collective. MPI owns the buffers of a started collective until it completes, and after a failure it may never

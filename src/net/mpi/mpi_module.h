@@ -10,9 +10,15 @@
 #include "wire/module.h"
 
 /* This library's own codes. They are negative, and MPI's codes are not. */
-enum { MPI_OVER = -1, MPI_OTHER_THREAD = -2 };
+enum { MPI_OVER = -1, MPI_OTHER_THREAD = -2, MPI_NO_MEMORY = -3 };
 enum mpi_join_state { MPI_JOINING = 0, MPI_JOINED = 1, MPI_JOIN_FAILED = 2 };
 enum { MPI_TYPES = 64 /* larger than every enum comm_type */ };
+
+/* What a member of a new MPI_Comm tells the others. */
+struct mpi_card {
+    int tag; /* all members use the first member's tag */
+    int parent_rank;
+};
 
 /* What MPI has once per process. */
 struct mpi_world {
@@ -51,7 +57,8 @@ struct mpi_channel {
     MPI_Comm comm;
     int size, rank;
     bool owns_comm;
-    bool begun; /* has begun to create its MPI_Comm */
+    bool begun;      /* has begun to create its MPI_Comm */
+    bool makes_base; /* the first channel of a world that is a part of MPI_COMM_WORLD, below MULTIPLE: `joined` makes the world's base */
     uint32_t count, room;
     MPI_Request *request;
     struct mpi_pending *pending;
@@ -91,6 +98,7 @@ static inline bool mpi_is_over(void)
 }
 
 /* world.c: start and end of MPI in this process */
+extern const struct native_class mpi_native_class;
 enum comm_result mpi_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES]);
 enum comm_result mpi_open(const struct native_config *config, struct native **native);
 void mpi_close(struct native *native);
@@ -99,7 +107,16 @@ void mpi_failed(void); /* a communicator failed, with the same consequence */
 
 void mpi_agree_on_rules(struct mpi_world *w, MPI_Comm comm); /* collective over comm, which has all ranks of the world */
 
+/* Makes base, if the world is a part of MPI_COMM_WORLD. Collective over the ranks of the world, whose cards these are, in order. Blocks
+ * until all of them have called it. Returns MPI's code. */
+int mpi_make_base(struct mpi_world *w, const struct mpi_card *cards);
+
 /* channel.c */
+int mpi_tag_take(struct mpi_world *w); /* the index of one of this rank's tags, which is now in use; -1: there is none */
+void mpi_tag_give(struct mpi_world *w, int index);
+struct mpi_card mpi_card_of(const struct mpi_world *w, int tag_index); /* tag_index -1: no tag */
+/* Creates the communicator of these ranks of the parent, and waits until all of them have it. Returns MPI's code. */
+int mpi_create_group(const struct mpi_world *w, const int *members, int size, int tag, MPI_Comm *comm);
 enum comm_result mpi_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
                           struct native_channel **channel);
 enum comm_result mpi_joined(struct native_channel *channel);

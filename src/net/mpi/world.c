@@ -8,33 +8,14 @@
 #define _GNU_SOURCE
 #include "net/mpi/mpi_module.h"
 
-#include "base/result.h"
+#include "net/mpi/family.h"
 #include "net/mpi/library.h"
-#include "net/mpi/wire.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#if defined(MPI_ABI_CALLS) /* compiled with this library's own abi/mpi.h */
-#    define MODULE_NAME "mpi_abi"
-#    define MODULE_STARTER "the launcher of that MPI"
-#    define MODULE_LIBRARY "an MPI with the standard ABI"
-#elif defined(OPEN_MPI)
-#    define MODULE_NAME "mpi_openmpi"
-#    define MODULE_STARTER "mpirun of Open MPI"
-#    define TEXT_OF(x) #    x
-#    define VERSION_TEXT(a, b, c) "Open MPI " TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
-#    define MODULE_LIBRARY VERSION_TEXT(OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION)
-#elif defined(MPICH_VERSION)
-#    define MODULE_NAME "mpi_mpich"
-#    define MODULE_STARTER "mpiexec.hydra of MPICH"
-#    define MODULE_LIBRARY "MPICH " MPICH_VERSION
-#else
-#    error "an MPI that is neither Open MPI nor of MPICH's family: docs/guide/mpi.md"
-#endif
 
 static struct {
     pthread_mutex_t lock;
@@ -122,6 +103,18 @@ static int hear_finalize(MPI_Comm comm, int keyval, void *attribute, void *extra
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the beginning */
+/* Open MPI 5 calls PMIx_Init only if nobody has, and does not learn this process's name otherwise. Then it ends the process. */
+static bool is_late_for_pmix(void)
+{
+    char version[NATIVE_VERSION_BYTES];
+    int (*initialized)(void) = NULL;
+    void *at = mpi_library_symbol("PMIx_Initialized");
+
+    library_text(version, sizeof version);
+    memcpy(&initialized, &at, sizeof at);
+    return initialized && strncmp(version, "Open MPI v5", 11) == 0 && initialized();
+}
+
 static enum comm_result start_mpi(const struct native_config *config, int *level)
 {
     const char *asked = config->env->lookup(config->env, "COMM_MPI_THREADS");
@@ -136,6 +129,10 @@ static enum comm_result start_mpi(const struct native_config *config, int *level
         snprintf(text, sizeof text, "COMM_MPI_THREADS=%s; expected funneled, serialized or multiple", asked);
         return complain(config, COMM_ERR_CONFIG, text);
     }
+    if (is_late_for_pmix())
+        return complain(config, COMM_ERR_STATE,
+                        "Open MPI 5 cannot start after PMIx, by whose store the ranks have met: call MPI_Init_thread before comm_open, or "
+                        "let them meet at COMM_ADDRESS=HOST:PORT with COMM_SECRET_FILE");
     int code = MPI_Init_thread(NULL, NULL, want, level);
     if (code != MPI_SUCCESS) {
         snprintf(text, sizeof text, "MPI_Init_thread of %s said %d", MODULE_LIBRARY, code);
@@ -185,7 +182,7 @@ static enum comm_result find_mpi(const struct native_config *config, int *level)
 
 /* Without its own launcher, MPI would make each of N ranks a world of its own. So the opening fails if the numbers of ranks differ. Only a
  * program that gives the ranks itself may open a world of a part of MPI's ranks. */
-static enum comm_result check_ranks(const struct native_config *config, const struct mpi_world *w)
+static enum comm_result check_ranks(const struct native_config *config)
 {
     int size = 0, rank = -1;
     char text[640], library[NATIVE_VERSION_BYTES];
@@ -195,14 +192,8 @@ static enum comm_result check_ranks(const struct native_config *config, const st
     if (size == config->ranks)
         return COMM_OK;
     library_text(library, sizeof library);
-    if (strcmp(config->launcher, "program") == 0 && size > config->ranks) {
-        if (w->level == MPI_THREAD_MULTIPLE)
-            return COMM_OK;
-        snprintf(text, sizeof text,
-                 "the program opens a world of %d ranks, but MPI_COMM_WORLD of %s has %d; expected all of them, or MPI_THREAD_MULTIPLE",
-                 config->ranks, library, size);
-        return complain(config, COMM_ERR_CONFIG, text);
-    }
+    if (strcmp(config->launcher, "program") == 0 && size > config->ranks)
+        return COMM_OK;
     snprintf(
         text, sizeof text,
         "launcher %s says %d ranks, but %s in this process sees %d%s; start it with %s, or use the module of the MPI that %s belongs to",
@@ -264,7 +255,8 @@ static void hear_of_end(void)
     MPI_Comm_set_attr(MPI_COMM_SELF, process.keyval, NULL);
 }
 
-/* For a world of a part of MPI's ranks. What all its ranks must do together happens when the first communicator is made (channel.c). */
+/* For a world of a part of MPI's ranks. What all its ranks must do together needs their cards, so it comes later: mpi_make_base, or when
+ * the first communicator is made (channel.c). */
 static enum comm_result make_part(const struct native_config *config, struct mpi_world *w)
 {
     w->base = MPI_COMM_NULL;
@@ -275,6 +267,26 @@ static enum comm_result make_part(const struct native_config *config, struct mpi
     share_tags(w);
     hear_of_end();
     return COMM_OK;
+}
+
+int mpi_make_base(struct mpi_world *w, const struct mpi_card *cards)
+{
+    int *members = malloc((size_t)w->ranks * sizeof *members);
+    MPI_Comm made = MPI_COMM_NULL;
+    int code = MPI_NO_MEMORY;
+
+    for (int i = 0; members && i < w->ranks; i++)
+        members[i] = cards[i].parent_rank;
+    mpi_enter(w);
+    if (members)
+        code = mpi_create_group(w, members, w->ranks, cards[0].tag, &made);
+    mpi_exit(w);
+    free(members);
+    if (code != MPI_SUCCESS)
+        return code;
+    w->base = made;
+    mpi_agree_on_rules(w, made);
+    return MPI_SUCCESS;
 }
 
 static enum comm_result make_world(const struct native_config *config, struct mpi_world *w)
@@ -304,8 +316,6 @@ static enum comm_result make_world(const struct native_config *config, struct mp
     return COMM_OK;
 }
 
-static const struct native_class native_of_mpi;
-
 enum comm_result mpi_open(const struct native_config *config, struct native **native)
 {
     enum comm_result r = mpi_library_open(config);
@@ -313,11 +323,11 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
 
     if (!w)
         return r == COMM_OK ? COMM_ERR_MEMORY : r;
-    w->handle.class = &native_of_mpi;
+    w->handle.class = &mpi_native_class;
     pthread_mutex_lock(&process.lock);
     r = find_mpi(config, &w->level);
     if (r == COMM_OK)
-        r = check_ranks(config, w);
+        r = check_ranks(config);
     w->shared = w->level == MPI_THREAD_MULTIPLE;
     w->locks = w->level == MPI_THREAD_SERIALIZED;
     w->only = pthread_self();
@@ -359,12 +369,14 @@ static void mpi_explain(struct native *native, int32_t code, char *text, size_t 
         snprintf(whole, sizeof whole, "MPI_Finalize was called while the communicator was open");
     else if (code == MPI_OTHER_THREAD)
         snprintf(whole, sizeof whole, "MPI was started below MPI_THREAD_SERIALIZED, and this is not the thread that opened the world");
+    else if (code == MPI_NO_MEMORY)
+        snprintf(whole, sizeof whole, "no memory for the ranks of a world");
     else if (!mpi_is_over())
         MPI_Error_string(code, whole, &length);
     snprintf(text, bytes, "%s", whole);
 }
 
-static const struct native_class native_of_mpi = {
+const struct native_class mpi_native_class = {
     .name = "mpi",
     .probe = mpi_probe,
     .open = mpi_open,
@@ -377,17 +389,3 @@ static const struct native_class native_of_mpi = {
     .explain = mpi_explain,
     .close = mpi_close,
 };
-
-static const struct module_interface interface = {.abi = MODULE_ABI,
-                                                  .size = sizeof interface,
-                                                  .version = COMM_VERSION,
-                                                  .name = MODULE_NAME,
-                                                  .library = MODULE_LIBRARY,
-                                                  .native = &native_of_mpi,
-                                                  .wire = &mpiwire_class};
-
-__attribute__((visibility("default"))) const struct module_interface *comm_module_entry(const struct module_core *core);
-const struct module_interface *comm_module_entry(const struct module_core *core)
-{
-    return core->abi == MODULE_ABI && core->size == sizeof *core && core->version == COMM_VERSION ? &interface : NULL;
-}

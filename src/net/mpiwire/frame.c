@@ -1,6 +1,6 @@
 /* The memory of frames, and how they are sent and received. Frames of one rank are processed in the order in which it sent them, because
  * messages are numbered. Frames of different ranks are processed in any order. */
-#include "net/mpi/wire.h"
+#include "net/mpiwire/wire.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static void reap_sends(struct mpiwire *w)
             w->sending_last = at;
         struct mpiwire_message *m = b->piece_of;
         mpiwire_block_give(w, b);
-        w->nap_ns = 0;
+        w->moved = true;
         if (m)
             mpiwire_piece_left(w, m);
     }
@@ -110,7 +110,7 @@ static void took(struct mpiwire *w, struct mpiwire_block *b)
     bool sound = c && !c->aborted && head->from < c->size && head->from != c->rank && c->world[head->from] == b->source &&
                  head->bytes == b->length - MPIWIRE_HEAD;
 
-    w->nap_ns = 0;
+    w->moved = true;
     w->came = true;
     if (!sound) {
         mpiwire_block_give(w, b);

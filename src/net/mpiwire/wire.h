@@ -1,6 +1,6 @@
 /*
  * wire: exposures and messages over MPI's point-to-point calls, for networks that MPI reaches and this library does not. Private to the
- * files wire*.c of the module.
+ * files of this folder.
  *
  * MPI carries frames. A frame is a head of 64 bytes and a payload, in memory of this wire on both sides, so MPI never holds the user's
  * memory. A *guard* does what MPI cannot do, or does too late: it detects deaths and cut links, and carries notes, published calls,
@@ -10,8 +10,8 @@
  * and, for a stream, from what the reader has acknowledged. One lock protects the whole wire. Any thread that looks for events polls MPI
  * for new frames. MPI never wakes a thread.
  */
-#ifndef NET_MPI_WIRE_H
-#define NET_MPI_WIRE_H
+#ifndef NET_MPIWIRE_WIRE_H
+#define NET_MPIWIRE_WIRE_H
 
 #include "net/mpi/mpi_module.h"
 #include "wire/wire.h"
@@ -118,6 +118,8 @@ struct mpiwire_channel {
     bool aborted, rendezvous, retires, owes;
     struct mpiwire_member *member;
     uint64_t *acked;
+    uint32_t looks;        /* since the nap looks_before */
+    uint64_t looks_before; /* the number of naps of the wire then */
     struct mpiwire_slot *bucket[MPIWIRE_BUCKETS];
     uint64_t filled; /* a bit for each bucket that is not empty */
     uint32_t differing;
@@ -143,8 +145,10 @@ struct mpiwire {
     uint64_t *behind; /* by world rank: the last turn in which an older frame of the rank had not arrived */
     uint64_t turn;
     uint32_t goners;
-    bool came; /* something arrived since the last call of heed */
-    int64_t nap_ns;
+    bool came;  /* something arrived since the last call of heed */
+    bool moved; /* something arrived or left since the last nap, or a thread waits for something */
+    int64_t rests_since_ns;
+    uint64_t naps;
 };
 
 static inline struct mpiwire_channel *mpiwire_of(struct wire_channel *channel)
@@ -165,7 +169,7 @@ static inline uint64_t *mpiwire_ack_of(struct mpiwire_channel *c, uint32_t peer,
 /* wire.c */
 extern const struct wire_class mpiwire_class;
 
-/* wire_frame.c: the caller holds the lock */
+/* frame.c: the caller holds the lock */
 struct mpiwire_block *mpiwire_block_take(struct mpiwire *w, size_t payload); /* NULL: no memory */
 void mpiwire_block_give(struct mpiwire *w, struct mpiwire_block *b);
 /* Sends a frame to a member: fills in the head and starts the send. False: no memory. */
@@ -176,7 +180,7 @@ void mpiwire_progress(struct mpiwire *w); /* polls MPI for arrived frames and co
 void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event);
 void mpiwire_lose(struct mpiwire_channel *c); /* reports LOST for members that have died or left */
 
-/* wire_view.c */
+/* view.c */
 void mpiwire_exposed(struct mpiwire_channel *c, struct mpiwire_block *b); /* takes ownership of the block */
 void mpiwire_look_at_differing(struct mpiwire_channel *c);
 void mpiwire_slots_forget(struct mpiwire_channel *c);
@@ -185,7 +189,7 @@ enum wire_result mpiwire_view_work(struct mpiwire_channel *c, const struct wire_
 void mpiwire_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
 void mpiwire_tell_retired(struct mpiwire_channel *c); /* tells the members that send to this rank */
 
-/* wire_message.c */
+/* message.c */
 void mpiwire_message_came(struct mpiwire_channel *c, struct mpiwire_block *b); /* takes ownership of the block */
 void mpiwire_piece_left(struct mpiwire *w, struct mpiwire_message *m);
 enum wire_result mpiwire_expose_message(struct mpiwire_channel *c, const struct wire_expose *e);

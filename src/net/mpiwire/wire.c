@@ -1,12 +1,19 @@
 /* Opens and closes the wire and its channels, and forwards calls to the guard. */
-#include "net/mpi/wire.h"
+#include "net/mpiwire/wire.h"
+
+#include "wire/boot.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* A thread that sleeps looks at MPI again after a quarter of the time for which nothing has moved, but at most NAP_NS; after a long rest,
+ * after a sixteenth, but at most NAP_LONG_NS. So a world at rest costs little, and what comes is at most a sixteenth late. */
 #define NAP_LEAST_NS INT64_C(50000)
-#define NAP_MOST_NS INT64_C(1000000)
+#define NAP_NS INT64_C(1000000)
+#define NAP_LONG_NS INT64_C(20000000)
+/* A channel that is looked at this often between two sleeps has a thread that waits for something: the rest is over. */
+#define LOOKS_OF_A_WAIT 16
 /* A message over MPI may arrive this much later than a note that was sent after it over the guard. */
 #define NOTE_LEAD_NS INT64_C(500000000)
 /* How long to wait until peers have received the last frames. */
@@ -46,6 +53,23 @@ static void destroy(struct mpiwire *w)
     free(w);
 }
 
+/* For a world of a part of MPI's ranks, whose MPI_Comm is made here. The guard is open, so all ranks come here. */
+static enum comm_result make_base(const struct wire_config *config, struct mpi_world *world)
+{
+    int tag = config->rank == 0 ? mpi_tag_take(world) : -1;
+    struct mpi_card mine = mpi_card_of(world, tag), *cards = calloc((size_t)config->ranks, sizeof *cards);
+    enum comm_result r = cards ? config->boot->class->allgather(config->boot, &mine, sizeof mine, cards) : COMM_ERR_MEMORY;
+
+    if (r == COMM_OK && cards[0].tag < 0)
+        r = complain(config, COMM_ERR_FULL, "backend=shm+mpi: rank 0 has no tag of MPI_COMM_WORLD left for one more world of a part of it");
+    else if (r == COMM_OK && mpi_make_base(world, cards) != MPI_SUCCESS)
+        r = complain(config, COMM_ERR_BACKEND, "MPI_Comm_create_group failed for a world of a part of MPI_COMM_WORLD");
+    free(cards);
+    if (r != COMM_ERR_BACKEND) /* then some ranks may still be in the call */
+        mpi_tag_give(world, tag);
+    return r;
+}
+
 static enum comm_result start_mpi(const struct wire_config *config, struct mpiwire *w)
 {
     struct native_config native = {.env = config->env,
@@ -63,17 +87,15 @@ static enum comm_result start_mpi(const struct wire_config *config, struct mpiwi
     if (r != COMM_OK)
         return r;
     w->world = (struct mpi_world *)opened;
-    bool whole = w->world->base != MPI_COMM_NULL;
-    if (w->world->shared && whole)
-        return COMM_OK;
-    mpi_close(opened);
-    if (!whole)
-        return complain(
+    if (w->world->shared)
+        r = w->world->base == MPI_COMM_NULL ? make_base(config, w->world) : COMM_OK;
+    else
+        r = complain(
             config, COMM_ERR_CONFIG,
-            "backend=shm+mpi needs a world of all ranks of MPI_COMM_WORLD, and this one has fewer; backend=mpi works with a part");
-    return complain(
-        config, COMM_ERR_CONFIG,
-        "backend=shm+mpi needs MPI_THREAD_MULTIPLE, since this library's threads look at MPI too, and MPI was started below it");
+            "backend=shm+mpi needs MPI_THREAD_MULTIPLE, since this library's threads look at MPI too, and MPI was started below it");
+    if (r != COMM_OK)
+        mpi_close(opened);
+    return r;
 }
 
 static enum comm_result mpiwire_open(const struct wire_config *config, struct wire **wire)
@@ -287,6 +309,16 @@ static uint32_t take_events(struct mpiwire_channel *c, struct wire_event *events
     return n;
 }
 
+static void note_look(struct mpiwire_channel *c)
+{
+    struct mpiwire *w = c->wire;
+
+    c->looks = c->looks_before == w->naps ? c->looks + 1 : 1;
+    c->looks_before = w->naps;
+    if (c->looks == LOOKS_OF_A_WAIT)
+        w->moved = true;
+}
+
 /* Notes come first, because a note that a peer sent before it left explains what is missing. */
 static uint32_t mpiwire_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max)
 {
@@ -294,6 +326,7 @@ static uint32_t mpiwire_advance(struct wire_channel *channel, struct wire_event 
     uint32_t notes = c->guard->class->advance(c->guard, events, max / 2);
 
     pthread_mutex_lock(&c->wire->lock);
+    note_look(c);
     mpiwire_progress(c->wire);
     if (c->differing)
         mpiwire_look_at_differing(c);
@@ -336,7 +369,18 @@ static uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint3
     return n;
 }
 
-/* MPI has no descriptor to poll. So the wire polls MPI again after a short time, which grows while nothing arrives. */
+static int64_t nap_of(struct mpiwire *w, int64_t now)
+{
+    if (w->moved)
+        w->rests_since_ns = now;
+    w->moved = false;
+    w->naps++;
+    int64_t rest = now - w->rests_since_ns, nap = rest / 4 < NAP_NS ? rest / 4 : NAP_NS;
+    nap = rest / 16 > nap ? rest / 16 : nap;
+    return nap < NAP_LEAST_NS ? NAP_LEAST_NS : nap < NAP_LONG_NS ? nap : NAP_LONG_NS;
+}
+
+/* MPI has no descriptor to poll. So the wire polls MPI again after a time, which grows while nothing moves. */
 static void mpiwire_arm(struct wire *wire, bool on, int64_t *deadline)
 {
     struct mpiwire *w = (struct mpiwire *)wire;
@@ -345,8 +389,7 @@ static void mpiwire_arm(struct wire *wire, bool on, int64_t *deadline)
     if (!on)
         return;
     pthread_mutex_lock(&w->lock);
-    w->nap_ns = w->nap_ns < NAP_LEAST_NS ? NAP_LEAST_NS : w->nap_ns * 2 < NAP_MOST_NS ? w->nap_ns * 2 : NAP_MOST_NS;
-    int64_t until = w->env->now(w->env) + w->nap_ns;
+    int64_t now = w->env->now(w->env), until = now + nap_of(w, now);
     pthread_mutex_unlock(&w->lock);
     *deadline = until < *deadline ? until : *deadline;
 }

@@ -1,0 +1,156 @@
+/* What runs each reduction, and how many elements MPI can count. */
+#define _GNU_SOURCE
+#include "mpi/rank.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define OP(x) (1u << (x))
+#define ARITHMETIC (OP(COMM_SUM) | OP(COMM_PROD) | OP(COMM_MIN) | OP(COMM_MAX))
+#define BITS (OP(COMM_BAND) | OP(COMM_BOR) | OP(COMM_BXOR))
+#define TRUTH (OP(COMM_LAND) | OP(COMM_LOR) | OP(COMM_LXOR))
+#define LOCATED (OP(COMM_MINLOC) | OP(COMM_MAXLOC))
+
+/* Which reductions MPI runs, and where one library differs from the others. The first row that matches counts. The library's own programs
+ * run what no row names, because MPI has no such type or operator. */
+static const struct cell_row {
+    const char *library; /* prefix of its version; NULL: any library */
+    enum comm_type first, last;
+    uint32_t ops;
+    const char *by, *why; /* by: mpi, program, or NULL: either, depending on the CPU */
+} cell_rows[] = {
+    {"Open MPI v", COMM_I8, COMM_I16, OP(COMM_SUM) | OP(COMM_PROD), NULL, "saturates where the CPU has AVX"},
+    {"Open MPI v", COMM_U8, COMM_U16, OP(COMM_SUM) | OP(COMM_PROD), NULL, "saturates where the CPU has AVX"},
+    {"MPICH Version: 4.0", COMM_U8, COMM_U64, OP(COMM_MIN) | OP(COMM_MAX), "program", "compares as signed"},
+    {NULL, COMM_I8, COMM_U64, ARITHMETIC | BITS | TRUTH, "mpi", ""},
+    {NULL, COMM_BYTE, COMM_BYTE, BITS, "mpi", ""},
+    {NULL, COMM_BOOL, COMM_BOOL, TRUTH, "mpi", ""},
+    {NULL, COMM_F32, COMM_F64, OP(COMM_SUM) | OP(COMM_PROD), "mpi", ""},
+    {NULL, COMM_F32, COMM_F64, OP(COMM_MIN) | OP(COMM_MAX), "program", "a NaN gets lost"},
+    {NULL, COMM_C64, COMM_C128, OP(COMM_SUM), "mpi", ""},
+    {NULL, COMM_C64, COMM_C128, OP(COMM_PROD), "program", "infinities as C has them"},
+    {NULL, COMM_F32_INDEX, COMM_F32_INDEX, LOCATED, "program", "a NaN gets lost"},
+    {NULL, COMM_I32_INDEX, COMM_I32_INDEX, LOCATED, "mpi", ""},
+};
+
+static const struct cell_row *row_of(const struct job_shape *s)
+{
+    static const struct cell_row any = {NULL, COMM_BYTE, COMM_I64_INDEX, ~0u, "mpi", ""}, none = {NULL, 0, 0, 0, "program", "MPI has none"};
+    for (size_t i = 0; job_kind_reduces(s->kind) && i < sizeof cell_rows / sizeof *cell_rows; i++) {
+        const struct cell_row *row = &cell_rows[i];
+        bool here = !row->library || strncmp(me.library, row->library, strlen(row->library)) == 0;
+        if (here && s->type >= row->first && s->type <= row->last && row->ops & OP(s->op))
+            return row;
+    }
+    return job_kind_reduces(s->kind) ? &none : &any;
+}
+
+/* If all blocks are empty, MPI does not run the call. */
+static void prepare_some(struct job *job, struct job_shape *shape)
+{
+    size_t all = 0;
+    for (;; shape->seed++) {
+        job_prepare(job, shape, me.ranks);
+        for (int32_t r = 0; r < me.ranks; r++)
+            all += shape->kind == JOB_ALLGATHER_V ? job->pair[r][0] : job->pair[0][r];
+        if (all || shape->kind == JOB_BARRIER)
+            return;
+        job_free(job);
+    }
+}
+
+static void cell(struct comm_communicator *c, struct job_shape *shape)
+{
+    static struct job job;
+    struct comm_request_info info = {.size = sizeof info};
+    struct comm_call call = {
+        .size = sizeof call, .collective = job_kind_names[shape->kind], .n = shape->n, .type = shape->type, .op = shape->op};
+    char text[160], explained[512];
+    const struct cell_row *row = row_of(shape);
+    prepare_some(&job, shape);
+    MUST(job_issue(&job, me.rank, c));
+    MUST(comm_wait(job.request[me.rank], RIG_PATIENCE));
+    if (rank_exact(shape, me.programs))
+        job_verify(&job, me.rank);
+    MUST(comm_describe_request(job.request[me.rank], &info));
+    MUST(comm_explain(c, &call, explained, sizeof explained));
+    bool mpi = strcmp(info.algorithm, "mpi") == 0, says = strstr(explained, ": mpi itself") != NULL;
+    if (mpi != says)
+        rig_die(__FILE__, __LINE__, "%s: served by %s, but explained as %s", job_text(&job, text), info.algorithm, explained);
+    if (me.programs ? mpi : row->by && mpi != (strcmp(row->by, "mpi") == 0))
+        rig_die(__FILE__, __LINE__, "%s: served by %s, expected %s (%s) of %s", job_text(&job, text), info.algorithm, row->by, row->why,
+                me.library);
+    job_free(&job);
+}
+
+void rank_cells(void)
+{
+    struct comm_communicator *world = rank_open(NULL);
+    uint64_t chance = 7;
+    for (int kind = 0; kind < JOB_KINDS; kind++) {
+        for (int t = 0; t < ORACLE_TYPES; t++) {
+            for (int o = 0; o < ORACLE_OPS; o++) {
+                struct job_shape s = {
+                    .kind = (enum job_kind)kind, .type = oracle_types[t], .op = oracle_ops[o], .n = 5, .seed = oracle_random(&chance)};
+                bool scan = s.kind == JOB_SCAN || s.kind == JOB_EXSCAN;
+                if (s.kind == JOB_BARRIER)
+                    s.type = COMM_BYTE;
+                if (job_kind_reduces(s.kind) ? oracle_pair(s.type, s.op) && !(scan && s.op == COMM_AVG) : o == 0)
+                    cell(world, &s);
+            }
+        }
+    }
+    printf("cells of %s\n", me.library);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+static void need_memory(size_t mib)
+{
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[128];
+    size_t kib = 0;
+    while (f && !kib && fgets(line, sizeof line, f))
+        (void)!sscanf(line, "MemAvailable: %zu kB", &kib);
+    if (f)
+        fclose(f);
+    if (kib / 1024 < mib) {
+        printf("skipped: less than %zu MiB of memory are free\n", mib);
+        exit(77);
+    }
+}
+
+/* More elements than an int can count. MPI runs the call if it has calls for this, otherwise a program of the library does. */
+static void broadcast_large(void)
+{
+    enum { STEP = 4093 };
+    struct comm_communicator *world = rank_open(NULL);
+    size_t n = ((size_t)1 << 31) + 17;
+    unsigned char *at = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct comm_request q;
+    CHECK(at != MAP_FAILED);
+    (void)madvise(at, n, MADV_HUGEPAGE); /* avoids half a million page faults */
+    for (size_t i = 0; i < n; i += STEP)
+        at[i] = me.rank == 0 ? (unsigned char)(i / STEP) : 0xee;
+    at[n - 1] = me.rank == 0 ? 77 : 0;
+    MUST(comm_broadcast(world, at, n, COMM_BYTE, 0, &q));
+    MUST(comm_wait(q, 60 * RIG_S));
+    for (size_t i = 0; i + 1 < n; i += STEP)
+        CHECK(at[i] == (unsigned char)(i / STEP));
+    EQUAL(at[n - 1], 77);
+    struct comm_request_info info = {.size = sizeof info};
+    MUST(comm_describe_request(q, &info));
+    bool counts_with_int = strncmp(me.library, "Open MPI v4", 11) == 0 || strncmp(me.library, "Open MPI v5.0", 13) == 0;
+    bool fails = strncmp(me.library, "MPICH Version: 4.0", 18) == 0 ||
+                 strncmp(me.library, "Intel(R) MPI", 12) == 0; /* from 2 GiB on, with int and with MPI_Count */
+    EQUAL(strcmp(info.algorithm, "mpi") == 0, !counts_with_int && !fails);
+    munmap(at, n);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+void rank_large(void)
+{
+    need_memory(8192);
+    broadcast_large();
+}

@@ -1,0 +1,30 @@
+/* What the files of mpi_ranks share: one rank of a world over MPI. */
+#ifndef TESTS_MPI_RANK_H
+#define TESTS_MPI_RANK_H
+
+#include "conform/job.h"
+
+struct mpi_rank {
+    int32_t rank, ranks;
+    char library[64]; /* MPI's name and version */
+    bool programs;    /* backend shm+mpi: the library's own programs run the collectives, and MPI is only their wire */
+};
+extern struct mpi_rank me;
+
+/* rank.c: opens the world and sets me. */
+struct comm_communicator *rank_open(const char *options);
+/* Whether results can be compared: MPI may sum floats in another order, which matters from three ranks on. */
+bool rank_exact(const struct job_shape *s, bool fixed);
+
+/* cells.c */
+void rank_cells(void); /* for each collective, type and operator: the way that the table gives is taken, and explain reports the same */
+void rank_large(void); /* more elements than an int can count */
+
+/* broken.c */
+void rank_differ(size_t n); /* calls that differ */
+void rank_edge(void);       /* rank 1 sends the root more than the root receives */
+void rank_killed(void);
+void rank_cut(void);
+void rank_leave(void); /* exits while its world is open */
+
+#endif
