@@ -72,6 +72,9 @@ struct cuda_device {
 
 extern const struct device_class device_cuda;
 
+/* device.c: functions of device_cuda. An open device is shared; each open has its own close. */
+enum comm_result cuda_open(const struct device_config *config, struct device **device);
+void cuda_close(struct device *device);
 /* Loads the driver if it is not loaded yet, and with with_nccl also NCCL. */
 enum comm_result cuda_load(const struct comm_env *env, bool with_nccl, char *why, size_t why_bytes);
 /* Makes the device's context current for this thread, and selects the relaxed capture mode, so that its calls do not break a capture on
