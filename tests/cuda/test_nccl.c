@@ -260,7 +260,8 @@ RIG_TEST(fixed_order_is_refused_on_a_device)
     close_set(&set);
 }
 
-RIG_TEST(a_captured_stream_is_refused)
+/* test_graphs.c has captures that are valid. */
+RIG_TEST(an_invalidated_capture_is_refused)
 {
     struct set set;
     struct comm_communicator *c;
@@ -271,7 +272,7 @@ RIG_TEST(a_captured_stream_is_refused)
     MUST(comm_event_create(c, &event));
     mock_capture(s->compute, true);
     IS(comm_allreduce(c, s->in, s->out, WORDS, COMM_U32, COMM_SUM, NULL), COMM_ERR_STATE);
-    CHECK(strstr(detail(c), "is being captured"));
+    CHECK(strstr(detail(c), "has invalidated"));
     IS(comm_event_record_stream(event, s->compute), COMM_ERR_UNSUPPORTED);
     mock_capture(s->compute, false);
     MUST(comm_event_record_stream(event, s->compute));
@@ -420,7 +421,7 @@ int main(void)
         cmocka_unit_test(contract_8_1_every_call_is_issued_inside_it),
         cmocka_unit_test(host_memory_is_refused),
         cmocka_unit_test(fixed_order_is_refused_on_a_device),
-        cmocka_unit_test(a_captured_stream_is_refused),
+        cmocka_unit_test(an_invalidated_capture_is_refused),
         cmocka_unit_test(what_is_missing_is_said),
         cmocka_unit_test(joining_has_a_deadline),
         cmocka_unit_test(two_ranks_on_one_device_are_an_error),
