@@ -59,6 +59,7 @@ struct cuda_device {
     uint32_t free, free_last, pending_first, pending_last; /* lists of slots: 1 + index, or 0 */
     uint64_t word_taken[CUDA_WORDS / 64];                  /* used by a channel, or lost because a stream may still write it */
     _Atomic uint32_t pending;
+    _Atomic int64_t rest_until; /* without memops: when the events should be queried again */
     struct CUstream_st *park[CUDA_PARKS];
     bool recount[CUDA_PARKS];
     uint64_t parks[CUDA_PARKS]; /* waits put on each stream; the stream writes the number that it passed to its word */
