@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DRIVER_OLDEST = 12000 /* CUDA 12.0: stream memory operations need no module parameter */ };
+enum {
+    DRIVER_OLDEST = 12000, /* CUDA 12.0: stream memory operations need no module parameter */
+    DRIVER_NEWER = 12030,  /* has CUDA_NEWER_CALLS */
+};
 
 struct symbol {
     const char *name;
@@ -143,6 +146,13 @@ static enum comm_result start_driver(const struct cuda_calls *calls, int *device
     return COMM_ERR_UNSUPPORTED;
 }
 
+static bool has_newer(const struct cuda_calls *calls)
+{
+    int version = 0;
+
+    return calls->cuDriverGetVersion(&version) == CUDA_OK && version >= DRIVER_NEWER;
+}
+
 enum comm_result cuda_load_driver(const struct cuda_source *source, struct cuda_calls *calls, int *devices, char *why, size_t why_bytes)
 {
     char text[256] = "";
@@ -158,8 +168,8 @@ enum comm_result cuda_load_driver(const struct cuda_source *source, struct cuda_
         base_format(why, why_bytes, "the NVIDIA driver is too old: it has no %s; expected one for CUDA 12.0 or newer", missing);
     else
         r = start_driver(calls, devices, why, why_bytes);
-    if (!missing)
-        fill_newer(source, library, driver_newer, sizeof driver_newer / sizeof *driver_newer, true, calls);
+    if (r == COMM_OK)
+        fill_newer(source, library, driver_newer, sizeof driver_newer / sizeof *driver_newer, has_newer(calls), calls);
     if (r != COMM_OK)
         source->close(library);
     return r;

@@ -313,6 +313,52 @@ RIG_TEST(close_with_a_live_graph)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------------------ older drivers, faults */
+/* The process keeps the driver that it has loaded, so this case has a process of its own, as all have. */
+RIG_TEST(a_driver_that_tells_no_graph)
+{
+    struct comm_request request;
+
+    open_all(&(struct mock_options){.seed = 3, .queues = 32, .driver = 12020});
+    struct side *s = &sides[0];
+    bench_capture(&s->bench, s->stream);
+    refused(s, comm_barrier(s->comm, &request), COMM_ERR_STATE, "CUDA 12.3");
+    bench_end_capture(&s->bench, s->stream, &s->graph);
+    bench_drop_graph(&s->bench, &s->graph);
+    for (int r = 0; r < RANKS; r++)
+        (void)!comm_revoke(sides[r].comm);
+    close_all();
+}
+
+/* The n-th call of CUDA or NCCL fails while a call is captured. Returns false if there are fewer. */
+static bool fault_in_capture(uint64_t n)
+{
+    rig_note("call %llu fails", (unsigned long long)n);
+    open_all(&(struct mock_options){.seed = n, .queues = 32});
+    struct side *s = &sides[0];
+    bench_capture(&s->bench, s->stream);
+    mock_fail(n, false);
+    enum comm_result r = comm_scan(s->comm, s->in, s->out, WORDS, COMM_U32, COMM_SUM, NULL);
+    bool failed = mock_failed() != NULL;
+    mock_fail(0, false);
+    CHECK(r == COMM_OK || r == COMM_ERR_STATE || r == COMM_ERR_ARGUMENT || r == COMM_ERR_BACKEND || r == COMM_ERR_MEMORY);
+    bench_end_capture(&s->bench, s->stream, &s->graph);
+    bench_drop_graph(&s->bench, &s->graph);
+    for (int i = 0; i < RANKS; i++)
+        (void)!comm_revoke(sides[i].comm);
+    close_all();
+    return failed;
+}
+
+RIG_TEST(a_fault_at_every_call_of_a_capture)
+{
+    uint64_t n = 1;
+
+    while (fault_in_capture(n))
+        n++;
+    CHECK(n > 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -321,6 +367,8 @@ int main(void)
         cmocka_unit_test(moves_and_messages_in_a_graph),
         cmocka_unit_test(what_is_refused),
         cmocka_unit_test(close_with_a_live_graph),
+        cmocka_unit_test(a_driver_that_tells_no_graph),
+        cmocka_unit_test(a_fault_at_every_call_of_a_capture),
     };
     return cmocka_run_group_tests_name("cuda_graphs", tests, NULL, NULL);
 }
