@@ -9,18 +9,16 @@
 #define _GNU_SOURCE
 #include <commstream/commstream.h>
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "digits.h"
+#include "job.h"
 #include "matrix.h"
-#include "network.h"
 
-enum { BATCH = 192, HIDDEN = 256, EPOCHS_MAX = 1000, RUNS = 4 };
+enum { BATCH = JOB_BATCH, HIDDEN = 256, EPOCHS_MAX = 1000, RUNS = 4 };
 static const double ACCURACY_WANTED = 0.96;
 
 enum mode { ALONE, BLOCKING, OVERLAPPED, THREADED };
@@ -49,17 +47,6 @@ struct demo {
     struct run runs[RUNS];
 };
 
-static void must(struct comm_communicator *c, enum comm_result result, const char *what)
-{
-    struct comm_error error = {.size = sizeof error};
-    if (result == COMM_OK)
-        return;
-    fprintf(stderr, "%s: %s\n", what, comm_result_text(result));
-    if (c != NULL && comm_error_detail(c, &error) == COMM_OK)
-        fprintf(stderr, "%s\n", error.text);
-    exit(1);
-}
-
 static double now_us(void)
 {
     struct timespec at;
@@ -74,34 +61,11 @@ static void barrier(struct comm_communicator *c)
     must(c, comm_wait(request, COMM_FOREVER), "barrier");
 }
 
-/* The second world's ranks meet through the first world. */
-static int exchange(void *arg, const void *in, size_t bytes, void *out)
-{
-    struct comm_request request = COMM_REQUEST_NONE;
-    enum comm_result result = comm_allgather(arg, in, out, bytes, COMM_BYTE, &request);
-    return result == COMM_OK && comm_wait(request, COMM_FOREVER) == COMM_OK ? 0 : -1;
-}
-
 static void open_worlds(struct demo *demo)
 {
-    char why[512] = "";
-    struct comm_config config = {.size = sizeof config, .progress = COMM_PROGRESS_CALLER};
-    config.error_text = why;
-    config.error_text_bytes = sizeof why;
-    enum comm_result result = comm_open(&config, &demo->world);
-    if (result == COMM_OK) {
-        demo->rank = comm_rank(demo->world);
-        demo->ranks = comm_size(demo->world);
-        config.rank = demo->rank;
-        config.ranks = demo->ranks;
-        config.exchange = exchange;
-        config.exchange_arg = demo->world;
-        config.progress = COMM_PROGRESS_THREAD;
-        result = comm_open(&config, &demo->threaded);
-    }
-    if (result != COMM_OK)
-        fprintf(stderr, "open: %s\n", why);
-    must(NULL, result, "open");
+    job_open_worlds(COMM_PROGRESS_CALLER, &demo->world, NULL, &demo->threaded);
+    demo->rank = comm_rank(demo->world);
+    demo->ranks = comm_size(demo->world);
 }
 
 /* Small buckets, so that the gradients of the last layers are reduced while those of the first layers are computed. */
@@ -155,42 +119,26 @@ static void train_step(struct demo *demo, struct run *run, const size_t *numbers
 }
 
 /*
- * All ranks shuffle in the same way. Rank r takes images r, r + ranks, ... of each batch. The step time is the mean over an epoch between
+ * The step time is the mean over an epoch between
  * barriers: when ranks share CPUs, single steps are either not interrupted or interrupted for long, so their median would represent
  * neither.
  */
 static void train_epoch(struct demo *demo, struct run *run, int epoch)
 {
-    size_t order[BATCH * 16], share[BATCH], images = 0;
-    size_t count = demo->digits.train_count < BATCH * 16 ? demo->digits.train_count : BATCH * 16;
-    float rate = 0.04f * 0.5f * (1.0f + cosf(3.14159265f * (float)epoch / (float)demo->epochs));
-    random_shuffle((uint64_t)epoch + 1, order, count);
+    size_t order[BATCH * JOB_BATCHES], share[BATCH], images = 0;
+    size_t steps = job_shuffle(&demo->digits, epoch, order) / BATCH;
+    float rate = job_rate(epoch, demo->epochs);
     run->loss = 0;
     barrier(demo->world);
     double begin = now_us();
-    size_t steps = count / BATCH;
     for (size_t step = 0; step < steps; step++) {
-        size_t rows = 0;
-        for (size_t i = (size_t)demo->rank; i < BATCH; i += (size_t)demo->ranks)
-            share[rows++] = order[step * BATCH + i];
+        size_t rows = job_share(order + step * BATCH, demo->rank, demo->ranks, share);
         train_step(demo, run, share, rows, rate);
         images += rows;
     }
     barrier(demo->world);
     run->step_us[epoch] = (now_us() - begin) / (double)steps;
     run->loss /= images != 0 ? (double)images : 1;
-}
-
-static double test_accuracy(struct demo *demo, struct run *run)
-{
-    size_t right = 0, tested = demo->digits.count - demo->digits.train_count;
-    for (size_t at = demo->digits.train_count; at < demo->digits.count;) {
-        size_t numbers[BATCH + 1], rows = 0;
-        while (rows < run->net.rows_max && rows < BATCH && at < demo->digits.count)
-            numbers[rows++] = at++;
-        network_forward(&run->net, &demo->digits, numbers, rows, &right);
-    }
-    return (double)right / (double)tested;
 }
 
 static void show_progress(struct demo *demo, int epoch)
@@ -262,7 +210,7 @@ static int hidden_percent(const double us[RUNS])
 static bool report(struct demo *demo)
 {
     struct comm_info info = {.size = sizeof info};
-    double us[RUNS], accuracy = test_accuracy(demo, &demo->runs[OVERLAPPED]);
+    double us[RUNS], accuracy = job_accuracy(&demo->runs[OVERLAPPED].net, &demo->digits);
     bool identical = all_identical(demo), good = identical && accuracy >= ACCURACY_WANTED;
     must(demo->world, comm_describe(demo->world, &info), "describe");
     for (int i = 0; i < RUNS; i++)

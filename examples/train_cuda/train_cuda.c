@@ -22,12 +22,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../train/digits.h"
+#include "../train/job.h"
 #include "../train/matrix.h"
-#include "../train/network.h"
 #include "device.h"
 
-enum { BATCH = 192, HIDDEN = 64, VICTIM = 1 };
+enum { BATCH = JOB_BATCH, HIDDEN = 64, VICTIM = 1 };
 static const double ACCURACY_WANTED = 0.9;
 static const float SAME_ENOUGH = 1e-3f; /* NCCL adds in another order */
 
@@ -50,17 +49,6 @@ struct job {
     struct digits digits;
     struct side device, host;
 };
-
-static void must(struct comm_communicator *c, enum comm_result result, const char *what)
-{
-    struct comm_error error = {.size = sizeof error};
-    if (result == COMM_OK)
-        return;
-    fprintf(stderr, "%s: %s\n", what, comm_result_text(result));
-    if (c != NULL && comm_error_detail(c, &error) == COMM_OK)
-        fprintf(stderr, "%s\n", error.text);
-    exit(1);
-}
 
 static void wait_for(struct comm_request request, enum comm_result result, const char *what)
 {
@@ -163,10 +151,9 @@ static enum comm_result reduce_on_host(struct side *side)
 
 static enum comm_result take_gradients(struct job *job, struct side *side, const size_t *batch)
 {
-    size_t share[BATCH], rows = 0, right = 0;
+    size_t share[BATCH], right = 0;
     int ranks = comm_size(side->world);
-    for (int i = comm_rank(side->world); i < BATCH; i += ranks)
-        share[rows++] = batch[i];
+    size_t rows = job_share(batch, comm_rank(side->world), ranks, share);
     (void)network_forward(&side->net, &job->digits, share, rows, &right);
     network_backward(&side->net, (float)ranks / (float)BATCH, gradient_stands, side);
     return side->on_device ? reduce_on_device(side) : reduce_on_host(side);
@@ -223,10 +210,10 @@ static void train_side(struct job *job, struct side *side, const size_t *batch, 
 
 static void train(struct job *job)
 {
-    size_t order[BATCH * 16], count = job->digits.train_count < BATCH * 16 ? job->digits.train_count : BATCH * 16;
+    size_t order[BATCH * JOB_BATCHES];
     for (int epoch = 0; epoch < job->epochs; epoch++) {
-        float rate = 0.04f * 0.5f * (1.0f + cosf(3.14159265f * (float)epoch / (float)job->epochs));
-        random_shuffle((uint64_t)epoch + 1, order, count);
+        size_t count = job_shuffle(&job->digits, epoch, order);
+        float rate = job_rate(epoch, job->epochs);
         for (size_t at = 0; at + BATCH <= count; at += BATCH, job->step++) {
             train_side(job, &job->device, order + at, rate);
             train_side(job, &job->host, order + at, rate);
@@ -235,18 +222,6 @@ static void train(struct job *job)
 }
 
 /* ---------------------------------------------------------------------------------------------------- the end */
-static double test_accuracy(struct job *job, struct side *side)
-{
-    size_t right = 0, tested = job->digits.count - job->digits.train_count;
-    for (size_t at = job->digits.train_count; at < job->digits.count;) {
-        size_t numbers[BATCH], rows = 0;
-        while (rows < BATCH && at < job->digits.count)
-            numbers[rows++] = at++;
-        (void)network_forward(&side->net, &job->digits, numbers, rows, &right);
-    }
-    return (double)right / (double)tested;
-}
-
 static float largest_difference(const struct network *a, const struct network *b)
 {
     float most = 0;
@@ -261,7 +236,7 @@ static bool report(struct job *job)
 {
     struct comm_info info = {.size = sizeof info};
     must(job->device.comm, comm_describe(job->device.comm, &info), "describe");
-    double accuracy = test_accuracy(job, &job->device);
+    double accuracy = job_accuracy(&job->device.net, &job->digits);
     bool bits = network_hash(&job->device.net) == network_hash(&job->host.net);
     bool direct = strcmp(info.backend, "nccl") == 0;
     bool same = bits || (direct && largest_difference(&job->device.net, &job->host.net) <= SAME_ENOUGH);
@@ -293,39 +268,6 @@ static bool parse(struct job *job, int argc, char **argv)
     return argc % 2 == 1 && job->epochs > 0;
 }
 
-/* The exchange callback of the second world uses the first world. */
-static int exchange(void *arg, const void *in, size_t bytes, void *out)
-{
-    struct comm_request request = COMM_REQUEST_NONE;
-    enum comm_result result = comm_allgather(arg, in, out, bytes, COMM_BYTE, &request);
-    if (result == COMM_OK)
-        result = comm_wait(request, COMM_FOREVER);
-    if (result != COMM_OK)
-        fprintf(stderr, "exchange: %s\n", comm_result_text(result));
-    return result == COMM_OK ? 0 : -1;
-}
-
-/* Opens two worlds of the same ranks, because collectives of backend nccl take only device memory. */
-static void open_worlds(struct job *job)
-{
-    char why[512] = "";
-    struct comm_config config = {.size = sizeof config, .progress = COMM_PROGRESS_THREAD};
-    config.error_text = why;
-    config.error_text_bytes = sizeof why;
-    enum comm_result result = comm_open(&config, &job->host.world);
-    if (result == COMM_OK) {
-        config.backend = job->backend;
-        config.rank = comm_rank(job->host.world);
-        config.ranks = comm_size(job->host.world);
-        config.exchange = exchange;
-        config.exchange_arg = job->host.world;
-        result = comm_open(&config, &job->device.world);
-    }
-    if (result != COMM_OK)
-        fprintf(stderr, "open: %s\n", why);
-    must(NULL, result, "open");
-}
-
 int main(int argc, char **argv)
 {
     static struct job job;
@@ -339,7 +281,8 @@ int main(int argc, char **argv)
         return 77;
     if (!digits_load(&job.digits, job.data))
         return 1;
-    open_worlds(&job);
+    /* two worlds, because collectives of backend nccl take only device memory */
+    job_open_worlds(COMM_PROGRESS_THREAD, &job.host.world, job.backend, &job.device.world);
     must(NULL, comm_describe(job.device.world, &info), "describe");
     if (!device_use(info.local_rank))
         return 1;

@@ -14,6 +14,10 @@
 struct CUctx_st;
 struct CUstream_st;
 struct CUevent_st;
+struct CUgraph_st;
+struct CUgraphNode_st;
+struct CUgraphEdgeData_st;
+struct CUuserObject_st;
 struct ncclComm;
 
 typedef unsigned long long cuda_address; /* CUdeviceptr */
@@ -33,6 +37,7 @@ enum cuda_result {
     CUDA_UNKNOWN = 999,
 };
 enum { CUDA_STREAM_NON_BLOCKING = 1, CUDA_EVENT_DISABLE_TIMING = 2, CUDA_WAIT_GEQ = 0, CUDA_CAPTURE_NONE = 0, CUDA_CAPTURE_RELAXED = 2 };
+enum { CUDA_CAPTURE_ACTIVE = 1, CUDA_OBJECT_NO_SYNC = 1, CUDA_GRAPH_MOVES_OBJECT = 1 };
 enum { CUDA_HOST_PORTABLE = 1, CUDA_HOST_MAPPED = 2, CUDA_REGISTER_PORTABLE = 1, CUDA_REGISTER_MAPPED = 2 };
 enum { CUDA_POINTER_RANGE_START = 11, CUDA_POINTER_RANGE_SIZE = 12 };
 enum { CUDA_POINTER_MEMORY_TYPE = 2, CUDA_POINTER_ORDINAL = 9, CUDA_MEMORY_HOST = 1, CUDA_MEMORY_DEVICE = 2 };
@@ -84,6 +89,17 @@ enum { CUDA_ATTRIBUTE_MEMOPS_64 = 122 };
     X(cuMemsetD2D32Async, "cuMemsetD2D32Async", unsigned,                                                                                  \
       (cuda_address to, size_t pitch, unsigned value, size_t width, size_t height, struct CUstream_st *stream))                            \
     X(cuMemcpyAsync, "cuMemcpyAsync", unsigned, (cuda_address to, cuda_address from, size_t bytes, struct CUstream_st * stream))
+
+/* What graphs need. They are NULL with a driver for less than CUDA 12.3. */
+#define CUDA_NEWER_CALLS(X)                                                                                                                \
+    X(cuStreamGetCaptureInfo_v3, "cuStreamGetCaptureInfo_v3", unsigned,                                                                    \
+      (struct CUstream_st * stream, unsigned *status, uint64_t *id, struct CUgraph_st **graph, struct CUgraphNode_st *const **before,      \
+       const struct CUgraphEdgeData_st **edges, size_t *count))                                                                            \
+    X(cuUserObjectCreate, "cuUserObjectCreate", unsigned,                                                                                  \
+      (struct CUuserObject_st * *object, void *arg, void (*destroy)(void *arg), unsigned count, unsigned flags))                           \
+    X(cuUserObjectRelease, "cuUserObjectRelease", unsigned, (struct CUuserObject_st * object, unsigned count))                             \
+    X(cuGraphRetainUserObject, "cuGraphRetainUserObject", unsigned,                                                                        \
+      (struct CUgraph_st * graph, struct CUuserObject_st * object, unsigned count, unsigned flags))
 
 /* ------------------------------------------------------------------------------------------------------------ NCCL */
 enum nccl_result {
@@ -175,6 +191,7 @@ struct nccl_config {
 #define CUDA_CALLS_FIELD(name, symbol, result, parameters) result(*name) parameters;
 struct cuda_calls {
     CUDA_CALLS(CUDA_CALLS_FIELD)
+    CUDA_NEWER_CALLS(CUDA_CALLS_FIELD)
 };
 struct nccl_calls {
     NCCL_CALLS(CUDA_CALLS_FIELD)

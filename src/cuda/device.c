@@ -1,4 +1,5 @@
-/* Devices. Each is found by its name and opened once per process. Later opens share it. */
+/* The life of devices: each is found by its name and opened once per process, and later opens share it. class.c has what the library asks
+ * of an open one. */
 #include "cuda/device.h"
 
 #include "base/format.h"
@@ -163,7 +164,7 @@ static enum comm_result make_device(const struct device_config *config, int32_t 
     return COMM_OK;
 }
 
-static enum comm_result cuda_open(const struct device_config *config, struct device **device)
+enum comm_result cuda_open(const struct device_config *config, struct device **device)
 {
     struct cuda *p = &cuda_process;
     enum comm_result r = cuda_load(config->env, false, config->error_text, config->error_text_bytes);
@@ -285,7 +286,7 @@ static void retire(struct cuda_device *d)
         forget_within(d, at, REST_NS);
 }
 
-static void cuda_close(struct device *device)
+void cuda_close(struct device *device)
 {
     struct cuda_device *d = (struct cuda_device *)(void *)device;
     struct cuda *p = &cuda_process;
@@ -297,7 +298,7 @@ static void cuda_close(struct device *device)
         retire(d);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the class */
+/* ------------------------------------------------------------------------------------------------------------ the device of a stream */
 /* Returns the open device of the stream's context. The default stream (NULL) belongs to the thread's current context. If there is none, it
  * returns `asked`. */
 static struct cuda_device *device_of(struct cuda_device *asked, struct CUstream_st *stream)
@@ -350,185 +351,3 @@ struct cuda_device *cuda_begin_on(struct device *device, struct CUstream_st *str
     *r = COMM_ERR_UNSUPPORTED;
     return NULL;
 }
-
-static enum device_kind class_kind(struct device *device, const void *pointer)
-{
-    struct cuda_device *d = (struct cuda_device *)(void *)device;
-    struct cuda_inside inside;
-
-    if (!cuda_begin(d, &inside))
-        return DEVICE_CUDA; /* unknown: the CPU must not access it */
-    enum device_kind kind = cuda_kind(d, pointer);
-    cuda_end(d, &inside);
-    return kind;
-}
-
-static enum comm_result class_pin(struct device *device, void *pointer, size_t bytes)
-{
-    struct cuda_device *d = (struct cuda_device *)(void *)device;
-    struct cuda_inside inside;
-
-    if (!cuda_begin(d, &inside))
-        return COMM_ERR_BACKEND;
-    enum comm_result r = cuda_result(d->calls->cuMemHostRegister(pointer, bytes, CUDA_REGISTER_PORTABLE | CUDA_REGISTER_MAPPED));
-    cuda_end(d, &inside);
-    return r;
-}
-
-static void class_unpin(struct device *device, void *pointer)
-{
-    struct cuda_device *d = (struct cuda_device *)(void *)device;
-    struct cuda_inside inside;
-
-    if (!cuda_begin(d, &inside))
-        return;
-    d->calls->cuMemHostUnregister(pointer);
-    cuda_end(d, &inside);
-}
-
-/* ------------------------------------------------------------------------------------------------------------ memory and places */
-/* Returns the end of the device allocation that has this byte, or 0 if none has it. */
-static cuda_address end_of_memory(const struct cuda_device *d, cuda_address at)
-{
-    cuda_address start = 0;
-    unsigned type = 0;
-    size_t length = 0;
-
-    if (d->calls->cuPointerGetAttribute(&type, CUDA_POINTER_MEMORY_TYPE, at) != CUDA_OK || type != CUDA_MEMORY_DEVICE ||
-        d->calls->cuPointerGetAttribute(&start, CUDA_POINTER_RANGE_START, at) != CUDA_OK ||
-        d->calls->cuPointerGetAttribute(&length, CUDA_POINTER_RANGE_SIZE, at) != CUDA_OK)
-        return 0;
-    return start + length;
-}
-
-/* Checks one allocation after another, because one reserved address range may be mapped in pieces. */
-static bool class_spans(struct device *device, const void *pointer, size_t bytes)
-{
-    struct cuda_device *d = (struct cuda_device *)(void *)device;
-    cuda_address at = (uintptr_t)pointer, past = at + bytes;
-    struct cuda_inside inside;
-
-    if (!cuda_begin(d, &inside))
-        return false;
-    while (at && at < past)
-        at = end_of_memory(d, at);
-    cuda_end(d, &inside);
-    return at >= past;
-}
-
-static enum comm_result class_record(struct device *device, struct CUstream_st *stream, struct device_place *place)
-{
-    struct cuda_inside inside;
-    enum comm_result r;
-    struct cuda_device *d = cuda_begin_on(device, stream, &inside, &r);
-
-    if (!d)
-        return r;
-    r = cuda_place(d, stream, place);
-    cuda_end(d, &inside);
-    return r;
-}
-
-static enum comm_result class_wait(struct device *device, struct CUstream_st *stream, const struct device_place *place)
-{
-    struct cuda_inside inside;
-    enum comm_result r;
-    struct cuda_device *d = cuda_begin_on(device, stream, &inside, &r);
-
-    if (!d)
-        return r;
-    r = cuda_wait(d, stream, place);
-    cuda_end(d, &inside);
-    return r;
-}
-
-static enum comm_result class_park(struct device *device, struct CUstream_st *stream, struct device_place *place)
-{
-    struct cuda_inside inside;
-    enum comm_result r;
-    struct cuda_device *d = cuda_begin_on(device, stream, &inside, &r);
-
-    if (!d)
-        return r;
-    r = cuda_park(d, stream, place);
-    cuda_end(d, &inside);
-    return r;
-}
-
-static bool poll_one(struct cuda_device *d)
-{
-    struct cuda_inside inside;
-
-    if (atomic_load_explicit(&d->pending, memory_order_relaxed) == 0)
-        return false;
-    if (!cuda_begin(d, &inside))
-        return true;
-    bool more = cuda_poll(d);
-    cuda_end(d, &inside);
-    return more;
-}
-
-/* Polls all open devices, because an event of this engine may belong to any of them. The process's lock keeps devices from being freed. */
-static bool class_poll(struct device *device)
-{
-    struct cuda *p = &cuda_process;
-    bool more = false;
-
-    (void)device;
-    base_lock(&p->lock, p->env);
-    for (int i = 0; i < CUDA_DEVICES; i++) {
-        struct cuda_device *d = atomic_load_explicit(&p->device[i], memory_order_relaxed);
-        if (d && d->head.polled)
-            more |= poll_one(d);
-    }
-    base_unlock(&p->lock, p->env);
-    return more;
-}
-
-/* Identifies the device by its PCI address, such as "0000:41:00.0". CUDA ordinals do not identify it, because CUDA_VISIBLE_DEVICES may
- * number the devices differently in each process. */
-static enum comm_result class_where(struct device *device, uint64_t *hardware)
-{
-    static const unsigned char widths[] = {8, 5, 3}; /* bits of bus, device, function; the domain takes the 32 bits above */
-    struct cuda_device *d = (struct cuda_device *)(void *)device;
-    char bus[32] = "";
-    uint64_t all = 0, part = 0;
-    uint32_t parts = 0;
-
-    if (d->calls->cuDeviceGetPCIBusId(bus, sizeof bus, d->ordinal) != CUDA_OK)
-        return COMM_ERR_BACKEND;
-    for (const char *c = bus; parts <= 3; c++) {
-        int digit = *c >= '0' && *c <= '9' ? *c - '0' : (*c | 32) >= 'a' && (*c | 32) <= 'f' ? (*c | 32) - 'a' + 10 : -1;
-        if (digit >= 0) {
-            part = part << 4 | (uint64_t)digit;
-            continue;
-        }
-        if (*c && *c != ':' && *c != '.')
-            return COMM_ERR_BACKEND;
-        all = parts ? all << widths[parts - 1] | part : part & UINT32_MAX;
-        part = 0;
-        parts++;
-        if (!*c)
-            break;
-    }
-    *hardware = all;
-    return parts == 4 ? COMM_OK : COMM_ERR_BACKEND;
-}
-
-const struct device_class device_cuda = {.name = "cuda",
-                                         .open = cuda_open,
-                                         .close = cuda_close,
-                                         .kind = class_kind,
-                                         .pin = class_pin,
-                                         .unpin = class_unpin,
-                                         .spans = class_spans,
-                                         .move = cuda_move,
-                                         .record = class_record,
-                                         .wait = class_wait,
-                                         .park = class_park,
-                                         .where = class_where,
-                                         .poll = class_poll,
-                                         .hold = cuda_hold,
-                                         .take = cuda_take,
-                                         .give = cuda_give,
-                                         .put = cuda_put};

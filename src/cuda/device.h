@@ -59,6 +59,7 @@ struct cuda_device {
     uint32_t free, free_last, pending_first, pending_last; /* lists of slots: 1 + index, or 0 */
     uint64_t word_taken[CUDA_WORDS / 64];                  /* used by a channel, or lost because a stream may still write it */
     _Atomic uint32_t pending;
+    _Atomic int64_t rest_until; /* without memops: when the events should be queried again */
     struct CUstream_st *park[CUDA_PARKS];
     bool recount[CUDA_PARKS];
     uint64_t parks[CUDA_PARKS]; /* waits put on each stream; the stream writes the number that it passed to its word */
@@ -72,6 +73,9 @@ struct cuda_device {
 
 extern const struct device_class device_cuda;
 
+/* device.c: functions of device_cuda. An open device is shared; each open has its own close. */
+enum comm_result cuda_open(const struct device_config *config, struct device **device);
+void cuda_close(struct device *device);
 /* Loads the driver if it is not loaded yet, and with with_nccl also NCCL. */
 enum comm_result cuda_load(const struct comm_env *env, bool with_nccl, char *why, size_t why_bytes);
 /* Makes the device's context current for this thread, and selects the relaxed capture mode, so that its calls do not break a capture on

@@ -1,5 +1,5 @@
 /*
- * Puts operations on the stream and observes their completion. The calling thread puts them, in the order of the calls.
+ * Puts operations on the stream. The calling thread puts them, in the order of the calls. complete.c observes their completion.
  *
  * NCCL is called without the device's lock: a call may block until a peer makes the same call, and other communicators must go on
  * meanwhile. The lock protects what this room shares: places, parks and words.
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { CHECK_LOOKS = 64, CHECK_NS = 100000000, ROOM_FIRST = 64 };
+enum { ROOM_FIRST = 64 };
 
 /* ------------------------------------------------------------------------------------------------------------ what NCCL knows */
 static int type_of(enum comm_type type)
@@ -160,34 +160,38 @@ static enum comm_result accept_other(struct nccl_channel *c, const struct native
     return COMM_ERR_ARGUMENT;
 }
 
-/* Only a stream of the caller can be captured. */
-static bool is_captured(struct nccl_channel *c)
-{
-    struct cuda_inside inside;
-    unsigned capture = CUDA_CAPTURE_NONE, result = CUDA_UNKNOWN;
-
-    if (c->stream == c->own || !cuda_enter(c->d, &inside))
-        return false;
-    result = c->d->calls->cuStreamIsCapturing(c->stream, &capture);
-    cuda_leave(c->d, &inside);
-    return result != CUDA_OK || capture != CUDA_CAPTURE_NONE;
-}
-
 static bool serves(const struct native_call *call)
 {
     return !reduces(call->collective) || (type_of(call->type) >= 0 && op_of(call->op) >= 0 && !nan_differs(call->type, call->op));
 }
 
+static enum comm_result accept_capture(struct nccl_channel *c, bool *captured, char *why, size_t why_bytes)
+{
+    struct cuda_inside inside;
+
+    if (!cuda_enter(c->d, &inside)) {
+        base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
+        return COMM_ERR_BACKEND;
+    }
+    enum comm_result r = nccl_capture(c, captured, why, why_bytes);
+    cuda_leave(c->d, &inside);
+    return r;
+}
+
 enum comm_result nccl_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
 {
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
+    bool captured = false;
+    enum comm_result r = c->stream == c->own ? COMM_OK : accept_capture(c, &captured, why, why_bytes);
 
-    if (is_captured(c)) {
-        base_format(why, why_bytes,
-                    "the communicator's stream is being captured; expected calls outside of a capture: that is not built yet");
-        return COMM_ERR_STATE;
-    }
-    return serves(call) ? accept_served(c, call, why, why_bytes) : accept_other(c, call, why, why_bytes);
+    if (r != COMM_OK)
+        return r;
+    if (serves(call))
+        return accept_served(c, call, why, why_bytes);
+    if (!captured)
+        return accept_other(c, call, why, why_bytes);
+    base_format(why, why_bytes, "the communicator's stream is being captured; expected a collective, type and operator that NCCL has");
+    return COMM_ERR_STATE;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */
@@ -232,14 +236,16 @@ enum comm_result nccl_mark(struct nccl_channel *c, uint64_t cookie)
     struct nccl_pending *p = &c->pending[c->issued & (c->room - 1)];
     enum comm_result r = COMM_OK;
 
-    *p = (struct nccl_pending){.cookie = cookie};
+    *p = (struct nccl_pending){.cookie = cookie, .mark = c->marks + 1};
     if (d->memops)
-        r = cuda_result(d->calls->cuStreamWriteValue64(c->stream, cuda_word_there(d, c->word), c->base + c->issued + 1, 0));
+        r = cuda_result(d->calls->cuStreamWriteValue64(c->stream, cuda_word_there(d, c->word), c->base + c->marks + 1, 0));
     else if (cuda_place(d, c->stream, &p->place) != COMM_OK)
         p->place = (struct device_place){0}; /* the place of a later operation counts for this one too */
-    if (r == COMM_OK)
-        c->issued++;
-    return r;
+    if (r != COMM_OK)
+        return r;
+    c->issued++;
+    c->marks++;
+    return COMM_OK;
 }
 
 static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call)
@@ -270,8 +276,12 @@ static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call
 }
 
 /* If the stream writes words, no lock is needed. */
-enum comm_result nccl_mark_alone(struct nccl_channel *c, uint64_t cookie)
+enum comm_result nccl_mark_alone(struct nccl_channel *c, uint64_t cookie, bool captured)
 {
+    if (captured) {
+        nccl_record_captured(c, cookie);
+        return COMM_OK;
+    }
     if (c->d->memops)
         return nccl_mark(c, cookie);
     base_lock(&c->d->lock, c->d->env);
@@ -284,17 +294,18 @@ enum comm_result nccl_start(struct native_channel *channel, const struct native_
 {
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
     struct cuda_inside inside;
-    enum comm_result r = COMM_ERR_BACKEND;
+    bool captured = false;
+    char why[256];
 
     *code = NCCL_CUDA_ERROR;
     if (!nccl_room(c))
         return COMM_ERR_MEMORY;
     if (!cuda_enter(c->d, &inside))
-        return r;
-    unsigned result = nccl_settle(c, call_nccl(c, call));
+        return COMM_ERR_BACKEND;
+    enum comm_result r = nccl_capture(c, &captured, why, sizeof why); /* again, since the caller may have begun it just now */
+    unsigned result = r == COMM_OK ? nccl_settle(c, call_nccl(c, call)) : NCCL_CUDA_ERROR;
     *code = result == NCCL_OK ? NCCL_CUDA_ERROR : (int32_t)result;
-    if (result == NCCL_OK)
-        r = nccl_mark_alone(c, call->cookie);
+    r = result == NCCL_OK ? nccl_mark_alone(c, call->cookie, captured) : COMM_ERR_BACKEND;
     cuda_leave(c->d, &inside);
     return r;
 }
@@ -337,8 +348,8 @@ enum comm_result nccl_wait(struct native_channel *channel, const struct native_p
     if (!nccl_room(c))
         return COMM_ERR_MEMORY;
     base_lock(&c->d->lock, c->d->env);
-    if (cuda_enter(c->d, &inside)) {
-        r = put_wait(c, point, cookie);
+    if (cuda_enter(c->d, &inside)) { /* the wait would break a capture, since what it waits for is outside */
+        r = nccl_is_capturing(c) ? COMM_ERR_UNSUPPORTED : put_wait(c, point, cookie);
         cuda_leave(c->d, &inside);
     }
     base_unlock(&c->d->lock, c->d->env);
@@ -367,10 +378,13 @@ static enum comm_result put_await(struct nccl_channel *c, uint64_t number, struc
     struct device_place place;
     const struct nccl_pending *p = &c->pending[number & (c->room - 1)];
 
+    bool capturing = nccl_is_capturing(c);
     if (!c->d->memops && p->place.word)
         return cuda_wait(c->d, stream, &p->place);
-    if (c->d->memops && number + 1 < c->issued)
-        return cuda_wait_word(c->d, stream, c->word, c->base + number + 1);
+    if (c->d->memops && (p->mark < c->marks || capturing))
+        return cuda_wait_word(c->d, stream, c->word, c->base + p->mark);
+    if (capturing)
+        return COMM_ERR_UNSUPPORTED;
     enum comm_result r = cuda_place(c->d, c->stream, &place);
     return r == COMM_OK ? cuda_wait(c->d, stream, &place) : r;
 }
@@ -395,83 +409,6 @@ enum comm_result nccl_await(struct native_channel *channel, uint64_t cookie, str
     return r;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ completion */
-/* Counts the operations that are done, by their events. An operation without a place is done when a later one is; the last one gets a
- * place now. */
-static uint64_t done_by_events(struct nccl_channel *c)
-{
-    struct cuda_inside inside;
-    uint64_t done = c->told;
-    bool any = false;
-
-    base_lock(&c->d->lock, c->d->env);
-    if (cuda_enter(c->d, &inside)) {
-        cuda_poll(c->d);
-        for (uint64_t i = c->told; i < c->issued; i++) {
-            struct nccl_pending *p = &c->pending[i & (c->room - 1)];
-            if (!p->place.word)
-                continue;
-            any = true;
-            if (atomic_load_explicit(p->place.word, memory_order_acquire) < p->place.value)
-                break;
-            done = i + 1;
-        }
-        if (!any && c->issued > c->told) {
-            struct nccl_pending *last = &c->pending[(c->issued - 1) & (c->room - 1)];
-            if (cuda_place(c->d, c->stream, &last->place) != COMM_OK)
-                last->place = (struct device_place){0};
-        }
-        cuda_leave(c->d, &inside);
-    }
-    base_unlock(&c->d->lock, c->d->env);
-    return done;
-}
-
-/* A failed kernel stops the streams of its context, and NCCL does not query CUDA for that. The channel's own stream is never captured, so
- * it can be queried. */
-static int32_t ask_cuda(struct nccl_channel *c)
-{
-    struct cuda_inside inside;
-    unsigned result = CUDA_INVALID_CONTEXT;
-
-    if (cuda_enter(c->d, &inside)) {
-        result = c->d->calls->cuStreamQuery(c->own);
-        cuda_leave(c->d, &inside);
-    }
-    return result == CUDA_OK || result == CUDA_NOT_READY ? 0 : -(int32_t)result;
-}
-
-/* Queries NCCL, since it may be the only one to detect a lost network or process. Returns 0 if there is no error. */
-static int32_t ask_health(struct nccl_channel *c)
-{
-    const struct comm_env *env = c->owner->env;
-    unsigned state = NCCL_OK, result;
-
-    if (++c->looks % CHECK_LOOKS || env->now(env) - c->looked_ns < CHECK_NS)
-        return 0;
-    c->looked_ns = env->now(env);
-    result = c->nccl->ncclCommGetAsyncError(c->comm, &state);
-    result = result != NCCL_OK ? result : state;
-    return result == NCCL_OK || result == NCCL_IN_PROGRESS ? ask_cuda(c) : (int32_t)result;
-}
-
-uint32_t nccl_advance(struct native_channel *channel, struct native_event *events, uint32_t max)
-{
-    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
-    uint32_t count = 0;
-
-    if (c->told == c->issued || atomic_load_explicit(&c->aborting, memory_order_relaxed))
-        return 0;
-    uint64_t done = c->d->memops ? atomic_load_explicit(&c->d->words[c->word], memory_order_acquire) - c->base : done_by_events(c);
-    for (; c->told < done && count < max; c->told++)
-        events[count++] = (struct native_event){.cookie = c->pending[c->told & (c->room - 1)].cookie, .result = COMM_OK};
-    int32_t wrong = c->told < c->issued && count < max ? ask_health(c) : 0;
-    if (wrong)
-        events[count++] =
-            (struct native_event){.cookie = c->pending[c->told & (c->room - 1)].cookie, .result = COMM_ERR_BACKEND, .code = wrong};
-    return count;
-}
-
 /* Releases everything that waits for a word of this channel. A stream that waits for ever would keep the context from being released. */
 void nccl_release_all(struct nccl_channel *c)
 {
@@ -479,5 +416,5 @@ void nccl_release_all(struct nccl_channel *c)
         if (c->parked[i].taken)
             release(&c->parked[i]);
     if (c->d->memops && c->issued > c->told)
-        atomic_store_explicit(&c->d->words[c->word], c->base + c->issued, memory_order_release);
+        atomic_store_explicit(&c->d->words[c->word], c->base + c->marks, memory_order_release);
 }

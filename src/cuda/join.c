@@ -232,8 +232,8 @@ void nccl_begin_end(struct nccl_channel *c, bool abort)
 {
     const struct comm_env *env = c->owner->env;
 
-    if (c->ends)
-        return;
+    if (c->ends || (!abort && atomic_load_explicit(&c->graphs, memory_order_acquire)))
+        return; /* NCCL would wait until the graphs are destroyed */
     if (abort) {
         atomic_store_explicit(&c->aborting, 1, memory_order_release);
         env->wake(env, &c->aborting, 1);
@@ -256,7 +256,7 @@ static bool free_parts(struct nccl_channel *c)
     if (cuda_enter(d, &inside)) {
         r = COMM_OK;
         if (c->word && c->issued != c->told) /* aborted: the stream must still run what follows the operations */
-            r = cuda_give_word_behind(d, c->word, c->stream);
+            r = nccl_is_capturing(c) ? COMM_ERR_BACKEND : cuda_give_word_behind(d, c->word, c->stream);
         else if (c->word)
             cuda_give_word(d, c->word);
         if (r == COMM_OK)
@@ -273,7 +273,7 @@ static bool free_channel(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;
 
-    if (!free_parts(c))
+    if (atomic_load_explicit(&c->graphs, memory_order_acquire) || !free_parts(c))
         return false;
     if (c->pending)
         env->give(env, c->pending, c->room * sizeof *c->pending);

@@ -10,7 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DRIVER_OLDEST = 12000 /* CUDA 12.0: stream memory operations need no module parameter */ };
+enum {
+    DRIVER_OLDEST = 12000, /* CUDA 12.0: stream memory operations need no module parameter */
+    DRIVER_NEWER = 12030,  /* has CUDA_NEWER_CALLS */
+};
 
 struct symbol {
     const char *name;
@@ -19,6 +22,7 @@ struct symbol {
 #define DRIVER_SYMBOL(field, symbol, result, parameters) {symbol, offsetof(struct cuda_calls, field)},
 #define NCCL_SYMBOL(field, symbol, result, parameters) {symbol, offsetof(struct nccl_calls, field)},
 static const struct symbol driver_symbols[] = {CUDA_CALLS(DRIVER_SYMBOL)};
+static const struct symbol driver_newer[] = {CUDA_NEWER_CALLS(DRIVER_SYMBOL)};
 static const struct symbol nccl_symbols[] = {NCCL_CALLS(NCCL_SYMBOL)};
 static const struct symbol nccl_newer[] = {NCCL_NEWER_CALLS(NCCL_SYMBOL)};
 
@@ -97,12 +101,12 @@ static const char *fill(const struct cuda_source *source, void *library, const s
     return NULL;
 }
 
-/* Sets the entry points that are there, and NULL for the rest. */
-static void fill_newer(const struct cuda_source *source, void *library, int version, struct nccl_calls *calls)
+/* Sets the entry points that are there, and NULL for the rest. has: the library is new enough for any. */
+static void fill_newer(const struct cuda_source *source, void *library, const struct symbol *symbols, size_t count, bool has, void *table)
 {
-    for (size_t i = 0; i < sizeof nccl_newer / sizeof *nccl_newer; i++) {
-        void *found = version >= NCCL_WITH_REVOKE ? source->symbol(library, nccl_newer[i].name) : NULL;
-        memcpy((char *)calls + nccl_newer[i].at, &found, sizeof found);
+    for (size_t i = 0; i < count; i++) {
+        void *found = has ? source->symbol(library, symbols[i].name) : NULL;
+        memcpy((char *)table + symbols[i].at, &found, sizeof found);
     }
 }
 
@@ -142,6 +146,13 @@ static enum comm_result start_driver(const struct cuda_calls *calls, int *device
     return COMM_ERR_UNSUPPORTED;
 }
 
+static bool has_newer(const struct cuda_calls *calls)
+{
+    int version = 0;
+
+    return calls->cuDriverGetVersion(&version) == CUDA_OK && version >= DRIVER_NEWER;
+}
+
 enum comm_result cuda_load_driver(const struct cuda_source *source, struct cuda_calls *calls, int *devices, char *why, size_t why_bytes)
 {
     char text[256] = "";
@@ -157,6 +168,8 @@ enum comm_result cuda_load_driver(const struct cuda_source *source, struct cuda_
         base_format(why, why_bytes, "the NVIDIA driver is too old: it has no %s; expected one for CUDA 12.0 or newer", missing);
     else
         r = start_driver(calls, devices, why, why_bytes);
+    if (r == COMM_OK)
+        fill_newer(source, library, driver_newer, sizeof driver_newer / sizeof *driver_newer, has_newer(calls), calls);
     if (r != COMM_OK)
         source->close(library);
     return r;
@@ -212,7 +225,7 @@ enum comm_result cuda_load_nccl(const struct cuda_source *source, struct nccl_ca
     const char *missing = fill(source, library, nccl_symbols, sizeof nccl_symbols / sizeof *nccl_symbols, calls);
     unsigned result = missing ? NCCL_INTERNAL_ERROR : calls->ncclGetVersion(version);
     if (!missing && result == NCCL_OK && *version >= NCCL_OLDEST) {
-        fill_newer(source, library, *version, calls);
+        fill_newer(source, library, nccl_newer, sizeof nccl_newer / sizeof *nccl_newer, *version >= NCCL_WITH_REVOKE, calls);
         return COMM_OK;
     }
     if (missing)

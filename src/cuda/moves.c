@@ -365,19 +365,20 @@ enum comm_result nccl_messages(struct native_channel *channel, const struct nati
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
     struct cuda_inside inside;
     enum comm_result r = COMM_ERR_BACKEND;
+    bool captured = false;
 
     *code = NCCL_CUDA_ERROR;
     if (!nccl_room(c))
         return COMM_ERR_MEMORY;
     if (!cuda_enter(c->d, &inside))
         return r;
-    if (!check_messages(c, messages, count, why, why_bytes)) {
+    if (!check_messages(c, messages, count, why, why_bytes) || nccl_capture(c, &captured, why, why_bytes) != COMM_OK) {
         r = COMM_ERR_ARGUMENT;
     } else {
         unsigned result = put_messages(c, messages, count);
         *code = result == NCCL_OK ? NCCL_CUDA_ERROR : (int32_t)result;
         if (result == NCCL_OK)
-            r = nccl_mark_alone(c, cookie);
+            r = nccl_mark_alone(c, cookie, captured);
     }
     cuda_leave(c->d, &inside);
     return r;

@@ -305,6 +305,18 @@ static enum comm_result class_joined(struct native_channel *channel)
     return (enum comm_result)c->result;
 }
 
+/* Says that the caller closes a communicator too early. NCCL's part of it is kept until its graphs are destroyed. */
+static void say_graphs(struct nccl_channel *c)
+{
+    uint32_t graphs = atomic_load_explicit(&c->graphs, memory_order_acquire);
+
+    if (graphs && c->owner->log)
+        base_log(c->owner->log, LOG_ERROR,
+                 "nccl rank=%d of %d: comm_close, but %u CUDA graphs hold the communicator; expected none: destroy them first. Its NCCL "
+                 "communicator is kept until they are destroyed",
+                 c->rank, c->size, graphs);
+}
+
 static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
 {
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
@@ -321,8 +333,11 @@ static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
     state = atomic_load_explicit(&c->state, memory_order_acquire);
     if (state == NCCL_LEFT || state == NCCL_FAILED)
         pending = 0;
-    if (how == WIRE_CLOSE)
+    pending += atomic_load_explicit(&c->graphs, memory_order_acquire); /* NCCL does not end before they do */
+    if (how == WIRE_CLOSE) {
+        say_graphs(c);
         drop_channel(c);
+    }
     return pending;
 }
 

@@ -14,8 +14,9 @@ struct nccl_offer {
 
 /* An operation or a wait that was put on the stream. They end in order. */
 struct nccl_pending {
-    uint64_t cookie;
+    uint64_t cookie, mark;     /* it is done when the stream has reported `mark` operations */
     struct device_place place; /* the place after it, if the stream cannot write words */
+    bool captured;             /* a graph has it: the stream reports nothing, so it is done when those before it are */
 };
 struct nccl_parked {
     uint64_t cookie;
@@ -43,6 +44,9 @@ struct nccl_channel {
     uint32_t word;                    /* a word of the device, to which the stream writes how many are done */
     uint64_t base;                    /* the word's first value */
     uint64_t issued, told;            /* numbers of operations and waits of this channel, from 0 */
+    uint64_t marks;                   /* how many of them the stream reports */
+    uint64_t capture;                 /* the newest capture whose graph holds this channel; 0: none */
+    _Atomic uint32_t graphs;          /* graphs that hold this channel; CUDA counts down */
     struct nccl_parked parked[CUDA_PARKS];
     struct nccl_pending *pending; /* a ring, indexed by number */
     uint32_t room;
@@ -91,9 +95,10 @@ enum comm_result nccl_start(struct native_channel *channel, const struct native_
 enum comm_result nccl_wait(struct native_channel *channel, const struct native_point *point, uint64_t cookie);
 void nccl_reach(struct native_channel *channel, uint64_t cookie);
 enum comm_result nccl_await(struct native_channel *channel, uint64_t cookie, struct CUstream_st *stream);
-uint32_t nccl_advance(struct native_channel *channel, struct native_event *events, uint32_t max);
 unsigned nccl_type(enum comm_type type); /* only for types that nccl_accept took */
 unsigned nccl_op(comm_op op);
+/* complete.c: returns what has ended */
+uint32_t nccl_advance(struct native_channel *channel, struct native_event *events, uint32_t max);
 /* moves.c: collectives composed of several NCCL calls. nccl_reserve gets the memory before the operation has a number; nccl_move issues
  * the operation and returns NCCL's result. */
 enum comm_result nccl_reserve(struct nccl_channel *c, const struct native_call *call);
@@ -104,8 +109,14 @@ unsigned nccl_settle(struct nccl_channel *c, unsigned result);
 void nccl_release_all(struct nccl_channel *c);
 enum comm_result nccl_messages(struct native_channel *channel, const struct native_message *messages, uint32_t count, uint64_t cookie,
                                int32_t *code, char *why, size_t why_bytes);
-bool nccl_room(struct nccl_channel *c);                                    /* makes room for one more pending entry; false: no memory */
-enum comm_result nccl_mark_alone(struct nccl_channel *c, uint64_t cookie); /* nccl_mark for a caller without the lock */
+/* graph.c: calls on a stream that is being captured. The caller has entered the device. nccl_capture tells whether the stream is; then its
+ * graph holds the channel from now on. An error: the call cannot be captured, with the reason in `why`. */
+enum comm_result nccl_capture(struct nccl_channel *c, bool *captured, char *why, size_t why_bytes);
+bool nccl_is_capturing(struct nccl_channel *c);
+void nccl_record_captured(struct nccl_channel *c, uint64_t cookie);
+bool nccl_room(struct nccl_channel *c); /* makes room for one more pending entry; false: no memory */
+/* nccl_mark for a caller without the lock. captured: a graph has the operation, so the stream reports nothing. */
+enum comm_result nccl_mark_alone(struct nccl_channel *c, uint64_t cookie, bool captured);
 /* Has the stream report the next number after everything now on it. The caller has entered and locked the device. */
 enum comm_result nccl_mark(struct nccl_channel *c, uint64_t cookie);
 extern const struct native_class native_nccl;

@@ -5,6 +5,8 @@
  */
 #include "cuda/device.h"
 
+enum { POLL_REST_NS = 20000, POLL_RESTS = 8 /* times the length of the poll before */ };
+
 static bool reached(const struct cuda_device *d, uint32_t index)
 {
     return atomic_load_explicit(&d->words[index], memory_order_acquire) >= d->slot[index].value;
@@ -288,12 +290,24 @@ enum device_kind cuda_kind(struct cuda_device *d, const void *pointer)
     return cuda_owner(d, pointer) == CUDA_OWNER_HOST ? DEVICE_HOST : DEVICE_CUDA;
 }
 
-/* If streams cannot write words, the host queries the events and writes the words. */
-bool cuda_poll(struct cuda_device *d)
+/* If streams cannot write words, the host queries the events and writes the words. A query takes about a microsecond, so a caller that
+ * looks often does not poll again before `rest_until`. */
+static void query_events(struct cuda_device *d)
 {
-    for (uint32_t i = d->memops ? 0 : d->pending_first; i; i = d->slot[i - 1].next)
+    int64_t began = d->env->now(d->env), ended;
+
+    for (uint32_t i = d->pending_first; i; i = d->slot[i - 1].next)
         if (!reached(d, i - 1) && d->calls->cuEventQuery(d->slot[i - 1].event) == CUDA_OK)
             atomic_store_explicit(&d->words[i - 1], d->slot[i - 1].value, memory_order_release);
+    ended = d->env->now(d->env);
+    int64_t rest = POLL_RESTS * (ended - began);
+    atomic_store_explicit(&d->rest_until, ended + (rest > POLL_REST_NS ? rest : POLL_REST_NS), memory_order_relaxed);
+}
+
+bool cuda_poll(struct cuda_device *d)
+{
+    if (!d->memops)
+        query_events(d);
     sweep(d);
     bool more = atomic_load_explicit(&d->pending, memory_order_relaxed) != 0;
     for (uint32_t i = 0; i < CUDA_PARKS; i++) {

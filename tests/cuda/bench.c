@@ -4,6 +4,7 @@
 
 #include "cuda/load.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,4 +145,74 @@ void bench_read(struct bench *b, struct CUstream_st *stream, uint32_t *to, const
         bench_turn();
     memcpy(to, b->pinned, words * sizeof *to);
     leave(b);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ graphs */
+/* The library does not need these calls of the driver, so they are not in its table. */
+static struct {
+    unsigned (*begin)(struct CUstream_st *stream, unsigned mode);
+    unsigned (*end)(struct CUstream_st *stream, struct CUgraph_st **graph);
+    unsigned (*instantiate)(struct CUgraphExec_st **exec, struct CUgraph_st *graph, unsigned long long flags);
+    unsigned (*launch)(struct CUgraphExec_st *exec, struct CUstream_st *stream);
+    unsigned (*drop_exec)(struct CUgraphExec_st *exec);
+    unsigned (*drop)(struct CUgraph_st *graph);
+} graphs;
+
+static void find(void *library, const char *name, void *call)
+{
+    void *found = dlsym(library, name);
+
+    if (!found) {
+        printf("bench: the driver has no %s\n", name);
+        abort();
+    }
+    memcpy(call, &found, sizeof found);
+}
+
+static void load_graphs(void)
+{
+    void *library = graphs.begin ? NULL : dlopen("libcuda.so.1", RTLD_NOW);
+
+    if (!library)
+        return;
+    find(library, "cuStreamEndCapture", &graphs.end);
+    find(library, "cuGraphInstantiateWithFlags", &graphs.instantiate);
+    find(library, "cuGraphLaunch", &graphs.launch);
+    find(library, "cuGraphExecDestroy", &graphs.drop_exec);
+    find(library, "cuGraphDestroy", &graphs.drop);
+    find(library, "cuStreamBeginCapture_v2", &graphs.begin);
+}
+
+void bench_capture(struct bench *b, struct CUstream_st *stream)
+{
+    load_graphs();
+    enter(b);
+    DO(graphs.begin(stream, 0));
+    leave(b);
+}
+
+void bench_end_capture(struct bench *b, struct CUstream_st *stream, struct bench_graph *graph)
+{
+    enter(b);
+    DO(graphs.end(stream, &graph->graph));
+    DO(graphs.instantiate(&graph->exec, graph->graph, 0));
+    leave(b);
+}
+
+void bench_launch(struct bench *b, const struct bench_graph *graph, struct CUstream_st *stream)
+{
+    enter(b);
+    DO(graphs.launch(graph->exec, stream));
+    leave(b);
+}
+
+void bench_drop_graph(struct bench *b, struct bench_graph *graph)
+{
+    if (!graph->graph)
+        return;
+    enter(b);
+    DO(graphs.drop_exec(graph->exec));
+    DO(graphs.drop(graph->graph));
+    leave(b);
+    *graph = (struct bench_graph){0};
 }

@@ -18,6 +18,12 @@ enum { BENCH_READ_BYTES = 1 << 18 }; /* at most */
 
 /* Loads the driver for all devices. Returns false, with the reason in `why`, if there is none. */
 bool bench_load(char *why, size_t why_bytes);
+/* What was captured from a stream. */
+struct bench_graph {
+    struct CUgraph_st *graph;
+    struct CUgraphExec_st *exec;
+};
+
 void bench_open(struct bench *b, int device);
 void bench_close(struct bench *b);
 struct CUstream_st *bench_stream(struct bench *b);
@@ -28,6 +34,11 @@ void bench_fill(struct bench *b, struct CUstream_st *stream, uint32_t *to, uint3
 void bench_copy(struct bench *b, struct CUstream_st *stream, void *to, const void *from, size_t bytes);
 /* Waits for the stream, and copies the memory's first words to `to`. */
 void bench_read(struct bench *b, struct CUstream_st *stream, uint32_t *to, const uint32_t *from, size_t words);
+/* What is put on the stream in between goes into the graph. bench_drop_graph ignores an empty one. */
+void bench_capture(struct bench *b, struct CUstream_st *stream);
+void bench_end_capture(struct bench *b, struct CUstream_st *stream, struct bench_graph *graph);
+void bench_launch(struct bench *b, const struct bench_graph *graph, struct CUstream_st *stream);
+void bench_drop_graph(struct bench *b, struct bench_graph *graph);
 /* Lets the device make progress: one step of the mock machine. */
 void bench_turn(void);
 extern void (*bench_inside)(bool on); /* NULL, or called before and after the program's own driver calls */

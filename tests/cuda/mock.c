@@ -146,8 +146,9 @@ void mock_list_live(void)
 /* ------------------------------------------------------------------------------------------------------------ operations */
 struct mock_op *mock_push(struct CUstream_st *stream, enum mock_kind kind)
 {
+    if (stream->graph)
+        return mock_record(stream, kind);
     struct mock_op *op = calloc(1, sizeof *op), **last = &mock.last[stream->device][stream->queue];
-
     if (!op)
         abort();
     op->kind = kind;

@@ -51,6 +51,7 @@ struct clique {
 struct ncclComm {
     struct clique *clique;
     int rank, device, blocking, asks, pending, inside;
+    int graphs; /* recorded operations: while there are any, the communicator cannot be freed */
     unsigned state;
     bool aborted, revoked, gone;
     uint64_t issued;

@@ -186,6 +186,20 @@ unsigned mock_cuThreadExchangeStreamCaptureMode(unsigned *mode)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ streams */
+enum { CAPTURE_UNSUPPORTED = 900, CAPTURE_ISOLATION = 905 };
+
+/* In a capture the library may put only NCCL's operations, copies and fills on a stream. Anything else breaks the capture, or would run
+ * again at each launch of the graph. */
+static bool breaks_capture(struct CUstream_st *stream, const char *what)
+{
+    const struct CUstream_st *s = mock_device() >= 0 ? mock_stream(stream) : NULL;
+
+    if (!s || !s->graph)
+        return false;
+    mock.misused = what;
+    return true;
+}
+
 static int queue_for_stream(void)
 {
     if (mock.options.queues == MOCK_QUEUES)
@@ -234,6 +248,8 @@ unsigned mock_cuStreamQuery(struct CUstream_st *stream)
     BEGIN_INSIDE;
     if (!mock_stream(stream))
         END(CUDA_INVALID_HANDLE);
+    if (breaks_capture(stream, "cuStreamQuery in a capture"))
+        END(CAPTURE_UNSUPPORTED);
     END(mock_stream(stream)->pending ? CUDA_NOT_READY : CUDA_OK);
 }
 
@@ -242,7 +258,7 @@ unsigned mock_cuStreamIsCapturing(struct CUstream_st *stream, unsigned *status)
     BEGIN_INSIDE;
     if (!mock_stream(stream))
         END(CUDA_INVALID_HANDLE);
-    *status = mock_stream(stream)->capturing;
+    *status = mock_is_capturing(mock_stream(stream)) ? CUDA_CAPTURE_ACTIVE : CUDA_CAPTURE_NONE;
     END(CUDA_OK);
 }
 
@@ -269,6 +285,8 @@ unsigned mock_cuStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *e
     (void)flags;
     if (!usable(stream) || mock_find(event) != THING_EVENT)
         END(CUDA_INVALID_HANDLE);
+    if (breaks_capture(stream, "cuStreamWaitEvent in a capture, for an event outside of it"))
+        END(CAPTURE_ISOLATION);
     mock.waits++;
     if (mock.drop_at && --mock.drop_at == 0)
         END(CUDA_OK);
@@ -283,6 +301,8 @@ static unsigned word_op(struct CUstream_st *stream, cuda_address word, uint64_t 
 
     if (mock.options.no_memops)
         return CUDA_NOT_SUPPORTED;
+    if (breaks_capture(stream, "a stream memory operation in a capture"))
+        return CAPTURE_UNSUPPORTED;
     if (!usable(stream) || (memory != THING_HOST_MEMORY && memory != THING_REGISTERED && memory != THING_DEVICE_MEMORY) || word % 8)
         return CUDA_INVALID_VALUE;
     struct mock_op *op = mock_push(mock_stream(stream), kind);
@@ -321,6 +341,8 @@ unsigned mock_cuEventRecord(struct CUevent_st *event, struct CUstream_st *stream
     BEGIN_INSIDE;
     if (!usable(stream) || mock_find(event) != THING_EVENT || event->device != mock_stream(stream)->device)
         END(CUDA_INVALID_HANDLE);
+    if (breaks_capture(stream, "cuEventRecord in a capture"))
+        END(CAPTURE_UNSUPPORTED);
     drop(event->mark);
     event->mark = calloc(1, sizeof *event->mark);
     event->mark->references = 1;

@@ -8,7 +8,7 @@
 #include <pthread.h>
 
 enum { MOCK_DEVICES = 8, MOCK_QUEUES = 32, MOCK_THINGS = 8192 };
-enum mock_kind { OP_COPY, OP_FILL, OP_KERNEL, OP_RECORD, OP_WAIT, OP_WRITE, OP_STAND, OP_FOREIGN };
+enum mock_kind { OP_COPY, OP_FILL, OP_KERNEL, OP_RECORD, OP_WAIT, OP_WRITE, OP_STAND, OP_FOREIGN, OP_AGAIN };
 
 /* One record of an event. Streams wait for this record, even if the event is recorded again later. */
 struct mock_mark {
@@ -29,6 +29,9 @@ struct mock_op {
     /* of an NCCL operation: whether it can run; run one step, and return true when it is over */
     bool (*ready)(struct mock_op *op);
     bool (*go)(struct mock_op *op);
+    /* in a graph, of an NCCL operation: puts it on the stream; forgets it */
+    void (*again)(void *arg, struct CUstream_st *stream);
+    void (*drop)(void *arg);
 };
 struct CUctx_st {
     int device, retained;
@@ -36,13 +39,23 @@ struct CUctx_st {
 struct CUstream_st {
     int device, queue;
     bool capturing, held;
+    struct CUgraph_st *graph; /* takes what is put on the stream, while it is being captured */
     uint64_t pending;
 };
 struct CUevent_st {
     int device;
     struct mock_mark *mark;
 };
-enum mock_thing { THING_STREAM = 1, THING_EVENT, THING_DEVICE_MEMORY, THING_HOST_MEMORY, THING_REGISTERED, THING_COMM };
+enum mock_thing {
+    THING_STREAM = 1,
+    THING_EVENT,
+    THING_DEVICE_MEMORY,
+    THING_HOST_MEMORY,
+    THING_REGISTERED,
+    THING_COMM,
+    THING_GRAPH,
+    THING_EXEC
+};
 struct mock_machine {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -76,12 +89,15 @@ MOCK_API bool mock_begin(const char *name);
 MOCK_API void mock_end(void);
 MOCK_API uint64_t mock_draw(uint64_t below);
 MOCK_API int mock_device(void); /* the device of this thread's context, or -1 */
+/* mock_graph.c: appends an operation to the graph of a stream that is being captured. */
+struct mock_op *mock_record(struct CUstream_st *stream, enum mock_kind kind);
 MOCK_API struct mock_op *mock_push(struct CUstream_st *stream, enum mock_kind kind);
 MOCK_API void mock_add(enum mock_thing kind, void *at, size_t bytes, int device);
 MOCK_API bool mock_remove(enum mock_thing kind, void *at);
 /* Returns the stream of a handle, which may be the number of a default stream. NULL: there is no such stream. */
 MOCK_API struct CUstream_st *mock_stream(struct CUstream_st *handle);
 MOCK_API bool mock_stream_on(struct CUstream_st *handle, int device);
+MOCK_API bool mock_is_capturing(const struct CUstream_st *stream);
 MOCK_API int mock_owner(const void *at); /* the device that owns the memory, or -1 */
 /* Returns the kind of object that contains `at`, or 0. */
 MOCK_API enum mock_thing mock_find(const void *at);

@@ -491,7 +491,7 @@ static void end_comm(struct ncclComm *comm, bool aborted)
 unsigned mock_ncclCommDestroy(struct ncclComm *comm)
 {
     BEGIN;
-    while (comm->pending && mock.running && !comm->aborted)
+    while (comm->graphs || (comm->pending && mock.running && !comm->aborted))
         wait_a_little();
     end_comm(comm, false);
     END(NCCL_OK);
@@ -502,6 +502,9 @@ unsigned mock_ncclCommAbort(struct ncclComm *comm)
 {
     BEGIN;
     while (mock.options.abort_hangs && comm->rank == mock.options.abort_rank)
+        wait_a_little();
+    comm->aborted = true;
+    while (comm->graphs)
         wait_a_little();
     if (comm->inside)
         mock.misused = "ncclCommAbort while another thread is inside a call of the communicator";

@@ -380,10 +380,59 @@ static void put_transfers(const struct launch *first, uint32_t count)
     push(p, stream);
 }
 
+/* The launches of one communicator, in a graph. As in the real NCCL, the communicator cannot be freed until the graph is destroyed. */
+struct recorded {
+    struct ncclComm *comm;
+    uint32_t count;
+    struct launch launch[];
+};
+
+static void put_again(void *arg, struct CUstream_st *stream)
+{
+    struct recorded *r = arg;
+
+    for (uint32_t i = 0; i < r->count; i++) {
+        r->launch[i].stream = stream;
+        r->launch[i].next = i + 1 < r->count ? &r->launch[i + 1] : NULL;
+    }
+    mock_shared_lock();
+    mock_put(r->launch);
+    mock_shared_unlock();
+}
+
+static void forget(void *arg)
+{
+    struct recorded *r = arg;
+
+    r->comm->graphs--;
+    free(r);
+}
+
+static void record(const struct launch *first)
+{
+    uint32_t count = 0;
+    struct mock_op *op = mock_push(first->stream, OP_AGAIN);
+
+    for (const struct launch *l = first; l; l = l->next)
+        count++;
+    struct recorded *r = malloc(sizeof *r + count * sizeof *r->launch);
+    *r = (struct recorded){first->comm, count};
+    for (const struct launch *l = first; l; l = l->next)
+        r->launch[r->count - count--] = *l;
+    first->comm->graphs++;
+    op->again = put_again;
+    op->drop = forget;
+    op->arg = r;
+}
+
 void mock_put(const struct launch *first)
 {
     uint32_t transfers = 0;
 
+    if (first->stream->graph) {
+        record(first);
+        return;
+    }
     for (const struct launch *l = first; l; l = l->next) {
         if (l->comm != first->comm)
             continue;

@@ -50,11 +50,12 @@ static bool no_packages(uint32_t n, char *folder, size_t bytes)
 
 static const struct cuda_source source = {test_open, test_symbol, test_close, no_packages};
 
+static struct cuda_calls cuda; /* what the newest load found */
+
 /* Returns the error text, which is empty if loading succeeded. */
 static const char *load(bool nccl, const char *hide, const struct mock_options *options)
 {
     static char why[512];
-    struct cuda_calls cuda;
     struct nccl_calls calls;
     int devices, version;
 
@@ -92,6 +93,18 @@ static void the_driver_is_too_old(void **state)
     (void)state;
     SAYS(load(true, "cuStreamWriteValue64_v2", NULL), "driver is too old: it has no cuStreamWriteValue64_v2; expected one for CUDA 12.0");
     SAYS(load(true, NULL, &(struct mock_options){.driver = 11080}), "driver is too old: it is for CUDA 11.8; expected one for CUDA 12.0");
+}
+
+/* Calls that only newer drivers have are not required. */
+static void a_driver_without_newer_calls(void **state)
+{
+    (void)state;
+    assert_string_equal(load(false, NULL, NULL), "");
+    assert_non_null(cuda.cuStreamGetCaptureInfo_v3);
+    assert_string_equal(load(false, NULL, &(struct mock_options){.driver = 12020}), "");
+    assert_null(cuda.cuStreamGetCaptureInfo_v3);
+    assert_string_equal(load(false, "cuStreamGetCaptureInfo_v3", NULL), "");
+    assert_null(cuda.cuStreamGetCaptureInfo_v3);
 }
 
 static void the_driver_does_not_start(void **state)
@@ -167,9 +180,15 @@ static void nccl_is_too_old(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_is_here),        cmocka_unit_test(the_driver_is_not_here),      cmocka_unit_test(the_driver_is_too_old),
-        cmocka_unit_test(the_driver_does_not_start), cmocka_unit_test(no_device_is_here),           cmocka_unit_test(nccl_is_not_here),
-        cmocka_unit_test(nccl_is_too_old),           cmocka_unit_test(nccl_is_in_a_python_package),
+        cmocka_unit_test(everything_is_here),
+        cmocka_unit_test(the_driver_is_not_here),
+        cmocka_unit_test(the_driver_is_too_old),
+        cmocka_unit_test(a_driver_without_newer_calls),
+        cmocka_unit_test(the_driver_does_not_start),
+        cmocka_unit_test(no_device_is_here),
+        cmocka_unit_test(nccl_is_not_here),
+        cmocka_unit_test(nccl_is_too_old),
+        cmocka_unit_test(nccl_is_in_a_python_package),
     };
     return cmocka_run_group_tests_name("cuda_load", tests, NULL, NULL);
 }

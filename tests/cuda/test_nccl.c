@@ -260,7 +260,8 @@ RIG_TEST(fixed_order_is_refused_on_a_device)
     close_set(&set);
 }
 
-RIG_TEST(a_captured_stream_is_refused)
+/* test_graphs.c has captures that are valid. */
+RIG_TEST(an_invalidated_capture_is_refused)
 {
     struct set set;
     struct comm_communicator *c;
@@ -271,7 +272,7 @@ RIG_TEST(a_captured_stream_is_refused)
     MUST(comm_event_create(c, &event));
     mock_capture(s->compute, true);
     IS(comm_allreduce(c, s->in, s->out, WORDS, COMM_U32, COMM_SUM, NULL), COMM_ERR_STATE);
-    CHECK(strstr(detail(c), "is being captured"));
+    CHECK(strstr(detail(c), "has invalidated"));
     IS(comm_event_record_stream(event, s->compute), COMM_ERR_UNSUPPORTED);
     mock_capture(s->compute, false);
     MUST(comm_event_record_stream(event, s->compute));
@@ -371,6 +372,32 @@ RIG_TEST(an_error_of_nccl_fails_the_communicator)
     free_sides(&set);
 }
 
+/* A slow driver, whose queries are counted. */
+static void dawdle(void *arg)
+{
+    ++*(_Atomic int *)arg;
+    rig_nap(20000);
+}
+
+/* On a device without memory operations the host queries events. A wait still ends with its timeout, and not thousands of queries later. */
+RIG_TEST(a_wait_ends_in_time_without_memory_operations)
+{
+    struct set set;
+    struct comm_request q[RANKS];
+    _Atomic int queries = 0;
+    open_set(&set, RANKS, &(struct mock_options){.seed = 1, .no_memops = 1},
+             COMM_CONFIG(.backend = "nccl", .operation_timeout_ns = 40 * RIG_S, .progress = COMM_PROGRESS_CALLER));
+    mock_at("cuEventQuery", dawdle, &queries);
+    MUST(comm_allreduce(set.rig.world[0], set.side[0].in, set.side[0].out, WORDS, COMM_U32, COMM_SUM, &q[0]));
+    IS(comm_wait_all(q, 1, 20 * RIG_MS), COMM_PENDING); /* the other ranks have not called */
+    CHECK(queries < 1000);
+    for (int r = 1; r < RANKS; r++)
+        MUST(comm_allreduce(set.rig.world[r], set.side[r].in, set.side[r].out, WORDS, COMM_U32, COMM_SUM, &q[r]));
+    rig_wait_all(q, RANKS);
+    mock_at(NULL, NULL, NULL);
+    close_set(&set);
+}
+
 /* The peers of an operation never call. Its deadline ends it, NCCL is aborted, and the buffers are free again. */
 RIG_TEST(contract_2_3_an_operation_of_nccl_has_a_deadline)
 {
@@ -420,12 +447,13 @@ int main(void)
         cmocka_unit_test(contract_8_1_every_call_is_issued_inside_it),
         cmocka_unit_test(host_memory_is_refused),
         cmocka_unit_test(fixed_order_is_refused_on_a_device),
-        cmocka_unit_test(a_captured_stream_is_refused),
+        cmocka_unit_test(an_invalidated_capture_is_refused),
         cmocka_unit_test(what_is_missing_is_said),
         cmocka_unit_test(joining_has_a_deadline),
         cmocka_unit_test(two_ranks_on_one_device_are_an_error),
         cmocka_unit_test(ranks_have_the_devices_that_are_named),
         cmocka_unit_test(an_error_of_nccl_fails_the_communicator),
+        cmocka_unit_test(a_wait_ends_in_time_without_memory_operations),
         cmocka_unit_test(contract_2_3_an_operation_of_nccl_has_a_deadline),
         cmocka_unit_test(contract_4_3_an_abort_that_hangs),
     };

@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS_MOST = 8, WORDS = 64, OPENED = 1, WORKS = 2 };
+enum { RANKS_MOST = 8, WORDS = 64, OPENED = 1, WORKS = 2, LAUNCHES = 100 };
 static struct rank {
     struct comm_communicator *world;
     struct bench bench;
@@ -78,6 +78,31 @@ static void expect(struct comm_request q, size_t at, uint32_t want)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ all is well */
+/* A graph that sums, launched many times: the result of a launch is the next one's input. */
+static void launch_graph(uint32_t n)
+{
+    struct comm_options options = {.size = sizeof options, .stream = my.stream};
+    struct comm_communicator *c;
+    struct comm_request q;
+    struct bench_graph graph;
+    uint32_t want = 1, got;
+
+    MUST(comm_dup(my.world, &options, &c, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    bench_fill(&my.bench, my.stream, my.in, want, WORDS);
+    bench_capture(&my.bench, my.stream);
+    MUST(comm_allreduce(c, COMM_IN_PLACE, my.in, WORDS, COMM_U32, COMM_SUM, NULL));
+    bench_end_capture(&my.bench, my.stream, &graph);
+    for (int i = 0; i < LAUNCHES; i++) {
+        bench_launch(&my.bench, &graph, my.stream);
+        want *= n;
+    }
+    bench_read(&my.bench, my.stream, &got, my.in, 1);
+    EQUAL(got, want);
+    bench_drop_graph(&my.bench, &graph);
+    MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
+}
+
 static void work(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     uint32_t n = (uint32_t)proc->ranks, me = (uint32_t)rank;
@@ -106,6 +131,7 @@ static void work(struct proc *proc, int32_t rank, struct comm_communicator *none
             expect(q, (n - 1) * WORDS, round + n);
         MUST(comm_wait(q, RIG_PATIENCE));
     }
+    launch_graph(n);
     MUST(comm_close(my.world, COMM_DEFAULT_TIMEOUT));
     drop_buffers();
 }

@@ -327,10 +327,9 @@ void bucket_issue(struct comm_buckets *b)
     } while (!atomic_compare_exchange_strong_explicit(&b->turns, &seen, 0, memory_order_acq_rel, memory_order_acquire));
 }
 
-/* Claims the gradient for this step and copies its value, or zeros, to where it is reduced. Returns false if it was
- * claimed already. */
-static bool bucket_contribute(struct comm_buckets *b, struct bucket_gradient *gradient, bool zeros)
+bool bucket_claim(struct comm_buckets *b, struct bucket_gradient *gradient, bool rest, struct bucket_copy *copy)
 {
+    *copy = (struct bucket_copy){0};
     if (atomic_exchange_explicit(&gradient->claimed, 1, memory_order_acq_rel) != 0)
         return false;
     if (gradient->bucket == BUCKET_NONE)
@@ -339,13 +338,24 @@ static bool bucket_contribute(struct comm_buckets *b, struct bucket_gradient *gr
         atomic_store_explicit(&gradient->kept, 1, memory_order_relaxed);
         return true;
     }
-    struct bucket *bucket = &b->buckets[gradient->bucket];
-    unsigned char *place = bucket->flat != NULL ? bucket->flat + gradient->offset : gradient->data;
-    if (zeros && atomic_load_explicit(&gradient->kept, memory_order_relaxed) == 0)
-        memset(place, 0, gradient->bytes);
-    else if (place != gradient->data)
-        memcpy(place, gradient->data, gradient->bytes);
-    atomic_fetch_sub_explicit(&bucket->missing, 1, memory_order_acq_rel);
+    copy->bucket = &b->buckets[gradient->bucket];
+    copy->to = copy->bucket->flat != NULL ? copy->bucket->flat + gradient->offset : gradient->data;
+    copy->from = rest && atomic_load_explicit(&gradient->kept, memory_order_relaxed) == 0 ? NULL : gradient->data;
+    copy->bytes = copy->from != copy->to ? gradient->bytes : 0;
+    return true;
+}
+
+static bool bucket_contribute(struct comm_buckets *b, struct bucket_gradient *gradient, bool rest)
+{
+    struct bucket_copy copy;
+    if (!bucket_claim(b, gradient, rest, &copy))
+        return false;
+    if (copy.bytes != 0 && copy.from == NULL)
+        memset(copy.to, 0, copy.bytes);
+    else if (copy.bytes != 0)
+        memcpy(copy.to, copy.from, copy.bytes);
+    if (copy.bucket != NULL)
+        atomic_fetch_sub_explicit(&copy.bucket->missing, 1, memory_order_acq_rel);
     return true;
 }
 

@@ -55,6 +55,16 @@ struct comm_buckets {
     bool settling;              /* `settled` was recorded in this step: a later call continues to wait */
 };
 
+/* What a claimed gradient has to bring into its bucket. `bucket` NULL: nothing in this step. `from` NULL: zeros. */
+struct bucket_copy {
+    struct bucket *bucket;
+    unsigned char *to;
+    const unsigned char *from;
+    size_t bytes; /* 0: the value is in place */
+};
+/* Claims the gradient for this step. Returns false if it was claimed already. rest: it was not reported, so zeros count, unless a held step
+ * had a value for it. Whoever has copied counts `missing` down. */
+bool bucket_claim(struct comm_buckets *b, struct bucket_gradient *gradient, bool rest, struct bucket_copy *copy);
 void bucket_issue(struct comm_buckets *b);
 void bucket_begin_step(struct comm_buckets *b);
 void bucket_end_held(struct comm_buckets *b);

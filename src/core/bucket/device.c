@@ -90,23 +90,16 @@ static enum comm_result bucket_note_stream(struct comm_buckets *b, struct bucket
 static enum comm_result bucket_device_contribute(struct comm_buckets *b, struct bucket_gradient *gradient, struct CUstream_st *stream,
                                                  bool rest)
 {
-    if (atomic_exchange_explicit(&gradient->claimed, 1, memory_order_acq_rel) != 0)
+    struct bucket_copy copy;
+    if (!bucket_claim(b, gradient, rest, &copy))
         return COMM_ERR_STATE;
-    if (gradient->bucket == BUCKET_NONE)
+    if (copy.bucket == NULL)
         return COMM_OK;
-    if (atomic_load_explicit(&b->held, memory_order_acquire) != 0) {
-        atomic_store_explicit(&gradient->kept, 1, memory_order_relaxed);
-        return COMM_OK;
-    }
-    struct bucket *bucket = &b->buckets[gradient->bucket];
-    unsigned char *place = bucket->flat != NULL ? bucket->flat + gradient->offset : gradient->data;
-    bool zeros = rest && atomic_load_explicit(&gradient->kept, memory_order_relaxed) == 0;
-    size_t bytes = zeros || place != gradient->data ? gradient->bytes : 0;
-    enum comm_result result = base_heap_device_put(b->device, stream, place, zeros ? NULL : gradient->data, bytes);
+    enum comm_result result = base_heap_device_put(b->device, stream, copy.to, copy.from, copy.bytes);
     if (result == COMM_OK)
-        result = bucket_note_stream(b, bucket, stream);
+        result = bucket_note_stream(b, copy.bucket, stream);
     if (result == COMM_OK)
-        atomic_fetch_sub_explicit(&bucket->missing, 1, memory_order_acq_rel);
+        atomic_fetch_sub_explicit(&copy.bucket->missing, 1, memory_order_acq_rel);
     else
         atomic_store_explicit(&gradient->claimed, 0, memory_order_release);
     return result;

@@ -272,6 +272,35 @@ static void moves(struct suite *s)
     }
 }
 
+/* A message to itself, since with one rank a sum in place runs nothing. */
+static void graphs(struct suite *s)
+{
+    struct comm_communicator *c, *group;
+    struct bench_graph graph = {0};
+    struct comm_request q;
+
+    OK(NOW(comm_dup, s->world, &(struct comm_options){.size = sizeof(struct comm_options), .stream = s->compute}, &c));
+    bench_capture(&s->bench, s->compute);
+    OK(comm_group_begin(c, &group));
+    OK(comm_send(group, s->in, SUITE_WORDS, COMM_U32, 0, 0, NULL));
+    OK(comm_recv(group, s->out, SUITE_WORDS, COMM_U32, 0, 0, NULL, NULL));
+    OK(comm_group_end(group, &q));
+    OK(comm_allreduce(c, s->out, s->kept, SUITE_WORDS, COMM_U32, COMM_SUM, NULL));
+    OK(comm_wait(q, PATIENCE_NS));
+    bench_end_capture(&s->bench, s->compute, &graph);
+    for (uint32_t round = 1; round <= 1000; round++) {
+        bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
+        bench_launch(&s->bench, &graph, s->compute);
+        if (round % 100)
+            continue;
+        expect(s, s->compute, s->kept, round);
+        OK(comm_allreduce(c, COMM_IN_PLACE, s->kept, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
+        OK(comm_wait(q, PATIENCE_NS));
+    }
+    bench_drop_graph(&s->bench, &graph);
+    OK(comm_close(c, COMM_DEFAULT_TIMEOUT));
+}
+
 const struct suite_check suite_checks[] = {
     {"sums, averages, broadcasts, barriers", sums},
     {"events join streams and queues", events_join_streams},
@@ -280,6 +309,7 @@ const struct suite_check suite_checks[] = {
     {"streams wait for the host", streams_wait_for_the_host},
     {"NCCL: grouped send and receive to itself", sends_to_itself},
     {"alltoall, scan, messages to itself", moves},
+    {"a CUDA graph, launched 1,000 times", graphs},
 };
 const int suite_check_count = sizeof suite_checks / sizeof *suite_checks;
 
