@@ -11,6 +11,7 @@
 #include "wire/table.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
@@ -488,6 +489,76 @@ ON_EACH(outlives_its_thread)
 ON_EACH(hot_ones)
 ON_EACH(attempted)
 
+/* ------------------------------------------------------------------------------------------------------------ a ring that fails */
+/* Puts another file in the place of the poller's ring, so that the kernel refuses every entry into it. */
+static void break_ring(void)
+{
+    int broken = 0, null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    char path[32], link[64];
+
+    assert_true(null >= 0);
+    for (int fd = 0; fd < 256; fd++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(path, link, sizeof link - 1);
+        link[n > 0 ? n : 0] = 0;
+        if (strstr(link, "[io_uring]")) {
+            assert_int_equal(dup2(null, fd), fd);
+            broken++;
+        }
+    }
+    close(null);
+    assert_int_equal(broken, 1);
+}
+
+/* Sends to all pairs at once and receives from all, as many as a batch is used for. */
+static void exchange_on_all(struct rig *r, const char *text)
+{
+    char in[PAIRS][8];
+    struct iovec to[PAIRS], from = {(char *)(uintptr_t)text, 8};
+    struct poller_event event[2 * PAIRS];
+    int sent = 0, got = 0;
+
+    for (uint32_t i = 0; i < PAIRS; i++) {
+        to[i] = (struct iovec){in[i], 8};
+        assert_int_equal(r->p->class->start(r->p, 2 * i + 1, POLLER_RECEIVE, &to[i], 1), -EINPROGRESS);
+        int64_t result = r->p->class->start(r->p, 2 * i, POLLER_SEND, &from, 1);
+        assert_true(result == 8 || result == -EINPROGRESS);
+        sent += result == 8;
+    }
+    for (int turn = 0; turn < 100000 && sent + got < 2 * PAIRS; turn++) {
+        uint32_t n = r->p->class->reap(r->p, event, 2 * PAIRS, NULL, 0);
+        for (uint32_t i = 0; i < n; i++) {
+            assert_int_equal(event[i].result, 8);
+            *(event[i].way == POLLER_SEND ? &sent : &got) += 1;
+        }
+    }
+    assert_true(sent == PAIRS && got == PAIRS);
+    for (uint32_t i = 0; i < PAIRS; i++)
+        assert_memory_equal(in[i], text, 8);
+}
+
+/* If the kernel refuses an open ring later (a seccomp filter that the program installs), nothing is lost, and nothing waits for it. */
+static void ring_fails(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    if (group_ring_missing())
+        group_skip("%s", group_ring_missing());
+#ifdef COMM_HAVE_URING
+    rig_up(&r, &poller_uring);
+    exchange_on_all(&r, "by ring.");
+    break_ring();
+    alarm(20); /* a poller that repeats the call for ever must not hold up the tests */
+    exchange_on_all(&r, "by calls");
+    exchange_on_all(&r, "and more");
+    alarm(0);
+    rig_down(&r);
+#else
+    (void)r;
+#endif
+}
+
 /* ------------------------------------------------------------------------------------------------------------ refused rings */
 static void refuse_ring(int error)
 {
@@ -551,6 +622,7 @@ int main(void)
         cmocka_unit_test(test_hot_ones),
         cmocka_unit_test(test_attempted),
         cmocka_unit_test(unwatched_where_it_pays),
+        cmocka_unit_test(ring_fails),
         cmocka_unit_test(refused_eperm),
         cmocka_unit_test(refused_enosys),
     };
