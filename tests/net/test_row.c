@@ -245,6 +245,37 @@ static void long_rows(void **state)
     end_row(r);
 }
 
+static const struct poller_class *quick;
+static void submit_slowly(struct poller *poller)
+{
+    quick->submit(poller);
+    moment += PAUSE_NS;
+}
+
+/* With a poller that sends in batches, messages to several peers form a row however long the kernel takes for the first of them: only the
+ * caller's own time is a gap. */
+static void slow_sends(void **state)
+{
+    static struct poller_class slow;
+    struct rig *r = *state;
+    struct poller *p = r->pair.wire->poller;
+    bool collects = p->collects;
+
+    quick = p->class;
+    slow = *quick;
+    slow.submit = submit_slowly;
+    p->class = &slow;
+    p->collects = true;
+    moment += PAUSE_NS;
+    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+    assert_false(r->pair.wire->burst.held);
+    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+    assert_true(r->pair.wire->burst.held);
+    p->class = quick;
+    end_row(r);
+    p->collects = collects;
+}
+
 static void pauses(void **state)
 {
     struct rig *r = *state;
@@ -340,6 +371,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows, up, down),
         cmocka_unit_test_setup_teardown(many_rows, up, down),
         cmocka_unit_test_setup_teardown(long_rows, up_wide, down),
+        cmocka_unit_test_setup_teardown(slow_sends, up, down),
         cmocka_unit_test_setup_teardown(pauses, up, down),
         cmocka_unit_test_setup_teardown(messages_alone, up, down),
         cmocka_unit_test_setup_teardown(exposures_alone, up, down),
