@@ -36,7 +36,7 @@ void tcp_lane_opened(struct tcp_lane *lane)
     }
     tcp_send_waiting(lane);
     tcp_send_dirty(w);
-    w->poller->class->submit(w->poller);
+    tcp_submit(w);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ends */

@@ -132,7 +132,7 @@ static int64_t epoll_start(struct poller *poller, uint32_t socket, enum poller_w
     return -EINPROGRESS;
 }
 
-/* Executes the collected sends. reap reports those that finish here. */
+/* Executes the collected sends. ends and reap report those that finish here. */
 static void epoll_submit(struct poller *poller)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
@@ -273,8 +273,9 @@ static uint32_t try_hot(struct epoll_poller *p, struct poller_event *events, uin
     return told;
 }
 
-static uint32_t take_ends(struct epoll_poller *p, struct poller_event *events, uint32_t max)
+static uint32_t epoll_ends(struct poller *poller, struct poller_event *events, uint32_t max)
 {
+    struct epoll_poller *p = (struct epoll_poller *)poller;
     uint32_t told = 0;
 
     while (p->ended && told < max) {
@@ -291,7 +292,7 @@ static uint32_t epoll_reap(struct poller *poller, struct poller_event *events, u
     uint32_t few = p->poller.collects ? EPOLL_HOT_BATCH : EPOLL_HOT_MOST;
 
     epoll_submit(poller);
-    uint32_t told = take_ends(p, events, max);
+    uint32_t told = epoll_ends(poller, events, max);
     if (!hot || !hots || hots > few || p->blocked || p->turn++ % EPOLL_LOOK_AT_ALL == 0)
         look(p);
     else
@@ -327,7 +328,7 @@ static void epoll_arm(struct poller *poller, bool on)
 
 #define CLASS                                                                                                                              \
     .close = epoll_close_poller, .add = epoll_add, .remove = epoll_remove, .start = epoll_start, .cancel = epoll_cancel,                   \
-    .attempt = epoll_attempt, .reap = epoll_reap, .submit = epoll_submit, .arm = epoll_arm
+    .attempt = epoll_attempt, .reap = epoll_reap, .submit = epoll_submit, .ends = epoll_ends, .arm = epoll_arm
 
 const struct poller_class poller_epoll = {.name = "epoll", .open = epoll_open_poller, CLASS};
 #ifdef COMM_HAVE_URING
