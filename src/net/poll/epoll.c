@@ -289,10 +289,13 @@ static uint32_t epoll_ends(struct poller *poller, struct poller_event *events, u
 static uint32_t epoll_reap(struct poller *poller, struct poller_event *events, uint32_t max, const uint32_t *hot, uint32_t hots)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
-    uint32_t few = p->poller.collects ? EPOLL_HOT_BATCH : EPOLL_HOT_MOST;
+    uint32_t few = EPOLL_HOT_MOST, told = 0;
 
-    epoll_submit(poller);
-    uint32_t told = epoll_ends(poller, events, max);
+    if (p->poller.collects) {
+        epoll_submit(poller);
+        told = epoll_ends(poller, events, max);
+        few = EPOLL_HOT_BATCH;
+    }
     if (!hot || !hots || hots > few || p->blocked || p->turn++ % EPOLL_LOOK_AT_ALL == 0)
         look(p);
     else
