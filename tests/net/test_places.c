@@ -16,6 +16,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -270,6 +271,83 @@ static void broken_exchange(void **state)
     }
 }
 
+/* A program's exchange for two ranks that are threads: each waits until both have called. */
+struct both {
+    pthread_barrier_t here;
+    char all[2 * 64];
+};
+struct side {
+    struct both *both;
+    int32_t rank;
+    enum comm_result result;
+    char text[300];
+};
+
+static int exchange_of_both(void *arg, const void *in, size_t bytes, void *out)
+{
+    const struct side *side = arg;
+    struct both *both = side->both;
+
+    assert_true(bytes <= sizeof both->all / 2);
+    memcpy(both->all + (size_t)side->rank * bytes, in, bytes);
+    pthread_barrier_wait(&both->here);
+    memcpy(out, both->all, 2 * bytes);
+    return 0;
+}
+
+static int no_random(const struct comm_env *env, void *memory, size_t bytes)
+{
+    (void)env;
+    (void)memory;
+    (void)bytes;
+    return -1;
+}
+
+extern const struct boot_class boot_unix; /* as src/core/wire/table.c names it */
+
+static void *open_without_random(void *arg)
+{
+    static const struct base_log quiet = {.level = 0, .rank = -1};
+    struct side *side = arg;
+    struct comm_env env = *wire_default_env();
+    struct wire_boot *boot = NULL;
+
+    env.random = no_random;
+    struct boot_config config = {.env = &env,
+                                 .log = &quiet,
+                                 .rank = side->rank,
+                                 .ranks = 2,
+                                 .job = "j",
+                                 .deadline = env.now(&env) + 10 * SECOND,
+                                 .exchange = exchange_of_both,
+                                 .exchange_arg = side,
+                                 .error_text = side->text,
+                                 .error_text_bytes = sizeof side->text};
+    side->result = boot_unix.open(&config, &boot);
+    return NULL;
+}
+
+/* Rank 0 cannot choose a name. It must say so inside the exchange: a rank that stays away leaves the others waiting in it. */
+static void no_randomness(void **state)
+{
+    struct both both;
+    struct side side[2] = {{.both = &both, .rank = 0}, {.both = &both, .rank = 1}};
+    pthread_t thread[2];
+
+    (void)state;
+    pthread_barrier_init(&both.here, NULL, 2);
+    alarm(30); /* no wait inside the exchange has a limit */
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, open_without_random, &side[i]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    alarm(0);
+    for (int i = 0; i < 2; i++)
+        if (side[i].result != COMM_ERR_SYSTEM || !strstr(side[i].text, "no randomness for the name of the meeting"))
+            fail_msg("rank %d: %d \"%s\"", i, (int)side[i].result, side[i].text);
+    pthread_barrier_destroy(&both.here);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +360,7 @@ int main(void)
         cmocka_unit_test(matching),
         cmocka_unit_test_setup_teardown(choosing, make_folder, drop_folder),
         cmocka_unit_test(broken_exchange),
+        cmocka_unit_test(no_randomness),
     };
 
     if (crypto_missing()) {

@@ -11,6 +11,8 @@
 #include "net/pair.h"
 #include "wire/table.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/timerfd.h>
@@ -92,14 +94,6 @@ static int unread(const struct rig *r, int32_t rank)
 
     assert_int_equal(ioctl(r->pair.wire->port[rank].link[1 - rank].lane[TCP_LANE_SMALL].fd, FIONREAD, &bytes), 0);
     return bytes;
-}
-
-/* Counting needs a poller that does not read by itself. */
-static void need_unread(const struct rig *r)
-{
-    if (strcmp(r->pair.wire->poller->class->name, "io_uring") != 0)
-        return;
-    group_skip("io_uring reads bytes as they come");
 }
 
 static void await_bytes(const struct rig *r, int32_t rank, int bytes)
@@ -245,6 +239,37 @@ static void long_rows(void **state)
     end_row(r);
 }
 
+static const struct poller_class *quick;
+static void submit_slowly(struct poller *poller)
+{
+    quick->submit(poller);
+    moment += PAUSE_NS;
+}
+
+/* With a poller that sends in batches, messages to several peers form a row however long the kernel takes for the first of them: only the
+ * caller's own time is a gap. */
+static void slow_sends(void **state)
+{
+    static struct poller_class slow;
+    struct rig *r = *state;
+    struct poller *p = r->pair.wire->poller;
+    bool collects = p->collects;
+
+    quick = p->class;
+    slow = *quick;
+    slow.submit = submit_slowly;
+    p->class = &slow;
+    p->collects = true;
+    moment += PAUSE_NS;
+    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+    assert_false(r->pair.wire->burst.held);
+    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+    assert_true(r->pair.wire->burst.held);
+    p->class = quick;
+    end_row(r);
+    p->collects = collects;
+}
+
 static void pauses(void **state)
 {
     struct rig *r = *state;
@@ -262,7 +287,6 @@ static void messages_alone(void **state)
 {
     struct rig *r = *state;
 
-    need_unread(r);
     for (int i = 0; i < 4 * WINDOW; i++) {
         if (i && i % WINDOW == 0) {
             await_bytes(r, 1, WINDOW * BYTES);
@@ -286,7 +310,6 @@ static void exposures_alone(void **state)
 {
     struct rig *r = *state;
 
-    need_unread(r);
     for (uint32_t i = 0; i < 6 * WINDOW; i++) {
         if (i && i % (2 * WINDOW) == 0) {
             await_bytes(r, 1, 2 * WINDOW * BYTES);
@@ -340,10 +363,17 @@ int main(void)
         cmocka_unit_test_setup_teardown(rows, up, down),
         cmocka_unit_test_setup_teardown(many_rows, up, down),
         cmocka_unit_test_setup_teardown(long_rows, up_wide, down),
+        cmocka_unit_test_setup_teardown(slow_sends, up, down),
         cmocka_unit_test_setup_teardown(pauses, up, down),
         cmocka_unit_test_setup_teardown(messages_alone, up, down),
         cmocka_unit_test_setup_teardown(exposures_alone, up, down),
         cmocka_unit_test_setup_teardown(acknowledgements, up, down),
     };
+    const char *poller = getenv("COMM_TCP_POLLER");
+
+    if (poller && !strcmp(poller, "io_uring") && group_ring_missing()) {
+        printf("skipped: %s\n", group_ring_missing());
+        return 77;
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

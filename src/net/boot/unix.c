@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "net/boot/star.h"
 
+#include "base/check.h"
 #include "base/format.h"
 
 #include <errno.h>
@@ -131,20 +132,27 @@ static enum comm_result unix_dial(struct boot_star *b)
 static const struct star_kind kind = {.listen = unix_listen, .dial = unix_dial};
 
 /* ------------------------------------------------------------------------------------------------------------ the class */
-/* Distributes an unguessable name through the program's own exchange. */
+/* Distributes an unguessable name through the program's own exchange. Rank 0 calls the exchange also if it has no name, since the others
+ * would wait for it there. Bytes that are all zero tell them so. */
 static enum comm_result agree_on_token(struct boot_star *b, unsigned char *token, size_t bytes)
 {
+    static const unsigned char none[16];
     const struct comm_env *env = b->config.env;
     size_t all_bytes = (size_t)b->config.ranks * bytes;
     unsigned char *all = env->take(env, all_bytes, 64);
+    enum comm_result result = COMM_OK;
+
+    BASE_ASSERT(bytes == sizeof none);
     if (!all)
         return boot_fail(&b->config, COMM_ERR_MEMORY, "no memory for %zu bytes of the exchange", all_bytes);
-    enum comm_result result = COMM_OK;
-    if (b->config.rank == 0 && env->random(env, token, bytes))
-        result = boot_fail(&b->config, COMM_ERR_SYSTEM, "no randomness for the name of the meeting");
-    else if (b->config.exchange(b->config.exchange_arg, token, bytes, all))
+    if (b->config.rank || env->random(env, token, bytes))
+        memset(token, 0, bytes);
+    if (b->config.exchange(b->config.exchange_arg, token, bytes, all))
         result = boot_fail(&b->config, COMM_ERR_BACKEND, "the program's exchange failed");
-    memcpy(token, all, bytes);
+    else if (!memcmp(all, none, bytes))
+        result = boot_fail(&b->config, COMM_ERR_SYSTEM, "rank 0 has no randomness for the name of the meeting");
+    else
+        memcpy(token, all, bytes);
     env->give(env, all, all_bytes);
     return result;
 }

@@ -189,7 +189,7 @@ static void go_on(struct tcp_wire *w, struct tcp_lane *lane)
         tcp_receive_start(lane);
     if (w->dirty)
         tcp_send_dirty(w);
-    w->poller->class->submit(w->poller);
+    tcp_submit(w);
 }
 
 /* Handles `bytes` bytes that were received into the stage. */

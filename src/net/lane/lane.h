@@ -1,5 +1,5 @@
 /*
- * lane: the data path of the tcp wire. Each pair of ranks has two lanes (state.h). This module has their queues, reads their input, and
+ * lane: the data path of the tcp wire. Each pair of ranks has two lanes (net/state). This module has their queues, reads their input, and
  * implements on them exposures and views, messages, notes, and the forwarding of notes if not all ranks are connected. It does not connect
  * or listen.
  */
@@ -7,9 +7,10 @@
 #define NET_LANE_LANE_H
 
 #include "base/check.h"
-#include "base/edge.h"
 #include "net/frame/stale.h"
-#include "net/lane/state.h"
+#include "net/state/await.h"
+#include "net/state/graph.h"
+#include "net/state/memory.h"
 
 #include <string.h>
 
@@ -26,15 +27,6 @@ static inline void tcp_count(_Atomic uint64_t *traffic, const struct frame *f)
     uint64_t before = atomic_load_explicit(traffic, memory_order_relaxed);
 
     atomic_store_explicit(traffic, before + frame_span(f->bytes), memory_order_relaxed);
-}
-/* Numbers wrap, so the sign of the difference decides. There is no number 0. */
-static inline bool tcp_reached(uint32_t at, uint32_t wanted)
-{
-    return (int32_t)(at - wanted) >= 0;
-}
-static inline uint32_t tcp_lane_for(uint64_t bytes)
-{
-    return bytes > TCP_SMALL_BYTES ? TCP_LANE_BULK : TCP_LANE_SMALL;
 }
 /* More is queued than one send takes, so frames that can wait should wait. */
 static inline bool tcp_backed_up(const struct tcp_lane *lane)
@@ -53,36 +45,12 @@ int tcp_lane_start(struct tcp_lane *lane);   /* the socket is connected and now 
 void tcp_lane_opened(struct tcp_lane *lane); /* continues what waited for the connection */
 void tcp_lane_end(struct tcp_lane *lane, const char *why);
 void tcp_lane_down(struct tcp_lane *lane); /* like tcp_lane_end, without a log message */
-void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t lane, bool on);
 /* keys: of the connection's handshake. kind CRYPTO_NONE: records have checksums only, without keys. False: no memory. */
 static inline bool tcp_lane_seal(struct tcp_lane *lane, const struct seal *keys, enum crypto_kind kind)
 {
     lane->records = record_start(lane->port->wire->env, keys, kind, lane->lane == TCP_BEAT);
     return lane->records != NULL;
 }
-
-/* memory.c: callers hold the wire's lock; NULL: no memory */
-struct tcp_block *tcp_block_take(struct tcp_wire *w, size_t bytes);
-void tcp_block_give(struct tcp_wire *w, struct tcp_block *block);
-static inline size_t tcp_block_room(const struct tcp_block *block)
-{
-    return (size_t)1 << block->order;
-}
-/* Only the first `bytes` bytes may be accessed (checked by sanitizers). */
-static inline void tcp_block_bound(const struct tcp_block *block, size_t bytes)
-{
-    edge_set(block->data, bytes, tcp_block_room(block));
-}
-struct tcp_slot *tcp_slot_find(struct tcp_channel *c, uint32_t peer, wire_key key);
-struct tcp_slot *tcp_slot_make(struct tcp_channel *c, uint32_t peer, wire_key key);
-void tcp_slot_drop(struct tcp_channel *c, struct tcp_slot *slot);
-void tcp_slots_retire(struct tcp_channel *c, uint32_t seq);
-struct tcp_message *tcp_message_make(struct tcp_channel *c, bool sent);
-void tcp_message_drop(struct tcp_channel *c, bool sent, struct tcp_message *m);
-struct tcp_hold *tcp_hold_make(struct tcp_channel *c);
-void tcp_hold_drop(struct tcp_channel *c, struct tcp_hold *hold);
-void tcp_tell(struct tcp_channel *c, const struct wire_event *event);
-void tcp_memory_end(struct tcp_channel *c);
 
 /* send.c */
 bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, const void *bytes, size_t count);
@@ -130,6 +98,7 @@ const char *tcp_open_records(struct tcp_lane *lane,
 void tcp_forget_receives(struct tcp_channel *c);
 
 /* pump.c */
+void tcp_submit(struct tcp_wire *w);                                       /* executes the sends that the poller has collected */
 uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots); /* returns how many transfers ended */
 void tcp_pump_few(struct tcp_wire *w);                                     /* while no thread waits for a frame of a particular peer */
 void tcp_hear(struct tcp_channel *c, uint32_t peer);                       /* reads what a peer has sent, in case it is a credit */
@@ -164,15 +133,6 @@ const char *tcp_note_took(struct tcp_channel *c, uint32_t peer, const struct fra
 const char *tcp_note_fault(const struct frame *f); /* checks the format; NULL: valid */
 const char *tcp_calls_fault(const struct frame *f, const unsigned char *payload);
 const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
-
-/* graph.c: links that are made when needed, and the base graph. A link can be used at any time: frames wait until it is connected. */
-void tcp_want(struct tcp_link *link, bool base);          /* the link is needed; the monitor makes it */
-bool tcp_stands(const struct tcp_link *link);             /* whether all needed connections of the link exist */
-bool tcp_is_base(const struct tcp_wire *w, int32_t peer); /* in the base graph, if no rank is down */
-bool tcp_is_neighbour(const struct tcp_link *link);
-void tcp_add_neighbour(struct tcp_link *link); /* one of its connections is new */
-struct tcp_link *const *tcp_base_links(struct tcp_wire *w, uint32_t *count);
-struct tcp_relay *tcp_relay_of(const struct tcp_wire *w);
 
 /* relay.c: notes to all ranks, forwarded along the base graph */
 struct tcp_relay *tcp_relay_make(const struct tcp_wire *w);

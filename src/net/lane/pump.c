@@ -14,6 +14,23 @@ static void wake_monitor(struct tcp_wire *w)
     w->monitor.came = true;
 }
 
+/* A lane sends one piece at a time. So if the end of a collected send were not taken here, what is queued behind it would wait until
+ * somebody looks. */
+void tcp_submit(struct tcp_wire *w)
+{
+    struct poller_event events[32];
+    uint32_t n = 1;
+
+    for (int round = 0; w->poller->collects && n && round < TCP_ROUNDS; round++) {
+        w->poller->class->submit(w->poller);
+        n = w->poller->class->ends(w->poller, events, 32);
+        for (uint32_t i = 0; i < n; i++)
+            tcp_sent(lane_of(w, events[i].socket), events[i].result);
+        if (w->dirty)
+            tcp_send_dirty(w);
+    }
+}
+
 uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
 {
     struct poller_event events[32];
@@ -24,6 +41,8 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
     for (int round = 0; round < TCP_ROUNDS && w->pumped < TCP_PUMP_BYTES; round++) {
         if (hot == w->hot) /* a waiter that got its frame in an earlier round no longer waits */
             hots = w->hots;
+        if (hot == w->hot && !hots && round) /* nobody waits any more: a look at all sockets would only delay what has come */
+            break;
         uint32_t n = w->poller->class->reap(w->poller, events, 32, hot, hots);
         for (uint32_t i = 0; i < n; i++) {
             struct tcp_lane *lane = lane_of(w, events[i].socket);
@@ -39,7 +58,7 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
         if (!n || (hot && w->arrivals != arrivals))
             break;
     }
-    w->poller->class->submit(w->poller); /* another thread's dirty lanes may have been sent here; its own flush will find nothing to do */
+    tcp_submit(w); /* another thread's dirty lanes may have been sent here; its own flush will find nothing to do */
     if (all)
         wake_monitor(w);
     if (all && w->armed && !w->rung) { /* a sleeping thread may wait for what was just read here: data, or only a credit */

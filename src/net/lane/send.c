@@ -57,10 +57,13 @@ static unsigned char *begin_frame(struct tcp_lane *lane, struct frame *f, bool l
     if (!at)
         return NULL;
     f->number = lane->out_number++;
+    if (lent) {
+        memset(at + FRAME_HEAD, 0, at_payload - FRAME_HEAD);
+    } else { /* whole lines, since a length that is known needs no call */
+        memset(at + end - FRAME_LINE, 0, FRAME_LINE);
+        memset(at + FRAME_HEAD, 0, FRAME_LINE - FRAME_HEAD);
+    }
     frame_encode(f, at);
-    memset(at + FRAME_HEAD, 0, at_payload - FRAME_HEAD);
-    if (!lent)
-        memset(at + at_payload + f->bytes, 0, end - at_payload - f->bytes);
     return at + at_payload;
 }
 

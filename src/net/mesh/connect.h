@@ -3,7 +3,7 @@
 #ifndef NET_MESH_CONNECT_H
 #define NET_MESH_CONNECT_H
 
-#include "net/lane/state.h"
+#include "net/state/state.h"
 
 /* While a world opens. Return COMM_OK, or an error with its text in config->error_text. tcp_mesh_here: all ranks are in this process. */
 enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config);

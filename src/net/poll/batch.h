@@ -1,7 +1,7 @@
 /*
  * batch: many transfers in one system call. Each is one attempt that does not wait, like poller_transfer. Together they are entries of an
  * io_uring, and the kernel executes all of them before the call returns. Nothing stays in the ring between two calls. So any thread may
- * call, an ending thread takes nothing with it, and nothing must be cancelled.
+ * call, an ending thread takes nothing with it, and nothing must be cancelled. If the ring fails, calls of their own take its place.
  */
 #ifndef NET_POLL_BATCH_H
 #define NET_POLL_BATCH_H

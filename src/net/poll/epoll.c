@@ -12,126 +12,13 @@
  * about to sleep on the descriptor.
  */
 #define _GNU_SOURCE
-#include "net/poll/batch.h"
+#include "net/poll/epoll.h"
 #include "net/posix/posix.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-enum {
-    EPOLL_EVENTS = 64,
-    EPOLL_HOT_MOST = 3,
-    EPOLL_HOT_BATCH = 32,
-    EPOLL_SOCKETS_OF_TWO = 9, /* for three ranks in different processes: each rank has two peers, which send on one or two sockets each */
-    EPOLL_LOOK_AT_ALL = 64,
-    EPOLL_UNWATCHED = 4,
-    EPOLL_UNWATCHED_BATCH = 32,
-    EPOLL_FOUND = 32,         /* successful receives in a row after which a socket is no longer watched. The number doubles ... */
-    EPOLL_FOUND_MOST = 32768, /* ... each time up to this, unless not watching paid: ... */
-    EPOLL_PAID = 256,         /* ... this many receives succeeded while it was not watched */
-    EPOLL_MISSED = 64,        /* unsuccessful looks in a row after which it is watched again */
-};
-
-struct epoll_way {
-    const struct iovec *vector; /* the current transfer; NULL: none */
-    uint32_t count;
-    bool ready; /* no EAGAIN since the last edge */
-    bool listed;
-    bool ended; /* finished with `result`, but not reported yet */
-    int64_t result;
-};
-struct epoll_socket {
-    int fd; /* -1: not added */
-    bool watched;
-    uint16_t found, enough, missed;
-    struct epoll_way way[POLLER_WAYS];
-};
-
-/* The attempts of one look. An item is socket * POLLER_WAYS + way. */
-struct attempts {
-    struct batch_transfer one[BATCH_MOST];
-    uint32_t item[BATCH_MOST], count;
-};
-
-struct epoll_poller {
-    struct poller poller;
-    const struct comm_env *env;
-    uint32_t sockets, turn;
-    uint32_t blocked; /* number of sends that wait for room */
-    uint32_t listed;  /* number of items whose mark is set and whose transfer is current */
-    uint32_t *list, *end;
-    bool armed;
-    struct batch *batch;      /* NULL: each attempt is a system call */
-    struct attempts attempts; /* of the current look */
-    uint32_t ended;           /* number of finished sends that were not reported yet */
-    uint32_t unwatched[EPOLL_UNWATCHED_BATCH], unwatcheds;
-    struct epoll_socket socket[];
-};
-
-static size_t bytes_of(uint32_t sockets)
-{
-    return sizeof(struct epoll_poller) + sockets * (sizeof(struct epoll_socket) + (POLLER_WAYS + 1) * sizeof(uint32_t));
-}
-
-static void epoll_close_poller(struct poller *poller)
-{
-    struct epoll_poller *p = (struct epoll_poller *)poller;
-
-    if (p->batch)
-        batch_close(p->batch);
-    if (p->poller.fd >= 0) {
-        p->env->own(p->env, p->poller.fd, false);
-        close(p->poller.fd);
-    }
-    p->env->give(p->env, p, bytes_of(p->sockets));
-}
-
-static int epoll_open_poller(const struct poller_config *config, struct poller **poller)
-{
-    struct epoll_poller *p = config->env->take(config->env, bytes_of(config->sockets), 64);
-
-    if (!p)
-        return -ENOMEM;
-    p->poller.class = &poller_epoll;
-    p->env = config->env;
-    p->sockets = config->sockets;
-    p->list = (uint32_t *)(void *)(p->socket + config->sockets);
-    p->end = p->list + POLLER_WAYS * config->sockets;
-    for (uint32_t i = 0; i < config->sockets; i++)
-        p->socket[i].fd = -1;
-    p->poller.fd = epoll_create1(EPOLL_CLOEXEC);
-    if (p->poller.fd >= 0)
-        p->env->own(p->env, p->poller.fd, true);
-    if (p->poller.fd < 0) {
-        int error = errno;
-        epoll_close_poller(&p->poller);
-        return -error;
-    }
-    *poller = &p->poller;
-    return 0;
-}
-
-static int watch(const struct epoll_poller *p, uint32_t socket, int fd)
-{
-    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.u32 = socket};
-
-    return epoll_ctl(p->poller.fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
-}
-
-static int epoll_add(struct poller *poller, uint32_t socket, int fd)
-{
-    struct epoll_poller *p = (struct epoll_poller *)poller;
-    int error = watch(p, socket, fd);
-
-    if (error)
-        return error;
-    p->socket[socket] = (struct epoll_socket){.fd = fd, .watched = true, .enough = EPOLL_FOUND};
-    p->socket[socket].way[POLLER_RECEIVE].ready = p->socket[socket].way[POLLER_SEND].ready = true;
-    return 0;
-}
 
 /* ------------------------------------------------------------------------------------------------------------ watched or tried */
 static void unwatch(struct epoll_poller *p, uint32_t socket)
@@ -146,13 +33,6 @@ static void unwatch(struct epoll_poller *p, uint32_t socket)
     p->unwatched[p->unwatcheds++] = socket;
 }
 
-static void forget_unwatched(struct epoll_poller *p, uint32_t socket)
-{
-    for (uint32_t i = 0; i < p->unwatcheds; i++)
-        if (p->unwatched[i] == socket)
-            p->unwatched[i--] = p->unwatched[--p->unwatcheds];
-}
-
 /* The epoll reports data or room that came in the meantime as an edge at once. If the kernel has no memory, the socket is still tried at
  * each look. */
 static void watch_again(struct epoll_poller *p, uint32_t socket)
@@ -160,7 +40,7 @@ static void watch_again(struct epoll_poller *p, uint32_t socket)
     struct epoll_socket *s = &p->socket[socket];
 
     s->missed = 0;
-    if (watch(p, socket, s->fd) < 0)
+    if (epoll_watch(p, socket, s->fd) < 0)
         return;
     s->watched = true;
     if (s->found >= EPOLL_PAID)
@@ -168,7 +48,7 @@ static void watch_again(struct epoll_poller *p, uint32_t socket)
     else if (s->enough < EPOLL_FOUND_MOST)
         s->enough *= 2;
     s->found = 0;
-    forget_unwatched(p, socket);
+    epoll_forget_unwatched(p, socket);
 }
 
 static void found(struct epoll_poller *p, uint32_t socket)
@@ -207,19 +87,14 @@ static bool tried(struct epoll_poller *p, uint32_t socket, enum poller_way way, 
     return true;
 }
 
-/* False: the transfer must wait. */
-static bool try_way(struct epoll_poller *p, uint32_t socket, enum poller_way way, int64_t *result)
+/* One attempt of the current receive, by a call of its own. */
+static int64_t receive_now(const struct epoll_poller *p, uint32_t socket)
 {
-    const struct epoll_way *w = &p->socket[socket].way[way];
+    const struct epoll_way *w = &p->socket[socket].way[POLLER_RECEIVE];
+    int64_t n = w->count == 1 ? poller_transfer_piece(p->socket[socket].fd, POLLER_RECEIVE, w->vector->iov_base, w->vector->iov_len)
+                              : poller_transfer(p->socket[socket].fd, POLLER_RECEIVE, w->vector, w->count);
 
-    *result = poller_transfer(p->socket[socket].fd, way, w->vector, w->count);
-    return tried(p, socket, way, *result);
-}
-
-static struct attempts *begin_attempts(struct epoll_poller *p)
-{
-    p->attempts.count = 0;
-    return &p->attempts;
+    return n == -EINTR ? -EAGAIN : n;
 }
 
 static void attempt_later(const struct epoll_poller *p, struct attempts *a, uint32_t item)
@@ -233,11 +108,11 @@ static void attempt_later(const struct epoll_poller *p, struct attempts *a, uint
 
 static void attempt_all(const struct epoll_poller *p, struct attempts *a)
 {
-    if (p->batch && a->count >= BATCH_LEAST) {
+    bool batch = p->batch && a->count >= BATCH_LEAST;
+
+    if (batch)
         batch_run(p->batch, a->one, a->count);
-        return;
-    }
-    for (uint32_t i = 0; i < a->count; i++)
+    for (uint32_t i = 0; i < a->count && !batch; i++)
         a->one[i].result = poller_transfer(a->one[i].fd, a->one[i].way, a->one[i].vector, a->one[i].count);
 }
 
@@ -246,25 +121,27 @@ static int64_t epoll_start(struct poller *poller, uint32_t socket, enum poller_w
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
     struct epoll_way *w = &p->socket[socket].way[way];
-    int64_t result;
+    bool now = way == POLLER_SEND && w->ready && !p->poller.collects;
+    int64_t result = now ? poller_transfer(p->socket[socket].fd, way, vector, count) : -EINPROGRESS;
 
     w->vector = vector;
     w->count = count;
-    if (way == POLLER_SEND && w->ready && !p->poller.collects && try_way(p, socket, way, &result))
+    if (now && tried(p, socket, way, result))
         return result;
     enlist(p, socket, way);
     return -EINPROGRESS;
 }
 
-/* Executes the collected sends. reap reports those that finish here. */
+/* Executes the collected sends. ends and reap report those that finish here. */
 static void epoll_submit(struct poller *poller)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
-    struct attempts *a = begin_attempts(p);
+    struct attempts *a = &p->attempts;
     uint32_t kept = 0;
 
     if (!p->poller.collects)
         return;
+    a->count = 0;
     for (uint32_t i = 0; i < p->listed; i++) {
         uint32_t item = p->list[i];
         struct epoll_way *w = &p->socket[item / POLLER_WAYS].way[item % POLLER_WAYS];
@@ -288,14 +165,6 @@ static void epoll_submit(struct poller *poller)
     }
 }
 
-static void forget_end(struct epoll_poller *p, uint32_t socket)
-{
-    p->socket[socket].way[POLLER_SEND].ended = false;
-    for (uint32_t i = 0; i < p->ended; i++)
-        if (p->end[i] == socket)
-            p->end[i--] = p->end[--p->ended];
-}
-
 static int64_t epoll_cancel(struct poller *poller, uint32_t socket, enum poller_way way)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
@@ -304,29 +173,8 @@ static int64_t epoll_cancel(struct poller *poller, uint32_t socket, enum poller_
     w->vector = NULL;
     if (!w->ended)
         return -ECANCELED;
-    forget_end(p, socket);
+    epoll_forget_end(p, socket);
     return w->result;
-}
-
-static void epoll_remove(struct poller *poller, uint32_t socket)
-{
-    struct epoll_poller *p = (struct epoll_poller *)poller;
-    struct epoll_socket *s = &p->socket[socket];
-
-    if (s->fd < 0)
-        return;
-    if (s->watched)
-        epoll_ctl(p->poller.fd, EPOLL_CTL_DEL, s->fd, NULL);
-    else
-        forget_unwatched(p, socket);
-    s->fd = -1;
-    p->blocked -= !s->way[POLLER_SEND].ready;
-    if (s->way[POLLER_SEND].ended)
-        forget_end(p, socket);
-    for (int way = 0; way < POLLER_WAYS; way++) {
-        s->way[way].vector = NULL;
-        s->way[way].ready = false;
-    }
 }
 
 static void look(struct epoll_poller *p)
@@ -366,8 +214,9 @@ static void missed(struct epoll_poller *p, uint32_t socket)
 static uint32_t try_listed(struct epoll_poller *p, struct poller_event *events, uint32_t max)
 {
     uint32_t told = 0, kept = 0, most = max < BATCH_MOST ? max : BATCH_MOST;
-    struct attempts *a = begin_attempts(p);
+    struct attempts *a = &p->attempts;
 
+    a->count = 0;
     for (uint32_t i = 0; i < p->listed; i++) {
         struct epoll_way *w = &p->socket[p->list[i] / POLLER_WAYS].way[p->list[i] % POLLER_WAYS];
         if (a->count == most) {
@@ -392,29 +241,41 @@ static uint32_t try_listed(struct epoll_poller *p, struct poller_event *events, 
     return told;
 }
 
+static uint32_t tell_hot(struct epoll_poller *p, uint32_t socket, int64_t n, struct poller_event *event)
+{
+    if (!tried(p, socket, POLLER_RECEIVE, n))
+        return 0;
+    p->socket[socket].way[POLLER_RECEIVE].ready = true;
+    found(p, socket);
+    *event = (struct poller_event){socket, POLLER_RECEIVE, n};
+    return 1;
+}
+
 /* Tries the sockets that are waited for at once: if they are few, it costs no more than asking epoll. */
 static uint32_t try_hot(struct epoll_poller *p, struct poller_event *events, uint32_t max, const uint32_t *hot, uint32_t hots)
 {
-    struct attempts *a = begin_attempts(p);
+    struct attempts *a = &p->attempts;
+    bool batch = p->batch && hots >= BATCH_LEAST;
     uint32_t told = 0;
 
-    for (uint32_t i = 0; i < hots && a->count < max; i++)
-        if (p->socket[hot[i]].fd >= 0 && p->socket[hot[i]].way[POLLER_RECEIVE].vector)
-            attempt_later(p, a, hot[i] * POLLER_WAYS + POLLER_RECEIVE);
-    attempt_all(p, a);
-    for (uint32_t i = 0; i < a->count; i++) {
-        uint32_t socket = a->item[i] / POLLER_WAYS;
-        if (!tried(p, socket, POLLER_RECEIVE, a->one[i].result))
+    a->count = 0;
+    for (uint32_t i = 0; i < hots && a->count + told < max; i++) {
+        if (p->socket[hot[i]].fd < 0 || !p->socket[hot[i]].way[POLLER_RECEIVE].vector)
             continue;
-        p->socket[socket].way[POLLER_RECEIVE].ready = true;
-        found(p, socket);
-        events[told++] = (struct poller_event){socket, POLLER_RECEIVE, a->one[i].result};
+        if (batch)
+            attempt_later(p, a, hot[i] * POLLER_WAYS + POLLER_RECEIVE);
+        else
+            told += tell_hot(p, hot[i], receive_now(p, hot[i]), events + told);
     }
+    attempt_all(p, a);
+    for (uint32_t i = 0; i < a->count; i++)
+        told += tell_hot(p, a->item[i] / POLLER_WAYS, a->one[i].result, events + told);
     return told;
 }
 
-static uint32_t take_ends(struct epoll_poller *p, struct poller_event *events, uint32_t max)
+static uint32_t epoll_ends(struct poller *poller, struct poller_event *events, uint32_t max)
 {
+    struct epoll_poller *p = (struct epoll_poller *)poller;
     uint32_t told = 0;
 
     while (p->ended && told < max) {
@@ -428,10 +289,13 @@ static uint32_t take_ends(struct epoll_poller *p, struct poller_event *events, u
 static uint32_t epoll_reap(struct poller *poller, struct poller_event *events, uint32_t max, const uint32_t *hot, uint32_t hots)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
-    uint32_t few = p->poller.collects ? EPOLL_HOT_BATCH : EPOLL_HOT_MOST;
+    uint32_t few = EPOLL_HOT_MOST, told = 0;
 
-    epoll_submit(poller);
-    uint32_t told = take_ends(p, events, max);
+    if (p->poller.collects) {
+        epoll_submit(poller);
+        told = epoll_ends(poller, events, max);
+        few = EPOLL_HOT_BATCH;
+    }
     if (!hot || !hots || hots > few || p->blocked || p->turn++ % EPOLL_LOOK_AT_ALL == 0)
         look(p);
     else
@@ -447,10 +311,7 @@ static int64_t epoll_attempt(struct poller *poller, uint32_t socket)
     if (!w->vector || p->blocked || p->ended || p->turn % EPOLL_LOOK_AT_ALL == 0) /* reap counts this turn and looks at all sockets */
         return -EBUSY;
     p->turn++;
-    int64_t n = w->count == 1 ? poller_transfer_piece(p->socket[socket].fd, POLLER_RECEIVE, w->vector->iov_base, w->vector->iov_len)
-                              : poller_transfer(p->socket[socket].fd, POLLER_RECEIVE, w->vector, w->count);
-    if (n == -EINTR)
-        return -EAGAIN;
+    int64_t n = receive_now(p, socket);
     w->ready = n != -EAGAIN;
     if (w->ready) {
         found(p, socket);
@@ -468,29 +329,9 @@ static void epoll_arm(struct poller *poller, bool on)
         watch_again(p, p->unwatched[i]);
 }
 
-#ifdef COMM_HAVE_URING
-static int uring_open_poller(const struct poller_config *config, struct poller **poller)
-{
-    struct poller *made = NULL;
-    int error = epoll_open_poller(config, &made);
-
-    if (error)
-        return error;
-    struct epoll_poller *p = (struct epoll_poller *)made;
-    made->class = &poller_uring;
-    made->collects = config->sockets > EPOLL_SOCKETS_OF_TWO;
-    error = batch_open(config->env, &p->batch);
-    if (error)
-        epoll_close_poller(made);
-    else
-        *poller = made;
-    return error;
-}
-#endif
-
 #define CLASS                                                                                                                              \
     .close = epoll_close_poller, .add = epoll_add, .remove = epoll_remove, .start = epoll_start, .cancel = epoll_cancel,                   \
-    .attempt = epoll_attempt, .reap = epoll_reap, .submit = epoll_submit, .arm = epoll_arm
+    .attempt = epoll_attempt, .reap = epoll_reap, .submit = epoll_submit, .ends = epoll_ends, .arm = epoll_arm
 
 const struct poller_class poller_epoll = {.name = "epoll", .open = epoll_open_poller, CLASS};
 #ifdef COMM_HAVE_URING

@@ -54,8 +54,9 @@ struct poller_class {
     /* Reports what has finished. `hot`: different sockets with the receives that are waited for most. If it is cheaper, only these are
      * tried, and all sockets now and then. hot NULL: always all. */
     uint32_t (*reap)(struct poller *poller, struct poller_event *events, uint32_t max, const uint32_t *hot, uint32_t hots);
-    /* Executes the sends that were collected; reap does so too (poller.collects). */
+    /* Executes the sends that were collected; reap does so too (poller.collects). ends reports those that have finished, as reap does. */
     void (*submit)(struct poller *poller);
+    uint32_t (*ends)(struct poller *poller, struct poller_event *events, uint32_t max);
     /* on: fd reports arrivals from now on. Before it sleeps, the caller must reap until there is nothing. */
     void (*arm)(struct poller *poller, bool on);
 };

@@ -2,12 +2,18 @@
 #define _GNU_SOURCE
 #include "net/poll/batch.h"
 
+#include "base/check.h"
+
 #include <errno.h>
 #include <liburing.h>
 #include <sys/socket.h>
 
+enum { BATCH_REFUSED_MOST = 16 };
+#define NOT_EXECUTED INT64_MIN
+
 struct batch {
     const struct comm_env *env;
+    bool failed; /* each transfer is a call of its own from now on */
     struct io_uring ring;
     struct msghdr message[BATCH_MOST];
 };
@@ -72,14 +78,38 @@ static uint32_t take_results(struct batch *b, struct batch_transfer *all)
     return taken;
 }
 
-/* Usually all transfers have ended when the kernel returns. The call is repeated after a signal, or if the kernel took only a part for lack
- * of memory. */
+/* Lets the kernel execute what was prepared. Returns how many transfers have ended: all of them, unless the ring has failed. The call is
+ * repeated after a signal, and a few times if the kernel lacked memory and took only a part. */
+static uint32_t enter(struct batch *b, struct batch_transfer *all, uint32_t count)
+{
+    uint32_t ended = 0, refused = 0;
+
+    while (ended < count && refused < BATCH_REFUSED_MOST) {
+        int error = io_uring_submit_and_wait(&b->ring, io_uring_cq_ready(&b->ring) ? 0 : 1);
+        uint32_t taken = take_results(b, all);
+        ended += taken;
+        if (error == -EAGAIN || error == -EBUSY || error == -ENOMEM)
+            refused = taken ? 0 : refused + 1;
+        else if (error < 0 && error != -EINTR)
+            refused = BATCH_REFUSED_MOST;
+    }
+    return ended;
+}
+
+/* A ring may fail after it was opened, for example by a seccomp filter that the program installs. Then it is never entered again, because
+ * its queue still has what the kernel did not take. No transfer that the kernel took is without a result: none of them waits. */
 void batch_run(struct batch *b, struct batch_transfer *all, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        prepare(b, &all[i], i);
-    for (uint32_t ended = 0; ended < count;) {
-        (void)io_uring_submit_and_wait(&b->ring, io_uring_cq_ready(&b->ring) ? 0 : 1);
-        ended += take_results(b, all);
+        all[i].result = NOT_EXECUTED;
+    if (BASE_LIKELY(!b->failed)) {
+        for (uint32_t i = 0; i < count; i++)
+            prepare(b, &all[i], i);
+        if (BASE_LIKELY(enter(b, all, count) == count))
+            return;
+        b->failed = true;
     }
+    for (uint32_t i = 0; i < count; i++)
+        if (all[i].result == NOT_EXECUTED)
+            all[i].result = poller_transfer(all[i].fd, all[i].way, all[i].vector, all[i].count);
 }

@@ -119,7 +119,7 @@ void tcp_leave(struct wire_channel *channel, enum wire_leave how)
     c->aborted = true; /* first, because reading continues below and must not begin anything for this channel */
     forget(c);
     tcp_send_dirty(w);
-    w->poller->class->submit(w->poller);
+    tcp_submit(w);
     if (how == WIRE_CLOSE) {
         w->channel[stale_place(c->name)] = NULL;
         if (c->seen)

@@ -203,7 +203,7 @@ static enum comm_result start_links(struct tcp_wire *w, const struct wire_config
     for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++)
         if (w->links[i / TCP_SOCKETS].here && i % TCP_SOCKETS != TCP_BEAT)
             tcp_receive_start(&w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS]);
-    w->poller->class->submit(w->poller);
+    tcp_submit(w);
     return COMM_OK;
 }
 

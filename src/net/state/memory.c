@@ -1,6 +1,9 @@
 /* Memory of the tcp wire: pools of blocks by size, and small records. It only grows until a channel or the wire ends, so nothing is
  * allocated after the first operations. */
-#include "net/lane/lane.h"
+#include "net/state/memory.h"
+
+#include "base/check.h"
+#include "net/state/await.h"
 
 /* ------------------------------------------------------------------------------------------------------------ blocks */
 static size_t block_bytes(uint32_t order)

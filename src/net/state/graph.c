@@ -1,6 +1,6 @@
 /* The state of links when not all of them are made at the world's opening (mesh/links.c has how and why): which peers are neighbours, and
  * which links are wanted. */
-#include "net/lane/lane.h"
+#include "net/state/graph.h"
 
 static struct tcp_wire *wire_of(const struct tcp_link *link)
 {

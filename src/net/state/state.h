@@ -7,8 +7,8 @@
  * One lock protects the whole wire, because a thread that reads a socket may find frames of any channel. It is taken inside a
  * communicator's lock. Only the poller and memory functions are called while it is held.
  */
-#ifndef NET_LANE_STATE_H
-#define NET_LANE_STATE_H
+#ifndef NET_STATE_STATE_H
+#define NET_STATE_STATE_H
 
 #include "base/lock.h"
 #include "net/frame/frame.h"
