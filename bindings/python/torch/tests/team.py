@@ -11,8 +11,19 @@ import multiprocessing
 import os
 import tempfile
 import traceback
+import unittest
 
 SECONDS = 120
+
+
+def needs(*methods):
+    """A test of methods of c10d::Backend or ProcessGroup, which is skipped where this torch shows Python none of that name."""
+    import torch
+    import torch.distributed as dist
+
+    shown = {*dir(torch._C._distributed_c10d.Backend), *dir(dist.ProcessGroup)}
+    missing = [name for name in methods if name not in shown]
+    return unittest.skipIf(missing, f"torch {torch.__version__.partition('+')[0]} has no {', '.join(missing)} of process groups")
 
 
 def _serve(pipe, rank, size, backend, store):

@@ -1,6 +1,8 @@
 """Every collective and message, beside the results of Gloo."""
 
 import functools
+import resource
+import sys
 import unittest
 
 import torch
@@ -315,6 +317,31 @@ def case_asynchronous():
     assert raw("commstream")._get_sequence_number_for_group() == before + 1
 
 
+def case_no_leak():
+    """Collectives that are waited for, asked for by their future, and dropped, leave the process as large as it was."""
+    ours = group("commstream")
+    t = torch.ones(16)
+
+    def turn(count):
+        for i in range(count):
+            work = dist.all_reduce(t.fill_(1), group=ours, async_op=i % 4 > 0)
+            if i % 4 == 1:
+                work.wait()
+            elif i % 4 == 2:
+                work.get_future().wait()
+        dist.barrier(group=ours)
+
+    def resident():
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * resource.getpagesize()
+
+    turn(20_000)
+    before, references = resident(), sys.getrefcount(t)
+    turn(100_000)
+    assert resident() - before < 4 << 20, resident() - before
+    assert sys.getrefcount(t) == references
+
+
 def case_messages():
     rank, size = dist.get_rank(), dist.get_world_size()
     ours = group("commstream")
@@ -438,6 +465,9 @@ class Collectives(unittest.TestCase):
     def test_asynchronous(self):
         self.team.call(case_asynchronous)
 
+    def test_no_leak(self):
+        self.team.call(case_no_leak)
+
     def test_messages(self):
         self.team.call(case_messages)
 
@@ -450,6 +480,7 @@ class Collectives(unittest.TestCase):
 
 class CollectivesOfThree(Collectives):
     ranks = 3
+    test_no_leak = None  # once is enough
 
 
 if __name__ == "__main__":

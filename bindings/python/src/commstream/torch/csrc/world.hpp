@@ -33,6 +33,7 @@ class Hooks
     void completed(uint64_t key) const;
     void aborting() const;
     bool want_completion() const;
+    bool empty() const;
 
   private:
     mutable std::mutex lock_;
