@@ -17,6 +17,8 @@
 
 #include <commstream/commstream.h>
 
+#include "lists.hpp"
+
 namespace commstream
 {
 
@@ -69,6 +71,8 @@ class World
     /* What the user of the backend wants to be told: each operation that completed well, by its key, and failures. */
     std::shared_ptr<Hooks> hooks;
     void ended(const Operation &operation, bool success) const;
+
+    Scratch scratch;
 
   private:
     friend class Hold;
