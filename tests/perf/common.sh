@@ -46,7 +46,7 @@ address() # PID ADDRESS: of its eth0
 
 limit() { on "$1" tc qdisc add dev "$2" root tbf rate "$3" burst "$4" latency 50ms || skip "tc has no tbf here"; } # PID DEVICE RATE BURST
 
-# Makes hosts one and two, NETWORK.1 and NETWORK.2, on the ends of a cable.
+# Makes hosts one and two, NETWORK.1 and NETWORK.2, on the ends of a cable; RATE none: it has no limit.
 pair_of_hosts() # NETWORK RATE BURST
 {
     command -v ip >/dev/null && command -v tc >/dev/null || skip "iproute2 (ip, tc) is not installed"
@@ -54,8 +54,9 @@ pair_of_hosts() # NETWORK RATE BURST
     new_host && two=$!
     await_host "$two"
     on "$one" ip link add eth0 type veth peer name eth0 netns "$two" || skip "no veth pairs"
-    address "$one" "$1.1" && limit "$one" eth0 "$2" "$3"
-    address "$two" "$1.2" && limit "$two" eth0 "$2" "$3"
+    address "$one" "$1.1"
+    address "$two" "$1.2"
+    [ "$2" = none ] || { limit "$one" eth0 "$2" "$3" && limit "$two" eth0 "$2" "$3"; }
 }
 
 # ------------------------------------------------------------------------------------------------ the tables

@@ -5,6 +5,7 @@ They run by the Python that COMM_TORCH_PYTHON names; or with COMM_TEST_TORCH=VER
 or else by this Python. They run around the library in LIB. The package that they import is made in WORK of the sources alone, so that the
 tests need no other part of the Python package. 77: that Python has no torch, or PyPI does not answer."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,16 @@ def steps(source):
     yield [str(source / INFERENCE[0]), *INFERENCE[1:]]
 
 
+def run_step(python, step, variables, work):
+    """Shows what a step says; and each test that it left out, so that the reason is among those of all skipped tests."""
+    with subprocess.Popen([python, *step], env=variables, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        for line in running.stdout:
+            print(line, end="", flush=True)
+            if match := re.match(r"(test_\w+) .*skipped ['\"](.*)['\"]$", line):
+                print(f"skipped: {match.group(1)}: {match.group(2)}")
+    return running.returncode
+
+
 def main():
     source, lib, work = (Path(a).resolve() for a in sys.argv[1:4])
     try:
@@ -69,7 +80,7 @@ def main():
         PATH=os.path.dirname(python) + os.pathsep + os.environ["PATH"],
     )
     for step in steps(source):
-        if subprocess.run([python, *step], env=variables, cwd=work, check=False).returncode:
+        if run_step(python, step, variables, work):
             return 1
     return 0
 

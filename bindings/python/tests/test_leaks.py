@@ -1,6 +1,7 @@
 """Nothing stays behind: objects that come and go, and calls that are refused, leave references and memory as they were."""
 import asyncio
 import gc
+import resource
 import sys
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import commstream as cs
 
 TURNS = 500
+COLLECTIVES = 100_000
 
 
 def refused(world, x):
@@ -81,4 +83,37 @@ def test_nothing_stays_behind(pair):
     turn(TURNS)
     assert sys.getrefcount(x) == references
     assert sys.getallocatedblocks() - blocks < TURNS, sys.getallocatedblocks() - blocks
+    assert cs._core.pending() <= 8
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+def test_collectives_take_no_memory(pair):
+    """Each of the 10^5 has a request of its own, waited for, polled or dropped."""
+    inputs, outputs = [np.ones(16) for _ in pair], [np.zeros(16) for _ in pair]
+
+    def turn(count):
+        for i in range(count // 2):
+            requests = [world.allreduce(x, out) for world, x, out in zip(pair, inputs, outputs)]
+            if i % 4 == 0:
+                del requests
+            elif i % 4 == 1:
+                cs.wait_all(requests)
+            else:
+                for request in requests:
+                    while not request.test():
+                        pass
+        for world in pair:
+            world.sync()
+        gc.collect()
+
+    turn(COLLECTIVES // 5)
+    references, blocks, resident = [sys.getrefcount(x) for x in inputs + outputs], sys.getallocatedblocks(), resident_bytes()
+    turn(COLLECTIVES)
+    assert [sys.getrefcount(x) for x in inputs + outputs] == references
+    assert sys.getallocatedblocks() - blocks < 1000, sys.getallocatedblocks() - blocks
+    assert resident_bytes() - resident < 2 << 20, resident_bytes() - resident
     assert cs._core.pending() <= 8

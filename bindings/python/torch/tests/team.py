@@ -11,8 +11,20 @@ import multiprocessing
 import os
 import tempfile
 import traceback
+import unittest
 
 SECONDS = 120
+START_SECONDS = 600  # to import torch, which takes long where others use the machine
+
+
+def needs(*methods):
+    """A test of methods of c10d::Backend or ProcessGroup, which is skipped where this torch shows Python none of that name."""
+    import torch
+    import torch.distributed as dist
+
+    shown = {*dir(torch._C._distributed_c10d.Backend), *dir(dist.ProcessGroup)}
+    missing = [name for name in methods if name not in shown]
+    return unittest.skipIf(missing, f"torch {torch.__version__.partition('+')[0]} has no {', '.join(missing)} of process groups")
 
 
 def _serve(pipe, rank, size, backend, store):
@@ -23,6 +35,7 @@ def _serve(pipe, rank, size, backend, store):
 
     torch.set_num_threads(1)
     timeout = datetime.timedelta(seconds=60)
+    pipe.send((True, None))
     dist.init_process_group(backend, store=dist.FileStore(store, size), rank=rank, world_size=size, timeout=timeout)
     while True:
         task = pipe.recv()
@@ -49,12 +62,13 @@ class Team:
             process.start()
             self.pipes.append(ours)
             self.processes.append(process)
+        self._results(START_SECONDS)
 
-    def _results(self):
+    def _results(self, seconds=SECONDS):
         results = []
         for rank, pipe in enumerate(self.pipes):
-            if not pipe.poll(SECONDS):
-                raise AssertionError(f"rank {rank} did not answer within {SECONDS} s")
+            if not pipe.poll(seconds):
+                raise AssertionError(f"rank {rank} did not answer within {seconds} s")
             results.append(pipe.recv())
         wrong = [text for good, text in results if not good]
         if wrong:

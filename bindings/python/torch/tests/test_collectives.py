@@ -1,6 +1,8 @@
 """Every collective and message, beside the results of Gloo."""
 
 import functools
+import resource
+import sys
 import unittest
 
 import torch
@@ -315,6 +317,23 @@ def case_asynchronous():
     assert raw("commstream")._get_sequence_number_for_group() == before + 1
 
 
+KEPT = torch.ones(16)
+
+
+def case_many(count):
+    """Collectives that are waited for, asked for by their future, and dropped. Returns the process's bytes, and the tensor's references."""
+    ours = group("commstream")
+    for i in range(count):
+        work = dist.all_reduce(KEPT.fill_(1), group=ours, async_op=i % 4 > 0)
+        if i % 4 == 1:
+            work.wait()
+        elif i % 4 == 2:
+            work.get_future().wait()
+    dist.barrier(group=ours)
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize(), sys.getrefcount(KEPT)
+
+
 def case_messages():
     rank, size = dist.get_rank(), dist.get_world_size()
     ours = group("commstream")
@@ -438,6 +457,14 @@ class Collectives(unittest.TestCase):
     def test_asynchronous(self):
         self.team.call(case_asynchronous)
 
+    def test_no_leak(self):
+        before = [self.team.call(case_many, 10_000) for _ in range(2)][-1]
+        after = [self.team.call(case_many, 10_000) for _ in range(10)][-1]
+        for (bytes_before, references), (bytes_after, references_after) in zip(before, after):
+            self.assertLess(bytes_after - bytes_before, 4 << 20)
+            # The last one may still be settled by the thread that completes it.
+            self.assertLessEqual(references_after - references, 1)
+
     def test_messages(self):
         self.team.call(case_messages)
 
@@ -450,6 +477,7 @@ class Collectives(unittest.TestCase):
 
 class CollectivesOfThree(Collectives):
     ranks = 3
+    test_no_leak = None  # once is enough
 
 
 if __name__ == "__main__":

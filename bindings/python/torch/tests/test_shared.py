@@ -192,8 +192,8 @@ class Death(unittest.TestCase):
                 file.write(textwrap.dedent(DIES))
             words = [[sys.executable, script, str(rank), os.path.join(folder, "store")] for rank in range(2)]
             ranks = [subprocess.Popen(w, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for w in words]
-            said, _ = ranks[1].communicate(timeout=120)
-            ranks[0].communicate(timeout=120)
+            said, _ = ranks[1].communicate(timeout=300)
+            ranks[0].communicate(timeout=300)
             self.assertEqual(ranks[1].returncode, 0, said)
             self.assertIn("still there", said)
 

@@ -1,6 +1,7 @@
 """What training uses: DistributedDataParallel, FSDP2, device meshes, functional collectives."""
 
 import copy
+import time
 import unittest
 
 import torch
@@ -69,6 +70,22 @@ def case_chained_hook():
     ours, plain = train("commstream", hook=hook), train("commstream")
     for a, b in zip(ours, plain):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def case_call_that_waits():
+    """What is called when a future completes waits for a collective that another rank makes later."""
+
+    def again(f):
+        if dist.get_rank() == 1:
+            time.sleep(0.2)
+        return dist.all_reduce(f.value()[0], async_op=True).get_future().wait()[0]
+
+    size = dist.get_world_size()
+    if dist.get_rank() == 1:
+        time.sleep(0.2)
+    several = [dist.all_reduce(torch.ones(1), async_op=True).get_future() for _ in range(3)]
+    for total in [future.then(again) for future in several]:
+        assert total.wait() == size * size, total.wait()
 
 
 def case_buffers():
@@ -200,6 +217,9 @@ class Training(unittest.TestCase):
 
     def test_chained_hook(self):
         self.team.call(case_chained_hook)
+
+    def test_call_that_waits(self):
+        self.team.call(case_call_that_waits)
 
     def test_buffers(self):
         self.team.call(case_buffers)

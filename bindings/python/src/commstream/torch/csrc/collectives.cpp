@@ -2,6 +2,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include "backend.hpp"
+#include "lists.hpp"
 
 namespace commstream
 {
@@ -115,20 +116,16 @@ WorkPtr Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs, 
     check_size(inputs[0].size(), static_cast<size_t>(size_), "reduce_scatter", "inputs");
     check_tensor(outputs[0], "reduce_scatter");
     std::vector<size_t> counts;
-    Tensors flat;
     for (const at::Tensor &t : inputs[0]) {
         check_tensor(t, "reduce_scatter");
         TORCH_CHECK_TYPE(t.scalar_type() == outputs[0].scalar_type(), "commstream: reduce_scatter: input of ", t.scalar_type(),
                          "; expected ", outputs[0].scalar_type(), ", as the output");
         counts.push_back(static_cast<size_t>(t.numel()));
-        flat.push_back(t.reshape({-1}));
     }
     check_size(static_cast<size_t>(outputs[0].numel()), counts[static_cast<size_t>(rank_)], "reduce_scatter", "elements of the output");
     auto op = begin("reduce_scatter", opts.timeout);
     Reduction reduction = reduction_of(opts.reduceOp, outputs[0].scalar_type());
-    at::AutoDispatchBelowADInplaceOrView plain;
-    at::Tensor in = op->input(at::cat(flat)), out = op->output(outputs[0]);
-    scale_in_place(in, reduction);
+    at::Tensor in = op->input(scaled(input_of_list(*op, inputs[0], outputs), reduction)), out = op->output(outputs[0]);
     Call call{[=](comm_communicator *c, comm_request *r) {
         return comm_reduce_scatter_v(c, begin_of(in), begin_of(out), counts.data(), reduction.type, reduction.op, r);
     }};

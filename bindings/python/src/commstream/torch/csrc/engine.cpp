@@ -29,6 +29,15 @@ std::vector<std::shared_ptr<Engine>> &engines()
     return *all;
 }
 
+/* Until one of them is readable. The bell is taken back. */
+void doze(int bell, int fd)
+{
+    struct pollfd fds[] = {{bell, POLLIN, 0}, {fd, POLLIN, 0}};
+    poll(fds, fd < 0 ? 1 : 2, 1000);
+    uint64_t rung;
+    (void)!read(bell, &rung, sizeof rung);
+}
+
 } // namespace
 
 std::shared_ptr<Engine> Engine::with_room()
@@ -83,14 +92,22 @@ void Engine::adopt(const std::shared_ptr<Operation> &operation)
         new std::shared_ptr<Operation>(operation);
         return;
     }
-    if (!thread_.joinable())
-        thread_ = std::thread(&Engine::run, this);
-    bool idle = pending_.empty();
     pending_.push_back(operation);
-    if (idle)
-        work_.notify_one();
+    if (!moving_)
+        let_move();
     if (comm_test(operation->request) != COMM_PENDING)
         ring();
+}
+
+/* One of the threads takes the part of the one that moves. The lock is held. */
+void Engine::let_move()
+{
+    if (stopping_)
+        return;
+    if (idle_)
+        work_.notify_one();
+    else
+        threads_.emplace_back(&Engine::run, this);
 }
 
 void Engine::ring()
@@ -101,21 +118,28 @@ void Engine::ring()
 
 void Engine::stop()
 {
-    std::thread ending;
+    std::vector<std::thread> ending;
     {
         std::lock_guard<std::mutex> hold(lock_);
         stopping_ = true;
-        ending.swap(thread_);
-        work_.notify_one();
+        ending.swap(threads_);
+        work_.notify_all();
         ring();
     }
-    if (ending.joinable())
-        ending.join();
+    for (std::thread &thread : ending)
+        thread.join();
 }
 
+/* At most one that has a future, since what it calls may wait for the others. */
 void Engine::take_ended(std::vector<std::shared_ptr<Operation>> &ended)
 {
-    auto running = [](const std::shared_ptr<Operation> &o) { return !o->settled() && comm_test(o->request) == COMM_PENDING; };
+    bool enough = false;
+    auto running = [&](const std::shared_ptr<Operation> &o) {
+        if (enough || (!o->settled() && comm_test(o->request) == COMM_PENDING))
+            return true;
+        enough = o->calls_others();
+        return false;
+    };
     auto first = std::stable_partition(pending_.begin(), pending_.end(), running);
     ended.assign(first, pending_.end());
     pending_.erase(first, pending_.end());
@@ -138,29 +162,47 @@ bool Engine::move(std::vector<std::shared_ptr<Operation>> &ended, int *fd)
     return ended.empty();
 }
 
+/*
+ * An operation gets no future any more when it has been settled, so those that have one are known then. What is called by
+ * them may wait for what is pending: another thread moves that.
+ */
+void Engine::end(std::vector<std::shared_ptr<Operation>> &ended, bool *mover)
+{
+    auto by_another = [](const std::shared_ptr<Operation> &o) { return !o->settle_quietly(comm_test(o->request)); };
+    ended.erase(std::remove_if(ended.begin(), ended.end(), by_another), ended.end());
+    if (std::any_of(ended.begin(), ended.end(), [](const std::shared_ptr<Operation> &o) { return o->calls_others(); })) {
+        std::lock_guard<std::mutex> hold(lock_);
+        *mover = moving_ = false;
+        if (!pending_.empty())
+            let_move();
+    }
+    for (auto &operation : ended)
+        operation->tell();
+    ended.clear();
+}
+
 void Engine::run()
 {
     pthread_setname_np(pthread_self(), "commstream");
     std::vector<std::shared_ptr<Operation>> ended;
     std::unique_lock<std::mutex> hold(lock_);
     while (!stopping_) {
-        if (pending_.empty()) {
+        if (pending_.empty() || moving_) {
+            idle_++;
             work_.wait(hold);
+            idle_--;
             continue;
         }
         int fd;
+        bool mover = moving_ = true;
         bool sleep = move(ended, &fd);
         hold.unlock();
-        for (auto &operation : ended)
-            operation->settle(comm_test(operation->request));
-        ended.clear();
-        if (sleep) {
-            struct pollfd fds[] = {{bell_, POLLIN, 0}, {fd, POLLIN, 0}};
-            poll(fds, fd < 0 ? 1 : 2, 1000);
-            uint64_t rung;
-            (void)!read(bell_, &rung, sizeof rung);
-        }
+        end(ended, &mover);
+        if (sleep)
+            doze(bell_, fd);
         hold.lock();
+        if (mover)
+            moving_ = false;
     }
 }
 

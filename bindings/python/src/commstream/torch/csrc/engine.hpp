@@ -5,6 +5,10 @@
  * while there is work that was adopted: asynchronous calls, futures, and work whose handle was dropped. It sleeps on the
  * engine's descriptor, as any event loop does. With its own lock held it makes only calls that never block. An Engine is
  * never freed: its thread may be the one that lets go of the last world.
+ *
+ * What is called when a future completes may wait for another operation. So a thread that completes a future gives up the
+ * part of the one that moves operations. If there is something to move meanwhile, another thread takes that part: one that
+ * has nothing to do, or else a new one. There are as many threads as such calls wait at once, and one more.
  */
 #pragma once
 
@@ -42,6 +46,8 @@ class Engine
   private:
     void stop();
     void run();
+    void end(std::vector<std::shared_ptr<Operation>> &ended, bool *mover);
+    void let_move();
     bool move(std::vector<std::shared_ptr<Operation>> &ended, int *fd);
     void take_ended(std::vector<std::shared_ptr<Operation>> &ended);
     void ring();
@@ -50,7 +56,9 @@ class Engine
     std::condition_variable work_;
     std::vector<comm_communicator *> members_;
     std::vector<std::shared_ptr<Operation>> pending_;
-    std::thread thread_;
+    std::vector<std::thread> threads_;
+    int idle_ = 0;        /* threads that wait for work */
+    bool moving_ = false; /* a thread moves operations, or sleeps on the descriptor */
     int bell_ = -1;
     bool stopping_ = false;
 };

@@ -2,24 +2,13 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include "backend.hpp"
+#include "lists.hpp"
 
 namespace commstream
 {
 
 namespace
 {
-
-/* One dense tensor for a list of tensors of one type: the list's own memory if it lies in a row. */
-bool in_a_row(const Tensors &list)
-{
-    const char *next = nullptr;
-    for (const at::Tensor &t : list) {
-        if (!t.is_contiguous() || t.is_conj() || t.is_neg() || (next && static_cast<const char *>(t.data_ptr()) != next))
-            return false;
-        next = static_cast<const char *>(t.data_ptr()) + t.nbytes();
-    }
-    return next && list[0].storage().nbytes() >= static_cast<size_t>(next - static_cast<const char *>(list[0].data_ptr()));
-}
 
 void check_list(const Tensors &list, const at::Tensor &like, const char *name)
 {
@@ -28,45 +17,6 @@ void check_list(const Tensors &list, const at::Tensor &like, const char *name)
         TORCH_CHECK_TYPE(t.scalar_type() == like.scalar_type(), "commstream: ", name, ": tensors of ", t.scalar_type(), " and ",
                          like.scalar_type(), "; expected one type");
     }
-}
-
-int64_t elements(const Tensors &list)
-{
-    int64_t n = 0;
-    for (const at::Tensor &t : list)
-        n += t.numel();
-    return n;
-}
-
-/* Receives what belongs into a list, end to end. */
-at::Tensor output_of_list(Operation &op, const Tensors &list)
-{
-    op.outputs.insert(op.outputs.end(), list.begin(), list.end());
-    if (in_a_row(list) && list[0].storage().is_alias_of(list.back().storage())) {
-        at::AutoDispatchBelowADInplaceOrView plain;
-        at::Tensor row = list[0].as_strided({elements(list)}, {1});
-        op.keep.push_back(row);
-        return row;
-    }
-    at::Tensor flat = at::empty({elements(list)}, list[0].options());
-    op.keep.push_back(flat);
-    op.after.push_back([list, flat] {
-        int64_t at = 0;
-        for (const at::Tensor &t : list) {
-            t.copy_(flat.narrow(0, at, t.numel()).view(t.sizes()));
-            at += t.numel();
-        }
-    });
-    return flat;
-}
-
-at::Tensor input_of_list(Operation &op, const Tensors &list)
-{
-    at::AutoDispatchBelowADInplaceOrView plain;
-    Tensors flat;
-    for (const at::Tensor &t : list)
-        flat.push_back(t.reshape({-1}));
-    return op.input(at::cat(flat));
 }
 
 /* Counts in what the library moves, which are bytes for a type that it does not know. */
@@ -264,7 +214,7 @@ WorkPtr Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c
         check_list(inputs[0], outputs[0], "scatter");
         for (const at::Tensor &t : inputs[0])
             check_size(static_cast<size_t>(t.numel()), static_cast<size_t>(outputs[0].numel()), "scatter", "elements of an input");
-        in = input_of_list(*op, inputs[0]);
+        in = input_of_list(*op, inputs[0], outputs);
     } else
         check_size(inputs.size(), 0, "scatter", "lists of inputs on a rank that is not the root");
     at::Tensor out = op->output(outputs[0]);
@@ -309,7 +259,7 @@ WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAl
     check_list(outputs, inputs[0], "alltoall");
     auto op = begin("alltoall", opts.timeout);
     auto in_counts = counts_of(inputs), out_counts = counts_of(outputs);
-    at::Tensor in = input_of_list(*op, inputs), out = output_of_list(*op, outputs);
+    at::Tensor in = input_of_list(*op, inputs, outputs), out = output_of_list(*op, outputs);
     comm_type type = elements_of(in).type;
     Call call{[=](comm_communicator *c, comm_request *r) {
         return comm_alltoall_v(c, begin_of(in), in_counts.data(), nullptr, begin_of(out), out_counts.data(), nullptr, type, r);

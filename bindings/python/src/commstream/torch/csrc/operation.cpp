@@ -78,23 +78,38 @@ void Operation::absorb(Operation &part)
 
 void Operation::settle(comm_result result)
 {
-    {
-        std::lock_guard<std::mutex> hold(lock_);
-        if (settled())
-            return;
-        try {
-            at::AutoDispatchBelowADInplaceOrView plain;
-            world->check(result, name);
-            for (auto &step : after)
-                step();
-        } catch (...) {
-            error_ = std::current_exception();
-        }
-        after.clear();
-        if (result == COMM_OK)
-            keep.clear();
-        settled_.store(true, std::memory_order_release);
+    if (settle_quietly(result))
+        tell();
+}
+
+bool Operation::settle_quietly(comm_result result)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    if (settled())
+        return false;
+    try {
+        at::AutoDispatchBelowADInplaceOrView plain;
+        world->check(result, name);
+        for (auto &step : after)
+            step();
+    } catch (...) {
+        error_ = std::current_exception();
     }
+    after.clear();
+    if (result == COMM_OK)
+        keep.clear();
+    settled_.store(true, std::memory_order_release);
+    return true;
+}
+
+bool Operation::calls_others()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    return future_ || (world->hooks && !world->hooks->empty());
+}
+
+void Operation::tell()
+{
     world->ended(*this, error_ == nullptr);
     finish_future();
 }

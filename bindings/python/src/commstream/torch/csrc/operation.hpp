@@ -51,6 +51,11 @@ struct Operation : std::enable_shared_from_this<Operation> {
 
     bool settled() const { return settled_.load(std::memory_order_acquire); }
     void settle(comm_result result);
+    /* The two steps of settle(). False: another thread settles it, and tells. */
+    bool settle_quietly(comm_result result);
+    void tell();
+    /* Whether tell() calls what others wrote. */
+    bool calls_others();
     bool complete();
     void wait(std::chrono::milliseconds limit);
     std::exception_ptr error();

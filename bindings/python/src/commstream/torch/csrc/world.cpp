@@ -179,6 +179,12 @@ bool Hooks::want_completion() const
     return !completion_.empty();
 }
 
+bool Hooks::empty() const
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    return completion_.empty() && abort_.empty();
+}
+
 void Hooks::completed(uint64_t key) const
 {
     std::lock_guard<std::mutex> hold(lock_);

@@ -17,6 +17,8 @@
 
 #include <commstream/commstream.h>
 
+#include "lists.hpp"
+
 namespace commstream
 {
 
@@ -33,6 +35,7 @@ class Hooks
     void completed(uint64_t key) const;
     void aborting() const;
     bool want_completion() const;
+    bool empty() const;
 
   private:
     mutable std::mutex lock_;
@@ -68,6 +71,8 @@ class World
     /* What the user of the backend wants to be told: each operation that completed well, by its key, and failures. */
     std::shared_ptr<Hooks> hooks;
     void ended(const Operation &operation, bool success) const;
+
+    Scratch scratch;
 
   private:
     friend class Hold;

@@ -1,0 +1,105 @@
+#include "lists.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include "operation.hpp"
+
+namespace commstream
+{
+
+namespace
+{
+
+using Tensors = std::vector<at::Tensor>;
+
+/* Below this malloc has memory at hand. */
+constexpr size_t smallest_scratch = 65536, most_scratches = 2;
+
+bool in_a_row(const Tensors &list)
+{
+    const char *next = nullptr;
+    for (const at::Tensor &t : list) {
+        if (!t.is_contiguous() || t.is_conj() || t.is_neg() || (next && static_cast<const char *>(t.data_ptr()) != next))
+            return false;
+        next = static_cast<const char *>(t.data_ptr()) + t.nbytes();
+    }
+    return next && list[0].storage().is_alias_of(list.back().storage()) &&
+           list[0].storage().nbytes() >= static_cast<size_t>(next - static_cast<const char *>(list[0].data_ptr()));
+}
+
+int64_t elements(const Tensors &list)
+{
+    int64_t n = 0;
+    for (const at::Tensor &t : list)
+        n += t.numel();
+    return n;
+}
+
+bool is_free(const at::Tensor &kept)
+{
+    bool alone = kept.storage().use_count() == 1;
+    std::atomic_thread_fence(std::memory_order_acquire); /* what the last user of it did comes before */
+    return alone;
+}
+
+} // namespace
+
+at::Tensor Scratch::take(int64_t n, const at::TensorOptions &options)
+{
+    size_t bytes = static_cast<size_t>(n) * options.dtype().itemsize();
+    if (bytes < smallest_scratch || c10::isQIntType(c10::typeMetaToScalarType(options.dtype())))
+        return at::empty({n}, options);
+    auto count = static_cast<int64_t>(bytes);
+    std::lock_guard<std::mutex> hold(lock_);
+    auto fits = [&](const at::Tensor &t) { return t.nbytes() >= bytes && t.nbytes() / 4 <= bytes && is_free(t); };
+    auto found = std::find_if(kept_.begin(), kept_.end(), fits);
+    at::Tensor piece = found != kept_.end() ? *found : at::empty({count}, options.dtype(at::kByte));
+    if (found == kept_.end()) {
+        if (kept_.size() == most_scratches)
+            kept_.erase(kept_.begin());
+        kept_.push_back(piece);
+    }
+    return piece.narrow(0, 0, count).view(c10::typeMetaToScalarType(options.dtype()));
+}
+
+at::Tensor input_of_list(Operation &op, const Tensors &list, const Tensors &outputs)
+{
+    at::AutoDispatchBelowADInplaceOrView plain;
+    if (in_a_row(list)) {
+        at::Tensor row = list[0].as_strided({elements(list)}, {1});
+        if (std::none_of(outputs.begin(), outputs.end(), [&](const at::Tensor &t) { return t.is_alias_of(row); }))
+            return op.input(row);
+    }
+    Tensors flat;
+    for (const at::Tensor &t : list)
+        flat.push_back(t.reshape({-1}));
+    at::Tensor copy = op.world->scratch.take(elements(list), list[0].options());
+    at::cat_out(copy, flat);
+    return op.input(copy);
+}
+
+at::Tensor output_of_list(Operation &op, const Tensors &list)
+{
+    at::AutoDispatchBelowADInplaceOrView plain;
+    op.outputs.insert(op.outputs.end(), list.begin(), list.end());
+    if (in_a_row(list)) {
+        at::Tensor row = list[0].as_strided({elements(list)}, {1});
+        op.keep.push_back(row);
+        return row;
+    }
+    at::Tensor flat = op.world->scratch.take(elements(list), list[0].options());
+    op.keep.push_back(flat);
+    op.after.push_back([list, flat] {
+        int64_t at = 0;
+        for (const at::Tensor &t : list) {
+            t.copy_(flat.narrow(0, at, t.numel()).view(t.sizes()));
+            at += t.numel();
+        }
+    });
+    return flat;
+}
+
+} // namespace commstream
