@@ -1,6 +1,6 @@
 /* The memory of frames, and how they are sent and received. Frames of one rank are processed in the order in which it sent them, because
  * messages are numbered. Frames of different ranks are processed in any order. */
-#include "net/mpiwire/wire.h"
+#include "net/mpiwire/mpiwire.h"
 
 #include <stdlib.h>
 #include <string.h>

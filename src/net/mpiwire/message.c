@@ -3,7 +3,7 @@
  * and its bytes follow in pieces when the receiver has granted them. The pieces are copied on both sides, with a few in flight at a time,
  * so that after a failure MPI holds no memory of the user.
  */
-#include "net/mpiwire/wire.h"
+#include "net/mpiwire/mpiwire.h"
 
 #include "base/check.h"
 

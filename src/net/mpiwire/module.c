@@ -1,5 +1,5 @@
 /* What a module offers to the library: the native, and the wire. Here because this is the only room that knows both. */
-#include "net/mpiwire/wire.h"
+#include "net/mpiwire/mpiwire.h"
 
 #include <commstream/version.h>
 

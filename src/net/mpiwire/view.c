@@ -4,7 +4,7 @@
  *
  * A mismatch is reported only when the guard has brought the calls that the peer published, so that the error can name both sides.
  */
-#include "net/mpiwire/wire.h"
+#include "net/mpiwire/mpiwire.h"
 
 #include "base/check.h"
 

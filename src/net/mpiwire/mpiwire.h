@@ -10,8 +10,8 @@
  * and, for a stream, from what the reader has acknowledged. One lock protects the whole wire. Any thread that looks for events polls MPI
  * for new frames. MPI never wakes a thread.
  */
-#ifndef NET_MPIWIRE_WIRE_H
-#define NET_MPIWIRE_WIRE_H
+#ifndef NET_MPIWIRE_MPIWIRE_H
+#define NET_MPIWIRE_MPIWIRE_H
 
 #include "net/mpi/mpi_module.h"
 #include "wire/wire.h"

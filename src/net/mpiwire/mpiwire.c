@@ -1,5 +1,5 @@
 /* Opens and closes the wire and its channels, and forwards calls to the guard. */
-#include "net/mpiwire/wire.h"
+#include "net/mpiwire/mpiwire.h"
 
 #include "wire/boot.h"
 
