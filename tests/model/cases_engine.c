@@ -1,5 +1,5 @@
 /*
- * Sleeping in one process. A thread that retires an operation notifies (engine_told, which has no fence) while another
+ * Sleeping in one process. A thread that retires an operation notifies (engine_wake, which has no fence) while another
  * sleeps on the bell, with the poll ownership, or parks; and the progress thread parks when there is nothing to do.
  * Runs the real progress/pass.c and engine.c, over a communicator whose only work is a flag.
  */
@@ -31,7 +31,7 @@ static bool step(struct progress_unit *unit)
         return false;
     o->posted--;
     atomic_fetch_add_explicit(&o->done, 1, memory_order_release);
-    engine_told(unit->engine);
+    engine_wake(unit->engine);
     if (!o->posted)
         engine_activate(unit->engine, 0, false);
     if (o->last)
@@ -124,7 +124,7 @@ static void retire(void)
 {
     base_home_lock(&o->handle.lock, &model_env);
     atomic_fetch_add_explicit(&o->done, 1, memory_order_release);
-    engine_told(&o->engine);
+    engine_wake(&o->engine);
     engine_activate(&o->engine, 0, false);
     base_home_unlock(&o->handle.lock, &model_env);
 }
@@ -154,7 +154,7 @@ static void set_by_hand(uint32_t t)
         return;
     }
     atomic_store_explicit(&o->done, 1, memory_order_release);
-    engine_told_unlocked(&o->engine);
+    engine_wake_unlocked(&o->engine);
 }
 
 /* A thread that does not wait posted the operation; the waiting thread finds it by a pass of its own. */

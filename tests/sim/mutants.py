@@ -92,7 +92,7 @@ MUTANTS = {
     # The monitor does not look once more at what came before it rests.
     "rest_unseen": [("failure/watch.c", "    if (!came)\n        env->bell_wait", "    if (!came || alarm > 0)\n        env->bell_wait")],
     # The pages that a peer may still write after a failure stay where they are.
-    "landing_not_replaced": [("channel/channel.c", "        if (c->wait[i].told)\n", "        if (c->wait[i].told && c->size > 1000)\n")],
+    "landing_not_replaced": [("channel/channel.c", "        if (c->wait[i].reported)\n", "        if (c->wait[i].reported && c->size > 1000)\n")],
     # Peers are told of pages that they do not see any more.
     "landing_told_again": [("channel/memory.c", "        m->apart = true;", "        m->apart = false;")],
     # Who takes over from a coordinator that died proposes anew what may have been decided.

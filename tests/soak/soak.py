@@ -83,13 +83,19 @@ class State:
     def sweep_done(self, core):
         return self.data["sweep"].setdefault(core, [])
 
+    def sweep_first(self, core, rows):
+        """Parts are dealt in order. Those that other states counted for this revision are done; a new state begins behind them."""
+        others = sum(int(row["sweep_parts"]) for row in rows if row["core"] == core and row["state"] != self.data["id"])
+        return self.data.setdefault("sweep_first", {}).setdefault(core, others)
+
 
 # ---------------------------------------------------------------------------------------------------------------------- kinds of work
 class Work:
     """What batches there are, how to run one, and what its line says. A batch is a dict, so that the state can keep it."""
 
-    def __init__(self, state, programs, core, only):
+    def __init__(self, state, programs, core, only, rows):
         self.state, self.programs, self.core = state, programs, core
+        self.first_part = state.sweep_first(core, rows)
         self.shares = {kind: share for kind, share in SHARES.items() if not only or kind in only}
         self.spent = {kind: 0.0 for kind in self.shares}
         self.rate = {}
@@ -132,7 +138,7 @@ class Work:
 
     def deal_sweep(self):
         taken = set(self.state.sweep_done(self.core)) | {b["part"] for b in self.state.data["pending"] if b["kind"] == "sweep"}
-        left = [part for part in range(SWEEP_PARTS) if part not in taken]
+        left = [part for part in range(self.first_part, SWEEP_PARTS) if part not in taken]
         return {"kind": "sweep", "part": left[0], "count": 1} if left else None
 
     def command(self, batch):
@@ -233,7 +239,7 @@ def report(state, path):
             f"{name[4:]} {value}" for name, value in sorted(total.items()) if name.startswith("sim_") and name != "sim_failed"))
         say(f"  processes  {total['kills']} killed, {total['stops']} stopped, in {total['kill_runs']} runs: {wrong}")
         say(f"  hostile    {total['hostile_runs']} runs, {total['hostile_failed']} failed")
-        say(f"  sweep      {max(int(row['sweep_parts']) for row in of)} of {SWEEP_PARTS} parts, {total['sweep_cases']} cases, "
+        say(f"  sweep      {total['sweep_parts']} of {SWEEP_PARTS} parts, {total['sweep_cases']} cases, "
             f"{total['sweep_failed']} failed")
     failures = state.data["failures"]
     say(f"failures that {os.path.relpath(state.folder)} keeps: {len(failures)}")
@@ -354,7 +360,7 @@ def main():
         lowest_priority()
     programs = {name: os.path.join(os.path.abspath(arguments.bin), name) for name in ("sim", "sim_sweep", "soak_run")}
     before = len(state.data["failures"])
-    work = Work(state, programs, revision(), only)
+    work = Work(state, programs, revision(), only, read_totals(arguments.totals))
     say(f"soak: src/core {work.core}, {arguments.hours:g} h, {arguments.jobs} jobs, state in {state.folder}")
     soak(state, work, arguments.jobs, arguments.hours * 3600, arguments.totals)
     failed = len(state.data["failures"]) - before

@@ -143,6 +143,25 @@ class Soak(unittest.TestCase):
         self.assertEqual(len(parts), len(set(parts)))
         self.assertEqual(sorted(parts), list(range(len(parts))))
 
+    def run_until_a_part_ended(self):
+        for _ in range(30):  # on a busy machine not much comes of one
+            self.run_for(2, "--only", "sweep", MOCK_S="0.1")
+            if any(self.read_state()["sweep"].values()):
+                return
+        self.fail("no part of the sweep ended")
+
+    def test_a_new_state_goes_on_with_the_sweep_behind_what_others_counted(self):
+        self.run_until_a_part_ended()
+        core = next(iter(self.read_state()["sweep"]))
+        with open(self.totals, "w") as file:
+            file.write("core,state,day,sweep_parts,sweep_of\n")
+            for of, state, parts in ((core, "other1", 5), (core, "other2", 2), ("c0ffee", "other1", 50)):
+                file.write(f"{of},{state},2026-01-01,{parts},128\n")
+        os.remove(self.log)
+        self.state = os.path.join(self.folder.name, "fresh")
+        self.run_until_a_part_ended()
+        self.assertEqual(min(first for _, first, _ in self.ran()), 7)
+
     def test_one_at_a_time(self):
         process = self.start(20, MOCK_S="0.3")
         end = time.monotonic() + 30

@@ -157,6 +157,7 @@ static void open_rank(struct rank *r)
                                  .deadline = deadline,
                                  .error_text = r->text,
                                  .error_text_bytes = sizeof r->text};
+    wire_backend_inner(r->backend, &config);
     for (const char *c = r->job; *c; c++)
         config.world = config.world * 31 + (unsigned char)*c;
     if (r->backend->boot) {

@@ -1,6 +1,7 @@
 /* Communicators: life, place, order. What makes another communicator returns a request; commstream.Communicator gives these calls their
  * face. */
 #include "core.h"
+#include "communicator_wait.h"
 
 #include <sched.h>
 #include <string.h>
@@ -322,92 +323,6 @@ static PyObject *communicator_translate(PyObject *self, PyObject *args)
         return NULL;
     WITHOUT_GIL(rank = comm_translate(c, rank, other));
     return PyLong_FromLong(rank);
-}
-
-static enum comm_result wait_sync(void *c, int64_t timeout_ns)
-{
-    return comm_sync(c, timeout_ns);
-}
-
-static enum comm_result wait_sync_all(void *c, int64_t timeout_ns)
-{
-    return comm_sync_all(c, timeout_ns);
-}
-
-static enum comm_result wait_stream(void *c, int64_t timeout_ns)
-{
-    return comm_stream_sync(c, timeout_ns);
-}
-
-static PyObject *sync_with(wait_fn *fn, const char *operation, PyObject *self, PyObject *args, PyObject *words)
-{
-    int64_t timeout_ns;
-    enum comm_result result;
-    struct comm_communicator *c = opened(self);
-    if (!c || !parse_timeout(args, words, &timeout_ns) || !wait_sliced(fn, c, timeout_ns, &result))
-        return NULL;
-    request_sweep_all();
-    return wait_answer(result, ((struct communicator *)self)->c, operation);
-}
-
-static PyObject *communicator_sync(PyObject *self, PyObject *args, PyObject *words)
-{
-    return sync_with(wait_sync, "sync", self, args, words);
-}
-
-static PyObject *communicator_sync_all(PyObject *self, PyObject *args, PyObject *words)
-{
-    return sync_with(wait_sync_all, "sync_all", self, args, words);
-}
-
-static PyObject *communicator_stream_sync(PyObject *self, PyObject *args, PyObject *words)
-{
-    return sync_with(wait_stream, "stream_sync", self, args, words);
-}
-
-static PyObject *communicator_progress(PyObject *self, PyObject *unused)
-{
-    struct comm_communicator *c = opened(self);
-    enum comm_result result;
-    (void)unused;
-    if (!c)
-        return NULL;
-    WITHOUT_GIL(result = comm_progress(c));
-    return wait_answer(result, c, "progress");
-}
-
-static PyObject *communicator_arm(PyObject *self, PyObject *unused)
-{
-    struct comm_communicator *c = opened(self);
-    enum comm_result result;
-    (void)unused;
-    if (!c)
-        return NULL;
-    WITHOUT_GIL(result = comm_arm(c));
-    return wait_answer(result, c, "arm");
-}
-
-static PyObject *communicator_fileno(PyObject *self, PyObject *unused)
-{
-    struct communicator *comm = (struct communicator *)self;
-    (void)unused;
-    if (!opened(self))
-        return NULL;
-    enum comm_result result = COMM_OK;
-    if (comm->fd < 0)
-        WITHOUT_GIL(result = comm_fd(comm->c, &comm->fd));
-    return result == COMM_OK ? PyLong_FromLong(comm->fd) : raise_result(result, comm->c, "fileno");
-}
-
-static PyObject *communicator_last(PyObject *self, PyObject *unused)
-{
-    struct comm_communicator *c = opened(self);
-    struct request *r = c ? request_new("last", (struct communicator *)self) : NULL;
-    (void)unused;
-    if (!r)
-        return NULL;
-    WITHOUT_GIL(r->request = comm_last(c));
-    return request_started(r);
 }
 
 struct probing {

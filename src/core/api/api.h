@@ -13,7 +13,7 @@
 #include "fastpath/wait.h"
 #include "inspect/inspect.h"
 #include "p2p/p2p.h"
-#include "plan/recorder.h"
+#include "plan/recording.h"
 #include "rma/rma.h"
 #include "world/communicators.h"
 

@@ -342,10 +342,10 @@ void shmchan_leave(struct wire_channel *channel, enum wire_leave how)
     /* Only this rank's own calls, and peers that know a landing place, write to user memory. So it is enough to replace
      * those places and forget the rest. */
     for (uint32_t i = 0; i < c->waiting; i++)
-        if (c->wait[i].told)
+        if (c->wait[i].reported)
             shmchan_replace(c->host, c->wait[i].land, c->wait[i].bytes);
     c->waiting = c->unresolved = c->showing = 0;
-    memset(c->told, 0, sizeof c->told);
+    memset(c->reported, 0, sizeof c->reported);
     c->aborted = true;
     shmchan_message_forget(c);
 }

@@ -30,14 +30,14 @@ static bool all_retired(struct shmchan_channel *c, uint32_t seq)
     return known_retired(c, seq);
 }
 
-/* Makes the places of one kind, sets where they begin in *at and *where, and publishes that to peers in *told. */
-static bool make_region(struct shmchan_channel *c, uint32_t index, size_t bytes, char **at, uint64_t *where, _Atomic uint64_t *told)
+/* Makes the places of one kind, sets where they begin in *at and *where, and publishes that to peers in *reported. */
+static bool make_region(struct shmchan_channel *c, uint32_t index, size_t bytes, char **at, uint64_t *where, _Atomic uint64_t *reported)
 {
     if (!shmchan_region(c, index, bytes))
         return false;
     *at = c->region[index].at;
     *where = c->region[index].where;
-    atomic_store_explicit(told, *where, memory_order_release);
+    atomic_store_explicit(reported, *where, memory_order_release);
     return true;
 }
 

@@ -179,7 +179,7 @@ struct shmchan_shape {
     size_t pair_bytes, chunk_stride, chunk_bytes;                 /* of a pair's regions */
 };
 
-/* One bit each in shmchan_channel.told. Only with two members, where a stream to all and a private one have the same
+/* One bit each in shmchan_channel.reported. Only with two members, where a stream to all and a private one have the same
  * credits. */
 enum { SHMCHAN_LANDING_SLOTS = SHMCHAN_AREAS * WIRE_STREAM_EDGES * SHMCHAN_CREDITS };
 static inline size_t shmchan_landing_slots(const struct shmchan_shape *shape)
@@ -207,7 +207,7 @@ struct shmchan_wait {
     uint64_t cookie;
     uint32_t fingerprint;
     uint16_t peer, flags;
-    uint16_t edge, told; /* told: the peer knows the landing place */
+    uint16_t edge, reported; /* reported: the peer knows the landing place */
     uint16_t reserved[2];
 };
 
@@ -324,7 +324,7 @@ struct shmchan_channel {
     bool messages_left; /* the last advance could not finish them */
     uint32_t waiting, waiting_max, unresolved, epoch;
     uint32_t showing;
-    uint64_t told[SHMCHAN_LANDING_SLOTS / 64]; /* one bit for each landing slot whose bytes have not arrived */
+    uint64_t reported[SHMCHAN_LANDING_SLOTS / 64]; /* one bit for each landing slot whose bytes have not arrived */
     struct shmchan_shown shown[SHMCHAN_SHOWN];
     struct shmchan_places own;
     struct shmchan_head *head;

@@ -14,17 +14,17 @@ enum { FETCH_BYTES = 512 /* the hardware fetches longer sequences by itself, and
 static void tell_landing(struct shmchan_channel *c, struct shmchan_wait *w, wire_key key)
 {
     uint32_t slot = landing_slot(&c->shape, key);
-    uint64_t where, bit = UINT64_C(1) << slot % 64, *told = &c->told[slot / 64];
+    uint64_t where, bit = UINT64_C(1) << slot % 64, *reported = &c->reported[slot / 64];
 
-    if (*told & bit || !shmchan_where_to_land(c->host, w->land, w->bytes, &where))
+    if (*reported & bit || !shmchan_where_to_land(c->host, w->land, w->bytes, &where))
         return;
     struct shmchan_landing *l = landing_of(c->block.at, &c->shape, key);
     l->where = where;
     l->bytes = w->bytes;
     l->fingerprint = w->fingerprint;
     atomic_store_explicit(&l->key, key, memory_order_release);
-    *told |= bit;
-    w->told = 1;
+    *reported |= bit;
+    w->reported = 1;
 }
 
 /* The bytes have arrived, in either way. The slot goes to the oldest view that waits for it, before the acknowledgement
@@ -33,10 +33,10 @@ static __attribute__((noinline)) void tell_next(struct shmchan_channel *c, wire_
 {
     uint32_t slot = landing_slot(&c->shape, key), next = c->waiting;
 
-    c->told[slot / 64] &= ~(UINT64_C(1) << slot % 64);
+    c->reported[slot / 64] &= ~(UINT64_C(1) << slot % 64);
     for (uint32_t i = 0; i < c->waiting; i++) {
         const struct shmchan_wait *w = &c->wait[i];
-        if (!w->land || !w->ack || w->told || landing_slot(&c->shape, c->watch[i].key) != slot)
+        if (!w->land || !w->ack || w->reported || landing_slot(&c->shape, c->watch[i].key) != slot)
             continue;
         if (next == c->waiting || c->watch[i].key < c->watch[next].key)
             next = i;
@@ -66,10 +66,10 @@ static inline enum wire_result take(struct shmchan_channel *c, const struct shmc
         *w->view = (struct wire_view){at, bytes, (void *)w->ack, key, &c->handle, is_exclusive(c, line, w->edge)};
         return WIRE_DONE;
     }
-    if (BASE_UNLIKELY(w->told))
+    if (BASE_UNLIKELY(w->reported))
         tell_next(c, key);
     if (line->kind == SHMCHAN_KIND_LANDED)
-        BASE_ASSERT(w->told);
+        BASE_ASSERT(w->reported);
     else if (is_exclusive(c, line, w->edge))
         data_take(w->land, (void *)(uintptr_t)at, bytes, w->flags & WIRE_NONTEMPORAL);
     else if ((w->flags & WIRE_NONTEMPORAL) && line->kind != SHMCHAN_KIND_POINTER) /* a POINTER has only half the traffic anyway, and its
@@ -85,11 +85,11 @@ static inline enum wire_result take(struct shmchan_channel *c, const struct shmc
 }
 
 /* Finds where a peer's places begin; false if the peer has not published that yet. */
-static inline bool find_places(const struct shmchan_peer *p, char **places, const _Atomic uint64_t *told)
+static inline bool find_places(const struct shmchan_peer *p, char **places, const _Atomic uint64_t *reported)
 {
     if (BASE_LIKELY(*places != NULL))
         return true;
-    uint64_t where = atomic_load_explicit(told, memory_order_acquire);
+    uint64_t where = atomic_load_explicit(reported, memory_order_acquire);
     if (where)
         *places = (char *)(p->base + where);
     return where != 0;

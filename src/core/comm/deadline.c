@@ -72,10 +72,7 @@ static bool check_deadline(struct comm_state *b, uint64_t ticket, const struct e
         warn_late(b, ticket, e, now - since);
     if (now - since < b->timeout_ns)
         return true;
-    state_propose(
-        b,
-        &(struct cause){
-            .number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT, .collective = e->record.collective});
+    state_propose_own(b, e, COMM_ERR_TIMEOUT, 0);
     return false;
 }
 

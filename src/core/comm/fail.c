@@ -251,10 +251,10 @@ void state_propose(struct comm_state *b, const struct cause *cause)
         b->wire->flush(b->channel);
 }
 
-void state_lacks_memory(struct comm_state *b, const struct entry *e)
+void state_propose_own(struct comm_state *b, const struct entry *e, enum comm_result result, int32_t code)
 {
-    int32_t rank = b->team.rank;
-    struct cause cause = {.number = e->seq, .rank = rank, .peer = rank, .result = COMM_ERR_MEMORY, .collective = e->record.collective};
+    struct cause cause = {
+        .number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = result, .collective = e->record.collective, .code = code};
 
     state_propose(b, &cause);
 }

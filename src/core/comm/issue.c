@@ -216,7 +216,7 @@ static void tell_refused(struct comm_state *b, uint32_t collective, enum comm_re
         base_copy_text(d->text, sizeof d->text, base_result_text(reason));
 }
 
-static enum comm_result refuse_told(struct comm_state *b, const struct engine_call *call, enum comm_result reason)
+static enum comm_result refuse_for_all(struct comm_state *b, const struct engine_call *call, enum comm_result reason)
 {
     tell_refused(b, call->collective, reason);
     return state_refuse(b, call, reason);
@@ -226,7 +226,7 @@ enum comm_result state_refuse_device(struct comm_state *b, const struct engine_c
 {
     base_format(b->failure.last_refused.text, sizeof b->failure.last_refused.text,
                 "buf is device memory; expected the host's: %s goes over the wire", collective_name(call->collective));
-    return refuse_told(b, call, COMM_ERR_ARGUMENT);
+    return refuse_for_all(b, call, COMM_ERR_ARGUMENT);
 }
 
 static enum comm_result hold_operator(struct comm_state *b, comm_op op, struct entry *e)
@@ -291,7 +291,7 @@ enum comm_result state_issue(struct comm_state *b, const struct engine_call *cal
         r = choose_doer(b, call, e);
     if (r != COMM_OK) {
         state_forget_entry(b, e);
-        return refuse_told(b, call, r);
+        return refuse_for_all(b, call, r);
     }
     e->ended = ended;
     e->ended_arg = ended_arg;

@@ -1,7 +1,7 @@
 /*
  * The state of a communicator. The lock of its handle protects it. It consists of structs, and each names the file or room that uses it.
  * Related headers: the engine (progress/engine.h), the world (common/world.h), entries of the queue (entry.h), causes of failure (cause.h),
- * and the library next to the wire (library.h).
+ * and the library next to the wire (collective_library.h).
  */
 #ifndef COMM_STATE_H
 #define COMM_STATE_H
@@ -9,7 +9,7 @@
 #include "comm/cause.h"
 #include "progress/engine.h"
 #include "comm/entry.h"
-#include "comm/library.h"
+#include "comm/collective_library.h"
 #include "common/check.h"
 #include "common/operator.h"
 #include "common/world.h"
@@ -195,7 +195,7 @@ struct recovery_slot {
 };
 
 /* What sleepers already know. */
-struct told {
+struct reported {
     uint64_t done;
     bool failed;
 };
@@ -234,7 +234,7 @@ struct comm_state {
     uint16_t *others;          /* the other members, starting at rank + 1 */
     bool failed, is_active;
     struct queue_wait fence;
-    struct told told;
+    struct reported reported;
     uint64_t sequence; /* collectives issued */
     uint32_t chain;    /* up to the last call */
     struct published_calls calls;

@@ -136,7 +136,7 @@ static void step_run(struct comm_state *b, uint64_t ticket)
     } else if (r == RUN_MISMATCH)
         state_mismatch(b, run->seq, run->mismatch_peer);
     else if (r == RUN_FAILED)
-        state_lacks_memory(b, state_entry(b, ticket));
+        state_propose_own(b, state_entry(b, ticket), COMM_ERR_MEMORY, 0);
     else if (run->again)
         set_ready(b, place);
     b->runs.gave_way |= r == RUN_GAVE_WAY;
@@ -194,7 +194,7 @@ static void start_work(struct comm_state *b, uint64_t ticket, struct entry *e)
     e->record.started_ns = state_now(b);
     size_t scratch = scratch_bytes(b, e), beside = beside_bytes(e);
     if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, scratch + beside)) {
-        state_lacks_memory(b, e);
+        state_propose_own(b, e, COMM_ERR_MEMORY, 0);
         return;
     }
     if (BASE_UNLIKELY(b->world->check))
@@ -372,6 +372,12 @@ static void step_ready(struct comm_state *b)
     }
 }
 
+static inline void run_queue(struct comm_state *b)
+{
+    if (b->line.done + 1 != b->line.next)
+        state_run_queue(b);
+}
+
 /* True if anything waits next to the queue. So a pass with only collectives calls no part for it. */
 static inline bool has_beside(const struct comm_state *b)
 {
@@ -383,15 +389,15 @@ static void settle(struct comm_state *b)
 {
     uint64_t done = b->line.done;
 
-    state_run_queue(b);
+    run_queue(b);
     if (b->line.done != done && has_beside(b))
         parts_step_beside(b);
     b->wire->flush(b->channel);
-    if (b->line.done != b->told.done || b->failed != b->told.failed || b->p2p.finished) {
-        b->told.done = b->line.done;
-        b->told.failed = b->failed;
+    if (b->line.done != b->reported.done || b->failed != b->reported.failed || b->p2p.finished) {
+        b->reported.done = b->line.done;
+        b->reported.failed = b->failed;
         b->p2p.finished = false;
-        engine_told(b->unit.engine);
+        engine_wake(b->unit.engine);
     }
     b->now = 0;
     state_activate(b);
@@ -420,10 +426,10 @@ static bool step(struct comm_state *b)
         step_joining(b);
     if (b->fence.ticket && !b->failed)
         check_fence(b);
-    state_run_queue(b);
+    run_queue(b);
     bool beside = has_beside(b) && parts_step_beside(b);
     if (beside)
-        state_run_queue(b); /* a message that ended may have held work back */
+        run_queue(b); /* a message that ended may have held work back */
     if (BASE_UNLIKELY(b->recovery.running))
         beside |= parts_step_last(b);
     settle(b);

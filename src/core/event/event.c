@@ -60,7 +60,7 @@ void event_replace(struct comm_event *event, struct timeline_point point)
     timeline_point_drop(&old);
     if (abandoned) {
         engine_pass(event->engine, false);
-        engine_told_unlocked(event->engine);
+        engine_wake_unlocked(event->engine);
     }
 }
 
@@ -126,7 +126,7 @@ enum comm_result engine_event_set(struct comm_event *event)
     if (!set)
         return COMM_ERR_STATE;
     engine_pass(event->engine, false); /* starts the operations that the event releases */
-    engine_told_unlocked(event->engine);
+    engine_wake_unlocked(event->engine);
     return COMM_OK;
 }
 

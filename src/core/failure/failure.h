@@ -7,7 +7,7 @@
 /* abort.c, recover_call.c: calls of the program */
 enum comm_result engine_abort(struct comm_communicator *c, int32_t code);
 enum comm_result engine_revoke(struct comm_communicator *c);
-/* cause.c: describes a cause for the program */
+/* describe.c: describes a cause for the program */
 void cause_describe(const struct comm_state *b, const struct cause *cause, struct comm_error *error);
 
 enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags, struct comm_request *req);
@@ -17,7 +17,7 @@ void engine_monitor(void *arg); /* the monitor's thread function; arg: the engin
 void engine_poll(struct engine *e);
 void recovery_withdraw(struct comm_state *b); /* the communicator begins to close: the caller's memory is no longer written */
 void recovery_leave(struct comm_state *b);    /* the communicator closes: the other ranks no longer wait for this one */
-/* deadlock.c */
+/* fence_note.c, deadlock.c */
 bool deadlock_tell(struct comm_state *b);
 void deadlock_look(struct engine *e);
 

@@ -61,7 +61,7 @@ static void tell(struct comm_state *b)
 {
     struct recovery *v = b->recovery.state;
     struct wire_span span = {my_note(b), v->note_bytes};
-    struct wire_expose note = {.key = wire_key_of(++v->told, 0, NOTE_RECOVERY), .flags = WIRE_NOTE, .nspans = 1, .spans = &span};
+    struct wire_expose note = {.key = wire_key_of(++v->reported, 0, NOTE_RECOVERY), .flags = WIRE_NOTE, .nspans = 1, .spans = &span};
 
     if (v->changed && b->team.size > 1)
         b->wire->expose(b->channel, &note);

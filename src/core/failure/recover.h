@@ -24,8 +24,8 @@ struct shrinking {
 /* The state of agree and shrink on one communicator. */
 struct recovery {
     enum recovery_stage stage; /* IDLE: no call is in progress */
-    /* words: 64-bit words of a set. told: number in the key of the last note. */
-    uint32_t words, told;
+    /* words: 64-bit words of a set. reported: number in the key of the last note. */
+    uint32_t words, reported;
     size_t note_bytes;
     bool changed;          /* this rank's note has changed since it was sent */
     enum comm_result over; /* the result with which this rank left the recovery; OK: it has not left */

@@ -209,14 +209,14 @@ static inline __attribute__((always_inline)) void pass_through(struct comm_state
         record->flags = 0;
     }
     b->fastpath->seen = 0;
-    b->told.done = b->fastpath->last = f->last = ticket;
+    b->reported.done = b->fastpath->last = f->last = ticket;
     if (req)
         *req = (struct comm_request){b->unit.handle, ticket};
     if (b->team.size > 1) {
         b->wire->release(b->channel, seq, NULL);
         b->wire->flush(b->channel);
     }
-    engine_tell(b->unit.engine);
+    engine_wake_any(b->unit.engine);
 }
 
 static inline void count(struct comm_state *b, struct call_template *f)
@@ -468,7 +468,7 @@ void fastpath_show_waiting(struct comm_state *b)
         if (shown == WIRE_AGAIN)
             return;
         if (BASE_UNLIKELY(shown == WIRE_FAILED)) {
-            state_lacks_memory(b, e);
+            state_propose_own(b, e, COMM_ERR_MEMORY, 0);
             return;
         }
     }

@@ -176,7 +176,7 @@ static inline void finish(struct comm_state *b, uint64_t ticket, struct entry *e
 
 static inline void release(struct comm_state *b, uint64_t ticket, uint32_t seq)
 {
-    b->told.done = ticket;
+    b->reported.done = ticket;
     if (b->team.size > 1)
         b->wire->release(b->channel, seq, NULL);
 }
@@ -225,7 +225,7 @@ static __attribute__((noinline)) void note_lack(struct comm_state *b, struct ent
     else if (here == WIRE_MISMATCH)
         state_mismatch(b, e->seq, (int32_t)x->lacks);
     else if (here == WIRE_FAILED)
-        state_lacks_memory(b, e);
+        state_propose_own(b, e, COMM_ERR_MEMORY, 0);
 }
 
 /* Completes operations whose bytes have come, oldest first. The clock is read once for several, because the bytes of queued operations have
@@ -265,7 +265,7 @@ bool fastpath_poll(struct comm_state *b)
         note_lack(b, e, here);
     if (b->line.done == done && x->waits == waits)
         return false;
-    engine_tell(b->unit.engine);
+    engine_wake_any(b->unit.engine);
     return true;
 }
 
@@ -352,7 +352,7 @@ static inline bool poll_straight(struct comm_state *b, struct entry *e, uint64_t
     }
     finish(b, ticket, e, x->looked_ns ? x->looked_ns : b->unit.engine->env->now(b->unit.engine->env));
     release(b, ticket, e->seq);
-    engine_tell(b->unit.engine);
+    engine_wake_any(b->unit.engine);
     return true;
 }
 

@@ -127,9 +127,9 @@ static bool wait_on_library(struct comm_request request)
 /* A brief wait, for collectives that end at once. True: the request is complete. */
 static inline bool wait_short(struct comm_request request, bool inside)
 {
-    bool ours = engine_alive(request.comm) == COMM_OK; /* a forked child must not even poll: it would take what belongs to its parent */
+    bool is_owner = engine_alive(request.comm) == COMM_OK; /* a forked child must not even poll: it would take what belongs to its parent */
 
-    return ours && !inside && !(request.ticket & TIMELINE_MESSAGE) &&
+    return is_owner && !inside && !(request.ticket & TIMELINE_MESSAGE) &&
            request.ticket > atomic_load_explicit(&request.comm->done, memory_order_acquire) &&
            (fastpath_wait(request) || wait_on_library(request));
 }

@@ -9,7 +9,6 @@
 #include "hybrid/mixed.h"
 
 #include "base/format.h"
-#include "wire/table.h"
 
 #include <string.h>
 
@@ -73,12 +72,6 @@ static int32_t ranks_of_host(const struct mixed_wire *w, int32_t host)
     return count;
 }
 
-/* The table row that names the two wires. */
-static const struct wire_backend *made_of(int32_t rank)
-{
-    return rank < 0 ? wire_backend_here(wire_mixed.name) : wire_backend_find(wire_mixed.name);
-}
-
 /* Some time before the deadline of the world's own meeting, where all ranks learn which rank did not come. */
 static int64_t near_deadline(const struct wire_config *config)
 {
@@ -90,14 +83,13 @@ static int64_t near_deadline(const struct wire_config *config)
 /* The ranks of one host meet among themselves, unless a rank of the world is found to be gone. */
 static enum comm_result open_near(struct mixed_wire *w, const struct wire_config *config)
 {
-    const struct wire_backend *row = wire_backend_find(made_of(w->rank)->near);
     struct wire_config near = *config;
     char job[64];
 
     near.host = NULL;
     near.boot = NULL;
     if (w->rank < 0)
-        return row->wire->open(&near, &w->near);
+        return config->near->open(&near, &w->near);
     near.rank = w->index[w->rank];
     near.ranks = ranks_of_host(w, w->host[w->rank]);
     base_format(job, sizeof job, "near.%016llx.%d", (unsigned long long)config->world, w->host[w->rank]);
@@ -110,11 +102,11 @@ static enum comm_result open_near(struct mixed_wire *w, const struct wire_config
                                .outer = config->boot,
                                .error_text = config->error_text,
                                .error_text_bytes = config->error_text_bytes};
-    enum comm_result result = row->boot->open(&boot, &w->boot);
+    enum comm_result result = config->near_boot->open(&boot, &w->boot);
     if (result != COMM_OK)
         return result;
     near.boot = w->boot;
-    result = row->wire->open(&near, &w->near);
+    result = config->near->open(&near, &w->near);
     w->boot->class->close(w->boot);
     w->boot = NULL;
     return result;
@@ -166,7 +158,6 @@ static enum comm_result near_of_all(const struct mixed_wire *w, const struct wir
 
 enum comm_result mixed_open(const struct wire_config *config, struct wire **wire)
 {
-    const struct wire_class *far = config->far ? config->far : wire_backend_find(made_of(config->rank)->far)->wire;
     struct wire_config across = *config;
 
     if (!config->host) {
@@ -183,7 +174,7 @@ enum comm_result mixed_open(const struct wire_config *config, struct wire **wire
     if (w->rank >= 0)
         result = near_of_all(w, config, result);
     if (result == COMM_OK)
-        result = far->open(&across, &w->far);
+        result = config->far->open(&across, &w->far);
     if (result != COMM_OK) {
         destroy(w);
         return result;

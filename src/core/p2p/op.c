@@ -153,31 +153,6 @@ static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
         b->p2p.read = b->p2p.write = (struct timeline_range){0, 0};
 }
 
-/* The first error of the marker's messages, otherwise of its work. */
-static enum comm_result marker_result(const struct comm_state *b, const struct p2p_op *t)
-{
-    enum comm_result r = (enum comm_result)t->error;
-
-    for (uint64_t ticket = t->first_work; t->carries && r == COMM_OK && ticket <= t->work; ticket++)
-        r = timeline_test((struct comm_request){b->unit.handle, ticket});
-    return r;
-}
-
-static bool finish_markers(struct comm_state *b)
-{
-    bool moved = false;
-
-    for (uint32_t i = b->p2p.markers ? b->p2p.first : P2P_NONE, next; i != P2P_NONE; i = next) {
-        struct p2p_op *t = &b->p2p.ops[i];
-        next = t->after;
-        if (t->state == P2P_MARKER && !t->remaining && t->work <= b->line.done) {
-            finish(b, i, marker_result(b, t));
-            moved = true;
-        }
-    }
-    return moved;
-}
-
 static void give_to_part(struct comm_state *b, const struct message_finished *done)
 {
     PARTS_EACH (part, b->unit.engine)
@@ -191,7 +166,8 @@ bool p2p_take_finished(struct comm_state *b)
     uint32_t count;
     bool moved = false;
 
-    while ((count = message_take_finished(b->messages, done, FINISHED_BATCH)) > 0) {
+    do {
+        count = message_take_finished(b->messages, done, FINISHED_BATCH);
         for (uint32_t i = 0; i < count; i++) {
             if (BASE_UNLIKELY(done[i].slot & (P2P_SETUP | P2P_LINK))) {
                 give_to_part(b, &done[i]);
@@ -203,8 +179,8 @@ bool p2p_take_finished(struct comm_state *b)
             if (BASE_LIKELY(!t->stage) || !p2p_store(b, t, &done[i]))
                 finish(b, done[i].slot, done[i].result);
         }
-        moved = true;
-    }
+        moved |= count > 0;
+    } while (count == FINISHED_BATCH);
     return moved;
 }
 
@@ -338,7 +314,7 @@ bool p2p_step(struct comm_state *b)
     moved |= message_step(b->messages);
     moved |= p2p_take_finished(b);
     moved |= finish_stored(b);
-    moved |= finish_markers(b);
+    moved |= b->p2p.markers && p2p_finish_markers(b);
     return moved;
 }
 
@@ -353,37 +329,6 @@ static bool blocks(const struct comm_state *b, uint64_t ticket, const struct tim
             return true;
     }
     return false;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ markers */
-/* May this ticket end with an error of its own, which is not an error of a point behind it? That is so if all ranks refused it, or if a
- * child communicator could not be created. */
-static bool may_end_alone(struct comm_state *b, uint64_t ticket)
-{
-    const struct entry *e = state_entry(b, ticket);
-
-    if (ticket <= b->line.done)
-        return atomic_load_explicit(&b->unit.handle->exceptions, memory_order_relaxed) != 0;
-    return e->head.kind == TIMELINE_REFUSED || e->ended || (e->head.state == TIMELINE_ENDED && e->head.result != COMM_OK);
-}
-
-uint64_t p2p_mark(struct comm_state *b)
-{
-    uint64_t last = b->line.next - 1;
-    uint32_t i;
-
-    if (!b->p2p.pending && last < atomic_load_explicit(&b->unit.handle->first, memory_order_relaxed))
-        return 0;
-    if (!b->p2p.pending && !may_end_alone(b, last))
-        return last;
-    if (p2p_take_slot(b, &i) != COMM_OK)
-        return UINT64_MAX;
-    struct p2p_op *t = &b->p2p.ops[i];
-    t->state = P2P_MARKER;
-    t->work = b->line.next - 1;
-    t->remaining = b->p2p.pending;
-    b->p2p.markers++;
-    return t->ticket;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
@@ -475,7 +420,6 @@ void p2p_end_recovery(struct comm_state *b, uint32_t index, enum comm_result res
     give_slot(b, index);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ plans */
 /* Reserves slots for this many more messages and a marker. false: nothing changed. */
 bool p2p_reserve(struct comm_state *b, uint32_t messages)
 {
@@ -485,36 +429,6 @@ bool p2p_reserve(struct comm_state *b, uint32_t messages)
         if (grow(b) != COMM_OK)
             return false;
     return message_pending(b->messages) + messages <= b->unit.engine->options.queue;
-}
-
-enum comm_result p2p_open_marker(struct comm_state *b, bool carries, uint32_t *marker)
-{
-    uint32_t i;
-    enum comm_result r = p2p_take_slot(b, &i);
-
-    if (r != COMM_OK)
-        return r;
-    struct p2p_op *t = &b->p2p.ops[i];
-    t->state = P2P_MARKER;
-    t->member_of = i;
-    t->remaining = 1; /* until the marker is closed */
-    t->carries = carries;
-    t->first_work = b->line.next;
-    b->p2p.markers++;
-    *marker = i;
-    return COMM_OK;
-}
-
-void p2p_close_marker(struct comm_state *b, uint32_t marker, enum comm_result error, struct comm_request *req)
-{
-    struct p2p_op *t = &b->p2p.ops[marker];
-
-    t->work = b->line.next - 1;
-    t->error = t->error == COMM_OK && t->carries ? (int32_t)error : t->error;
-    t->remaining--;
-    if (req)
-        *req = (struct comm_request){b->unit.handle, t->ticket};
-    p2p_step(b);
 }
 
 const struct comm_part p2p_part = {

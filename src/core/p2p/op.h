@@ -6,7 +6,7 @@
 #include "staged/staged.h"
 #include "comm/state.h"
 #include "message/message.h"
-#include "p2p/one_sided.h"
+#include "p2p/one_sided_op.h"
 #include "p2p/p2p.h"
 
 /* MEETING: a subset that is being created. ONE: a call on a window, in progress. RECOVERY: agree or shrink; neither line waits for it. For
@@ -53,13 +53,17 @@ void p2p_cancel_held(struct comm_state *b);
 
 /* Posts a send or a receive, or holds it back. marker: the marker of its plan, or P2P_NONE. */
 enum comm_result p2p_post(struct comm_state *b, const struct message_call *call, uint32_t marker, struct comm_request *req);
+/* Reserves slots for this many more messages and a marker. false: nothing changed. */
+bool p2p_reserve(struct comm_state *b, uint32_t messages);
+
+/* marker.c */
 /* a ticket behind everything issued so far; 0: everything is complete; UINT64_MAX: no slot for a marker */
 uint64_t p2p_mark(struct comm_state *b);
-/* The marker of a plan: it comes after the messages posted for the plan and the work issued until the marker is closed. */
-bool p2p_reserve(struct comm_state *b, uint32_t messages);
-/* carries: it ends with the first error of its members */
+/* The marker of a plan: it comes after the messages posted for the plan and the work issued until the marker is closed. carries: it ends
+ * with the first error of its members. */
 enum comm_result p2p_open_marker(struct comm_state *b, bool carries, uint32_t *marker);
 void p2p_close_marker(struct comm_state *b, uint32_t marker, enum comm_result error, struct comm_request *req);
+bool p2p_finish_markers(struct comm_state *b); /* ends those that have nothing left to wait for; true: some */
 
 /* Requests of this line that are not messages. */
 enum comm_result p2p_take_slot(struct comm_state *b, uint32_t *index); /* pending under a new ticket, at the end of the list */

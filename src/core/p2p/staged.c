@@ -6,19 +6,20 @@
 /* Opens the pool, and checks that all of the buffer is memory of the device. */
 enum comm_result p2p_reach_device(struct comm_state *b, const struct message_call *call)
 {
-    struct comm_error *told = &b->failure.last_refused;
+    struct comm_error *reported = &b->failure.last_refused;
     char text[192] = "";
     enum comm_result r = staging_open(&b->staged.pool, b->unit.engine, text, sizeof text);
 
     if (r == COMM_OK && staging_spans(b->staged.pool, call->buf, call->bytes))
         return COMM_OK;
-    *told = (struct comm_error){.size = sizeof *told, .result = r, .rank = b->team.rank, .peer = call->peer};
+    *reported = (struct comm_error){.size = sizeof *reported, .result = r, .rank = b->team.rank, .peer = call->peer};
     if (r == COMM_OK) {
-        told->result = r = COMM_ERR_ARGUMENT;
+        reported->result = r = COMM_ERR_ARGUMENT;
         base_format(text, sizeof text, "expected %zu bytes of a device's memory: it ends before", call->bytes);
     }
-    base_copy_text(told->operation, sizeof told->operation, call->is_send ? "send" : "recv");
-    base_format(told->text, sizeof told->text, "%s: buf=0x%llx; %s", told->operation, (unsigned long long)(uintptr_t)call->buf, text);
+    base_copy_text(reported->operation, sizeof reported->operation, call->is_send ? "send" : "recv");
+    base_format(reported->text, sizeof reported->text, "%s: buf=0x%llx; %s", reported->operation, (unsigned long long)(uintptr_t)call->buf,
+                text);
     return r;
 }
 

@@ -4,7 +4,7 @@
  * number, because the other members need not be equal on the ranks that refuse.
  */
 #include "plan/plan.h"
-#include "plan/recorder.h"
+#include "plan/recording.h"
 
 #include "comm/pack.h"
 

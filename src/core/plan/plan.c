@@ -1,7 +1,7 @@
 /* Plans: recorded collectives, messages and queue waits that are started many times. A recorder is a handle whose state only records.
  * Groups use the same list. */
 #include "plan/plan.h"
-#include "plan/recorder.h"
+#include "plan/recording.h"
 
 #include "comm/pack.h"
 #include "event/event.h"

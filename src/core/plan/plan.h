@@ -45,7 +45,7 @@ struct engine_call plan_call(const struct comm_plan *plan, uint32_t i);
 enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct comm_request *req);
 void plan_drop(struct comm_plan *plan);
 
-/* bytes.c: call->in points to the caller's length, call->out to its buffer */
+/* broadcast_bytes.c: call->in points to the caller's length, call->out to its buffer */
 enum comm_result bytes_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);
 
 #endif

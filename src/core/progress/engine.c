@@ -142,7 +142,7 @@ void engine_await_word(struct engine *e, bool on)
     }
     atomic_fetch_add_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
     atomic_store_explicit(&e->sleepers.nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
-    engine_told_unlocked(e); /* a thread that sleeps without a poll deadline must set one */
+    engine_wake_unlocked(e); /* a thread that sleeps without a poll deadline must set one */
 }
 
 void engine_note_silent(struct engine *e, int32_t change)

@@ -215,16 +215,16 @@ typedef bool engine_until_fn(void *arg);
 /* Makes passes until fn returns true (returns true) or until the deadline (returns false). own: the communicator that most likely matters,
  * or NULL. */
 bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline);
-void engine_told_unlocked(struct engine *e); /* engine_told for callers outside a communicator's lock */
-void engine_told(struct engine *e);          /* something retired, failed, was set or is due: wakes the sleepers */
-/* engine_told with a quick check first, since there are usually no sleepers. */
-static inline void engine_tell(struct engine *e)
+void engine_wake_unlocked(struct engine *e); /* engine_wake for callers outside a communicator's lock */
+void engine_wake(struct engine *e);          /* something retired, failed, was set or is due: wakes the sleepers */
+/* engine_wake with a quick check first, since there are usually no sleepers. */
+static inline void engine_wake_any(struct engine *e)
 {
     if (BASE_UNLIKELY(atomic_load_explicit(&e->streams.parks, memory_order_relaxed) |
                       atomic_load_explicit(&e->sleepers.asleep, memory_order_relaxed) |
                       atomic_load_explicit(&e->sleepers.armed, memory_order_relaxed) |
                       atomic_load_explicit(&e->sleepers.parked, memory_order_relaxed)))
-        engine_told(e);
+        engine_wake(e);
 }
 /* Yields the CPU once. Returns false, without a yield, if yielding is expensive at present. now: the time when the caller last read the
  * clock (0: it did not); on return, the time after the yield. */

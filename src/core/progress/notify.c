@@ -52,7 +52,7 @@ enum comm_result engine_notify(struct comm_request request, comm_notify_fn *fn, 
     atomic_fetch_add_explicit(&unit->notice_count, 1, memory_order_relaxed);
     unit->engine->class->activate(unit);
     if (timeline_test(request) != COMM_PENDING)
-        engine_told(unit->engine); /* due now: wakes an armed loop */
+        engine_wake(unit->engine); /* due now: wakes an armed loop */
     unit_unlock(unit);
     return COMM_OK;
 }

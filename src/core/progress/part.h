@@ -1,7 +1,7 @@
 /*
- * Parts: what the rooms above `comm` add to a communicator. Each room provides one row of slots (NULL: nothing to do), world/parts.c lists
- * the rows, and the engine keeps that list. Through it `comm` and `progress` call rooms that they must not know by name. Slots are called
- * in the order of the list. Unless stated otherwise, the communicator's lock is held.
+ * Parts: what the rooms above `comm` add to a communicator. Each room provides one row of slots (NULL: nothing to do), world/part_table.c
+ * lists the rows, and the engine keeps that list. Through it `comm` and `progress` call rooms that they must not know by name. Slots are
+ * called in the order of the list. Unless stated otherwise, the communicator's lock is held.
  */
 #ifndef PROGRESS_PART_H
 #define PROGRESS_PART_H

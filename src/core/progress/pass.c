@@ -2,7 +2,7 @@
  * Passes and waiting. A thread that waits moves every communicator of the engine. Only one thread at a time, the holder of poll_owner,
  * sleeps on the bell; the others park. A thread that leaves wakes the others, so that at least one waiting thread always looks.
  *
- * No wake-up is lost. The waking side publishes its change, executes a seq_cst fence, and then looks for sleepers (engine_told and the
+ * No wake-up is lost. The waking side publishes its change, executes a seq_cst fence, and then looks for sleepers (engine_wake and the
  * wires' flush). The sleeping side publishes that it sleeps, executes a fence, looks at everything once more, and then sleeps.
  */
 #include "progress/engine.h"
@@ -108,7 +108,7 @@ enum pass engine_pass(struct engine *e, bool callbacks)
 /* Called under a communicator's lock, so it needs no fence. A thread that is about to sleep publishes that first, and then takes the lock
  * of every active communicator once more (engine_pass). If it had the lock before this thread, this thread sees that it sleeps. If it gets
  * the lock later, it sees what this thread did. */
-void engine_told(struct engine *e)
+void engine_wake(struct engine *e)
 {
     const struct comm_env *env = e->env;
 
@@ -124,10 +124,10 @@ void engine_told(struct engine *e)
     }
 }
 
-void engine_told_unlocked(struct engine *e)
+void engine_wake_unlocked(struct engine *e)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    engine_told(e);
+    engine_wake(e);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sleeping */

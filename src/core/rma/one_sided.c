@@ -96,7 +96,7 @@ enum comm_result one_sided_step(struct comm_state *b, struct one_sided *one)
         atomic_fetch_add_explicit(&part->control->signal[one->slot], one->amount, memory_order_acq_rel);
         if (b->channel->memory)
             b->channel->memory->wrote(b->channel);
-        engine_told(b->unit.engine);
+        engine_wake(b->unit.engine);
         return COMM_OK;
     case ONE_WAIT:
         return atomic_load_explicit(&part->control->signal[one->slot], memory_order_acquire) >= one->amount ? COMM_OK : COMM_PENDING;

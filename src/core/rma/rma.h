@@ -5,7 +5,7 @@
 #include <commstream/window.h>
 
 #include "comm/call.h"
-#include "p2p/one_sided.h"
+#include "p2p/one_sided_op.h"
 
 enum comm_result engine_memory_take(struct comm_communicator *c, size_t bytes, void **at);
 /* STATE: the same memory is registered already. */

@@ -166,7 +166,7 @@ static bool tell(struct comm_state *b, int32_t peer, struct link_serves *s, size
     if (brings && !more)
         memcpy(s->out.data, s->show, brings);
     s->telling = true;
-    s->told = s->done;
+    s->reported = s->done;
     enum comm_result r = link_post(b, MESSAGE_ANSWER, true, peer, &s->out, sizeof s->out.head + (more ? 0 : brings), LINK_TOLD);
     if (r == COMM_OK && more)
         r = link_post(b, MESSAGE_ANSWER, true, peer, (char *)(uintptr_t)s->show, brings, LINK_SHOWN);
@@ -201,9 +201,9 @@ static bool is_due(const struct comm_state *b, int32_t peer, const struct link_s
 {
     size_t bytes;
 
-    if (s->telling || s->done == s->told || s->serving == SERVES_DONE)
+    if (s->telling || s->done == s->reported || s->serving == SERVES_DONE)
         return false;
-    return s->done - s->told >= LINK_DEPTH / 2 || !message_came_from(b->messages, MESSAGE_ASK, peer, &bytes);
+    return s->done - s->reported >= LINK_DEPTH / 2 || !message_came_from(b->messages, MESSAGE_ASK, peer, &bytes);
 }
 
 static struct link_serves *serves_of(struct comm_state *b, int32_t peer)

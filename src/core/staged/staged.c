@@ -193,7 +193,7 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
     e->record.started_ns = state_now(b);
     e->stage = staging_take(b->staged.pool, &in, &out);
     if (!e->stage) {
-        state_lacks_memory(b, e);
+        state_propose_own(b, e, COMM_ERR_MEMORY, 0);
         return;
     }
     b->staged.running++;

@@ -171,7 +171,7 @@ static enum comm_result exception_of(struct comm_communicator *handle, uint64_t 
     for (uint64_t i = handle->exception_count; i-- > oldest_exception(handle);) {
         struct timeline_exception *x = &handle->exception[i % TIMELINE_EXCEPTIONS];
         if (x->ticket == ticket) {
-            x->told = 1;
+            x->reported = 1;
             result = (enum comm_result)x->result;
             break;
         }
@@ -223,8 +223,8 @@ enum comm_result timeline_untold(struct comm_communicator *handle)
     base_lock(&handle->exception_lock, handle->env);
     for (uint64_t i = oldest_exception(handle); i < handle->exception_count && result == COMM_OK; i++) {
         struct timeline_exception *x = &handle->exception[i % TIMELINE_EXCEPTIONS];
-        if (!x->told) {
-            x->told = 1;
+        if (!x->reported) {
+            x->reported = 1;
             result = (enum comm_result)x->result;
         }
     }

@@ -111,6 +111,8 @@ void timeline_fail(struct timeline *line, enum comm_result cause)
 
 bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct timeline_range *read, const struct timeline_range *write)
 {
+    if (line->done + 1 == line->next)
+        return false;
     if (!line->fences_issued && !line->alone && !conflict(&line->queued_read, &line->queued_write, read, write) &&
         !conflict(&line->started_read, &line->started_write, read, write))
         return false;

@@ -21,7 +21,7 @@ enum { TIMELINE_SLOT_CHUNKS = 16, TIMELINE_SLOTS_FIRST = 64, TIMELINE_EXCEPTIONS
 struct timeline_exception {
     uint64_t ticket;
     int32_t result;
-    uint32_t told; /* 1: comm_sync or a test reported it */
+    uint32_t reported; /* 1: comm_sync or a test reported it */
 };
 
 /* What a request points at. It is never unmapped, so that a request never touches freed memory. A closed handle is reused, oldest first,

@@ -33,4 +33,17 @@ const struct wire_backend *wire_backend_here(const char *name);   /* its form wi
 const struct wire_backend *wire_backend_across(const char *name); /* its form with ranks on several hosts; NULL: it has none */
 const struct comm_env *wire_default_env(void);
 
+/* Names the wires that a backend's wire opens by itself. */
+static inline void wire_backend_inner(const struct wire_backend *b, struct wire_config *config)
+{
+    const struct wire_backend *near = b->near ? wire_backend_find(b->near) : NULL;
+    const struct wire_backend *far = b->far ? wire_backend_find(b->far) : NULL;
+    const struct wire_backend *tcp = wire_backend_find("tcp");
+
+    config->near = near ? near->wire : NULL;
+    config->near_boot = near ? near->boot : NULL;
+    config->far = b->far_wire || !far ? b->far_wire : far->wire;
+    config->guard_class = tcp ? tcp->wire : NULL;
+}
+
 #endif

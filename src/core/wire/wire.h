@@ -239,19 +239,21 @@ enum { WIRE_TICK_NS = 1000000000, WIRE_TICKS = 24, WIRE_LINK_TICKS = 4 };
 struct wire_config {
     const struct comm_env *env;
     const struct base_log *log;
-    struct env_bell *bell;        /* of this engine; activity of peers rings it while the wire is armed */
-    struct env_bell *watch;       /* of the monitor; only this bell watches the descriptors that report deaths */
-    struct wire_boot *boot;       /* how the ranks meet; NULL for `local` */
-    int32_t rank, ranks;          /* of the world; rank -1: all ranks are in this process */
-    int32_t oversubscribed;       /* more ranks than CPUs: ranks sleep often, so sleeping must be cheap */
-    uint64_t world;               /* equal on all ranks, different from any other world's */
-    const int32_t *host;          /* by rank: the number of its host, from 0 in the order of the hosts' lowest ranks; NULL: unknown */
-    bool across;                  /* another wire serves the peers on this rank's own host; this one need not reach them */
-    const struct wire_class *far; /* the wire across hosts, for a wire made of two; NULL: tcp */
-    const char *launcher;         /* as team_launch_find names it */
-    const char *library;          /* mpi: the file of a library that its module opens itself, or NULL */
-    struct wire *guard;           /* mpi: an open wire among the same ranks that reports deaths and carries notes and published calls. The
-                                   * new wire owns it once it is open */
+    struct env_bell *bell;  /* of this engine; activity of peers rings it while the wire is armed */
+    struct env_bell *watch; /* of the monitor; only this bell watches the descriptors that report deaths */
+    struct wire_boot *boot; /* how the ranks meet; NULL for `local` */
+    int32_t rank, ranks;    /* of the world; rank -1: all ranks are in this process */
+    int32_t oversubscribed; /* more ranks than CPUs: ranks sleep often, so sleeping must be cheap */
+    uint64_t world;         /* equal on all ranks, different from any other world's */
+    const int32_t *host;    /* by rank: the number of its host, from 0 in the order of the hosts' lowest ranks; NULL: unknown */
+    bool across;            /* another wire serves the peers on this rank's own host; this one need not reach them */
+    const struct wire_class *near, *far;  /* of a wire made of two: for the ranks of a host, and for ranks of different hosts */
+    const struct boot_class *near_boot;   /* how the ranks of a host meet; NULL: all ranks are in this process */
+    const struct wire_class *guard_class; /* mpi: the class of its guard */
+    const char *launcher;                 /* as team_launch_find names it */
+    const char *library;                  /* mpi: the file of a library that its module opens itself, or NULL */
+    struct wire *guard; /* mpi: an open wire among the same ranks that reports deaths and carries notes and published calls. The
+                         * new wire owns it once it is open */
     int64_t deadline;
     int64_t peer_timeout_ns; /* equal on all ranks: a live process that is silent for this long is reported as down; 0: 30 s */
     int64_t link_timeout_ns; /* the same for a host that acknowledges nothing; 0: 3 s */

@@ -59,7 +59,7 @@ static struct comm_state *begin(struct comm_communicator *c, enum comm_result *r
         state_settle(b);
     }
     engine_hold(b->unit.engine);
-    engine_told(b->unit.engine);
+    engine_wake(b->unit.engine);
     state_unlock(b);
     return b;
 }
@@ -151,7 +151,7 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
         notify_run(e, c);
         /* Threads inside a wait on c see `closing` and leave. They need little time, so this loop ends. */
         while (!alone(&d)) {
-            engine_told_unlocked(e);
+            engine_wake_unlocked(e);
             env->relax(env, true);
         }
     } while (notify_due(&b->unit));

@@ -2,7 +2,7 @@
  * no other calls block like this. */
 #include "world/communicators.h"
 #include "world/open.h"
-#include "world/parts.h"
+#include "world/part_table.h"
 
 #include "base/format.h"
 #include "comm/parts.h"
@@ -249,13 +249,14 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
                                  .oversubscribed = (uint32_t)o->neighbours > o->engine->cpus,
                                  .world = w->id,
                                  .host = w->hosts.of,
-                                 .far = o->backend->far_wire,
                                  .launcher = o->launch.launcher,
                                  .deadline = o->deadline,
                                  .peer_timeout_ns = w->peer_timeout_ns,
                                  .link_timeout_ns = w->link_timeout_ns,
                                  .error_text = o->text,
                                  .error_text_bytes = sizeof o->text};
+
+    wire_backend_inner(o->backend, &config);
     enum comm_result r = o->backend->wire->open(&config, &w->port.wire);
 
     w->port.class = o->backend->wire;

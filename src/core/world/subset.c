@@ -12,7 +12,7 @@
  */
 #include "world/communicators.h"
 #include "world/create.h"
-#include "world/parts.h"
+#include "world/part_table.h"
 
 #include "base/format.h"
 #include "base/hash.h"

@@ -15,7 +15,6 @@
 
 #include "base/format.h"
 #include "wire/module.h"
-#include "wire/table.h"
 
 enum { WHY_BYTES = 640, MPIS = 3 };
 
@@ -257,7 +256,7 @@ static enum comm_result open_wire(const struct wire_config *config, struct wire 
                                    .error_text = config->error_text,
                                    .error_text_bytes = config->error_text_bytes};
     const struct module_interface *handle = NULL;
-    const struct wire_class *tcp = wire_backend_find("tcp")->wire;
+    const struct wire_class *tcp = config->guard_class;
     struct wire_config inner = *config;
     struct native_config with;
     struct chosen chosen;

@@ -1,6 +1,6 @@
 /* The table of all parts, and this room's own part. */
-#ifndef WORLD_PARTS_H
-#define WORLD_PARTS_H
+#ifndef WORLD_PART_TABLE_H
+#define WORLD_PART_TABLE_H
 
 #include "progress/part.h"
 

@@ -4,7 +4,7 @@
  * is dropped, so that the others never wait for a rank with a short buffer.
  */
 #include "plan/plan.h"
-#include "plan/recorder.h"
+#include "plan/recording.h"
 
 #include "staged/staged.h"
 

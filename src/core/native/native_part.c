@@ -4,6 +4,7 @@
  * call is published, so that different calls on different ranks are detected before anything starts.
  */
 #include "native/native.h"
+#include "native/stream.h"
 #include "native/takes.h"
 
 #include "base/format.h"
@@ -93,7 +94,7 @@ static void count(struct comm_state *b, bool pending)
         return;
     }
     atomic_fetch_add_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
-    engine_told(e); /* a thread that sleeps without a poll deadline must set one */
+    engine_wake(e); /* a thread that sleeps without a poll deadline must set one */
 }
 
 static void start_pending(struct comm_state *b)
@@ -101,16 +102,6 @@ static void start_pending(struct comm_state *b)
     b->library_work.pending++;
     b->library_work.served = true;
     atomic_store_explicit(&b->unit.engine->sleepers.nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
-}
-
-static void propose(struct comm_state *b, const struct entry *e, enum comm_result result, int32_t code)
-{
-    state_propose(b, &(struct cause){.number = e->seq,
-                                     .rank = b->team.rank,
-                                     .peer = b->team.rank,
-                                     .result = result,
-                                     .collective = e->record.collective,
-                                     .code = code});
 }
 
 /* Compares this call with the calls that the peers have published. Of two ranks, the one that calls second sees the first one's call, and
@@ -174,75 +165,7 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
     if (r == COMM_OK)
         start_pending(b);
     else
-        propose(b, e, r, code);
-}
-
-/* ------------------------------------------------------------------------------------------------------------ waits on a stream */
-/* Called before the entry is issued under the next ticket. UNSUPPORTED: the stream cannot wait for such a point. */
-static enum comm_result stream_wait(struct comm_state *b, struct entry *e, const struct timeline_point *point)
-{
-    struct native_point given = {point->word, point->value};
-    enum comm_result r;
-
-    if (timeline_point_test(point) != COMM_PENDING)
-        return COMM_OK; /* an ordinary fence, which ends at once */
-    if (!given.word && (r = engine_need_progress_thread(b->unit.engine)) != COMM_OK)
-        return r;
-    r = b->native->native->class->wait(b->native, &given, b->line.next);
-    if (r != COMM_OK)
-        return r;
-    e->head.kind = TIMELINE_WORK; /* later calls go into the stream behind it, so the queue itself waits for nothing */
-    e->by = ENTRY_BY_STREAM;
-    /* The device may wait for the point by itself, but a request can fail, so its result is still watched. A word cannot fail. */
-    e->parked = point->kind != POINT_WORD;
-    b->library_work.parked += e->parked;
-    return COMM_OK;
-}
-
-/* Messages between devices. Like a wait, such an entry belongs to this rank alone. */
-static enum comm_result stream_messages(struct comm_state *b, struct entry *e, const struct native_message *messages, uint32_t count)
-{
-    const struct native_class *class = b->native->native->class;
-    char why[256] = "";
-    int32_t code = 0;
-
-    if (!class->messages)
-        return COMM_ERR_UNSUPPORTED;
-    enum comm_result r = class->messages(b->native, messages, count, b->line.next, &code, why, sizeof why);
-    if (r == COMM_ERR_ARGUMENT)
-        base_copy_text(b->failure.last_refused.text, sizeof b->failure.last_refused.text, why);
-    else if (r != COMM_OK)
-        propose(b, e, r, code);
-    if (r != COMM_OK)
-        return r;
-    e->head.kind = TIMELINE_WORK;
-    e->by = ENTRY_BY_STREAM;
-    e->parked = false;
-    e->record.algorithm = class->name;
-    return COMM_OK;
-}
-
-static bool release_parked(struct comm_state *b)
-{
-    bool moved = false;
-
-    for (uint64_t t = b->line.done + 1; t <= b->line.started && b->library_work.parked && !b->failed; t++) {
-        struct entry *e = state_entry(b, t);
-        enum comm_result r = e->by == ENTRY_BY_STREAM && e->parked ? timeline_point_test(&e->point) : COMM_PENDING;
-        if (r == COMM_PENDING)
-            continue;
-        e->parked = false;
-        b->library_work.parked--;
-        moved = true;
-        if (r == COMM_OK)
-            b->native->native->class->reach(b->native, t);
-        else
-            state_propose(b, &(struct cause){.rank = b->team.rank,
-                                             .peer = b->team.rank,
-                                             .result = r == COMM_ERR_ABANDONED ? COMM_ERR_ABANDONED : COMM_ERR_DEPENDENCY,
-                                             .point = (uint32_t)r});
-    }
-    return moved;
+        state_propose_own(b, e, r, code);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ending */
@@ -256,10 +179,10 @@ static void retire_short(struct comm_state *b, struct entry *e)
     uint32_t seq = e->seq;
     state_forget_entry(b, e);
     timeline_retire_oldest(&b->line, &e->head);
-    b->told.done = ticket;
+    b->reported.done = ticket;
     b->wire->release(b->channel, seq, NULL);
     b->wire->flush(b->channel); /* a later flush would ring an armed loop for nothing */
-    engine_told(b->unit.engine);
+    engine_wake(b->unit.engine);
 }
 
 /* Has each peer published the call of this number, or a later one? Peers on other hosts announce their calls once per tick. */
@@ -286,7 +209,7 @@ static bool settle_suspect(struct comm_state *b)
         return true;
     if (e->seq && !all_have_called(b, e->seq) && now < s->until_ns)
         return false;
-    propose(b, e, s->result, s->code);
+    state_propose_own(b, e, s->result, s->code);
     return true;
 }
 
@@ -439,7 +362,7 @@ static bool wait_short(struct comm_state *b, uint64_t ticket)
 static bool step(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
-    bool moved = b->library_work.parked && release_parked(b);
+    bool moved = b->library_work.parked && native_release_parked(b);
 
     if (BASE_LIKELY(!b->library_work.pending)) {
         if (++b->library_work.turns >= TEND_TURNS)
@@ -520,8 +443,8 @@ static const struct collective_library library = {
     .wait_short = wait_short,
     .may_not_start = may_not_start,
     .start = start,
-    .wait = stream_wait,
-    .messages = stream_messages,
+    .wait = native_stream_wait,
+    .messages = native_stream_messages,
     .is_device_memory = native_is_device_memory,
     .joined = joined,
     .step = step,

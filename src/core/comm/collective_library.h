@@ -2,8 +2,8 @@
  * Collectives that a library does instead of programs (NCCL, MPI). A communicator with such a library has this table, through which `comm`
  * calls the room that drives it. wire/native.h has the library's own interface.
  */
-#ifndef COMM_LIBRARY_H
-#define COMM_LIBRARY_H
+#ifndef COMM_COLLECTIVE_LIBRARY_H
+#define COMM_COLLECTIVE_LIBRARY_H
 
 #include "comm/entry.h"
 

@@ -1,6 +1,6 @@
 /* A one-sided call as the message line queues it (p2p/op.h). The rma room executes it. */
-#ifndef P2P_ONE_SIDED_H
-#define P2P_ONE_SIDED_H
+#ifndef P2P_ONE_SIDED_OP_H
+#define P2P_ONE_SIDED_OP_H
 
 #include <commstream/window.h>
 

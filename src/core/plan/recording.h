@@ -1,6 +1,6 @@
 /* Plans and groups: the calls of the program. */
-#ifndef PLAN_RECORDER_H
-#define PLAN_RECORDER_H
+#ifndef PLAN_RECORDING_H
+#define PLAN_RECORDING_H
 
 #include <commstream/plan.h>
 

@@ -1,5 +1,5 @@
 /* The parts of a communicator, in the order in which their slots are called (progress/part.h). */
-#include "world/parts.h"
+#include "world/part_table.h"
 
 #include "event/event.h"
 #include "failure/failure.h"

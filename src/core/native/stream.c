@@ -1,0 +1,75 @@
+/*
+ * What a stream of the device does besides collectives: it waits for a point of another queue, and it sends messages between devices. Such
+ * entries belong to this rank alone: they have no number, and no peer has one for them.
+ */
+#include "native/stream.h"
+
+#include "base/format.h"
+#include "comm/state.h"
+
+/* Called before the entry is issued under the next ticket. UNSUPPORTED: the stream cannot wait for such a point. */
+enum comm_result native_stream_wait(struct comm_state *b, struct entry *e, const struct timeline_point *point)
+{
+    struct native_point given = {point->word, point->value};
+    enum comm_result r;
+
+    if (timeline_point_test(point) != COMM_PENDING)
+        return COMM_OK; /* an ordinary fence, which ends at once */
+    if (!given.word && (r = engine_need_progress_thread(b->unit.engine)) != COMM_OK)
+        return r;
+    r = b->native->native->class->wait(b->native, &given, b->line.next);
+    if (r != COMM_OK)
+        return r;
+    e->head.kind = TIMELINE_WORK; /* later calls go into the stream behind it, so the queue itself waits for nothing */
+    e->by = ENTRY_BY_STREAM;
+    /* The device may wait for the point by itself, but a request can fail, so its result is still watched. A word cannot fail. */
+    e->parked = point->kind != POINT_WORD;
+    b->library_work.parked += e->parked;
+    return COMM_OK;
+}
+
+/* Messages between devices. Like a wait, such an entry belongs to this rank alone. */
+enum comm_result native_stream_messages(struct comm_state *b, struct entry *e, const struct native_message *messages, uint32_t count)
+{
+    const struct native_class *class = b->native->native->class;
+    char why[256] = "";
+    int32_t code = 0;
+
+    if (!class->messages)
+        return COMM_ERR_UNSUPPORTED;
+    enum comm_result r = class->messages(b->native, messages, count, b->line.next, &code, why, sizeof why);
+    if (r == COMM_ERR_ARGUMENT)
+        base_copy_text(b->failure.last_refused.text, sizeof b->failure.last_refused.text, why);
+    else if (r != COMM_OK)
+        state_propose_own(b, e, r, code);
+    if (r != COMM_OK)
+        return r;
+    e->head.kind = TIMELINE_WORK;
+    e->by = ENTRY_BY_STREAM;
+    e->parked = false;
+    e->record.algorithm = class->name;
+    return COMM_OK;
+}
+
+bool native_release_parked(struct comm_state *b)
+{
+    bool moved = false;
+
+    for (uint64_t t = b->line.done + 1; t <= b->line.started && b->library_work.parked && !b->failed; t++) {
+        struct entry *e = state_entry(b, t);
+        enum comm_result r = e->by == ENTRY_BY_STREAM && e->parked ? timeline_point_test(&e->point) : COMM_PENDING;
+        if (r == COMM_PENDING)
+            continue;
+        e->parked = false;
+        b->library_work.parked--;
+        moved = true;
+        if (r == COMM_OK)
+            b->native->native->class->reach(b->native, t);
+        else
+            state_propose(b, &(struct cause){.rank = b->team.rank,
+                                             .peer = b->team.rank,
+                                             .result = r == COMM_ERR_ABANDONED ? COMM_ERR_ABANDONED : COMM_ERR_DEPENDENCY,
+                                             .point = (uint32_t)r});
+    }
+    return moved;
+}

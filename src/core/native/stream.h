@@ -1,0 +1,16 @@
+/*
+ * The calls that a native puts into a stream of the device and that are no collectives.
+ */
+#ifndef COMMSTREAM_NATIVE_STREAM_H
+#define COMMSTREAM_NATIVE_STREAM_H
+
+#include "comm/state.h"
+
+/* Called before the entry is issued under the next ticket. UNSUPPORTED: the stream cannot wait for such a point. */
+enum comm_result native_stream_wait(struct comm_state *b, struct entry *e, const struct timeline_point *point);
+enum comm_result native_stream_messages(struct comm_state *b, struct entry *e, const struct native_message *messages, uint32_t count);
+
+/* Lets the stream go on past the points that have been reached, and fails the communicator if one has failed. True if anything moved. */
+bool native_release_parked(struct comm_state *b);
+
+#endif
