@@ -1,5 +1,5 @@
 #!/bin/sh
-# torch.distributed over two hosts of one rank each, made of namespaces with a cable between them that tc limits: commstream beside Gloo.
+# torch.distributed over two hosts of one rank each, made of namespaces with a cable between them that tc limits: commstream compared with Gloo.
 #
 #   tests/perf/torch_hosts.sh [--rate RATE] [--python PYTHON] [--run PROGRAM] [--with "ARGUMENTS"] [--build DIR]
 #

@@ -12,14 +12,13 @@ of a part of the input for those that send a part to each rank.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import tempfile
 import time
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+
+import ranks
 
 BACKENDS = ("commstream", "gloo")
 SECONDS = 0.3  # for one figure, about
@@ -32,7 +31,7 @@ class Case:
         self.group, self.rank, self.ranks = group, dist.get_rank(), dist.get_world_size()
         self.one, self.all = torch.full((n,), 1e-6), torch.full((n * self.ranks,), 1e-6)
         self.result = torch.zeros(n * self.ranks)
-        self.parts, self.results = list(self.all.chunk(self.ranks)), list(self.result.chunk(self.ranks))
+        self.parts = list(self.all.chunk(self.ranks))
         self.apart = [torch.zeros(n) for _ in range(self.ranks)]
 
     def at_root(self, tensors):
@@ -120,19 +119,6 @@ def measure_all(args):
             table.row(size, time_both(COLLECTIVES[name], cases, args.rounds))
 
 
-def rank_of_this_host(rank, args, store):
-    """Also the whole of a process that torchrun started, without a store."""
-    import commstream.torch  # noqa: F401
-
-    torch.set_num_threads(1)
-    if store:
-        dist.init_process_group("gloo", store=dist.FileStore(store, args.ranks), rank=rank, world_size=args.ranks)
-    else:
-        dist.init_process_group("gloo")
-    measure_all(args)
-    dist.destroy_process_group()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("collective", nargs="?", default="allreduce", choices=["all", *COLLECTIVES])
@@ -145,11 +131,7 @@ def main():
     args = parser.parse_args()
     if args.min < 4 or args.factor < 2 or args.rounds < 1 or args.ranks < 1:
         parser.error("expected --min of 4 or more, --factor of 2 or more, --rounds and --ranks of 1 or more")
-    if "RANK" in os.environ:
-        rank_of_this_host(None, args, None)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(rank_of_this_host, (args, os.path.join(folder, "store")), nprocs=args.ranks)
+    ranks.run(measure_all, args)
 
 
 if __name__ == "__main__":

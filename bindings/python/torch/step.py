@@ -10,16 +10,15 @@ how much of what Gloo leaves exposed commstream hides. A figure is the median ov
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import tempfile
 import time
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+import ranks
 
 BACKENDS = ("commstream", "gloo")
 
@@ -87,19 +86,6 @@ def report(seconds, parameters, args):
         print(f"\ncommstream hides {100 * (1 - exposed['commstream'] / exposed['gloo']):.0f} % of what Gloo leaves exposed")
 
 
-def rank_of_this_host(rank, args, store):
-    """Also the whole of a process that torchrun started, without a store."""
-    import commstream.torch  # noqa: F401
-
-    torch.set_num_threads(1)
-    if store:
-        dist.init_process_group("gloo", store=dist.FileStore(store, args.ranks), rank=rank, world_size=args.ranks)
-    else:
-        dist.init_process_group("gloo")
-    measure(args)
-    dist.destroy_process_group()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=2, help="of this host; unless RANK and WORLD_SIZE are set")
@@ -112,11 +98,7 @@ def main():
     args = parser.parse_args()
     if min(args.ranks, args.layers, args.width, args.batch, args.steps, args.rounds) < 1:
         parser.error("expected numbers of 1 or more")
-    if "RANK" in os.environ:
-        rank_of_this_host(None, args, None)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(rank_of_this_host, (args, os.path.join(folder, "store")), nprocs=args.ranks)
+    ranks.run(measure, args)
 
 
 if __name__ == "__main__":
