@@ -1,6 +1,6 @@
 /*
  * For any replies of a launcher with PMI's simple wire protocol: rank 0's entry is read whole, or there is an error with a text. After a
- * malformed reply nothing is requested any more. The medium's source is included here, since its state belongs to the process and each
+ * malformed reply nothing is requested any more. The sources are included here, since their state belongs to the process and each
  * input must begin with none. Its reads and writes are mocked.
  *
  * An input is what the launcher replies. Each request gets the next line of it, in reads of up to 100 bytes.
@@ -24,6 +24,7 @@ static ssize_t play_send(int fd, const void *bytes, size_t count, int flags);
 #define send(fd, bytes, count, flags) play_send(fd, bytes, count, flags)
 #define atexit(fn) ((void)(fn))
 #define boot_wait_for(config, fd, events) ((void)(config), IO_OK)
+#include "net/boot/pmi.c"
 #include "net/boot/meeting_pmi.c"
 #undef read
 #undef send
@@ -62,7 +63,7 @@ static void check(enum comm_result result, const char *why)
 {
     HOLD(result == COMM_OK || result == COMM_ERR_SYSTEM || result == COMM_ERR_AUTH);
     HOLD(result == COMM_OK || (why[0] && strlen(why) < MEETING_WHY));
-    HOLD(strlen(pmi.name) < sizeof pmi.name);
+    HOLD(strlen(store) < sizeof store);
 }
 
 int fuzz_pmi(const unsigned char *bytes, size_t count)
@@ -74,13 +75,14 @@ int fuzz_pmi(const unsigned char *bytes, size_t count)
 
     said = bytes;
     said_end = bytes + count;
-    pmi.fd = -1;
-    pmi.name[0] = 0;
-    pmi.lost = false;
+    session.fd = -1;
+    session.protocol = NULL;
+    session.lost = false;
+    store[0] = 0;
     enum comm_result result = meeting_pmi.read(&config, "0", &m, why, sizeof why);
     check(result, why);
     HOLD(result != COMM_OK || (m.ranks >= 1 && m.port >= 1 && m.host[0] && memchr(m.host, 0, sizeof m.host)));
-    bool lost = pmi.lost;
+    bool lost = session.lost;
     questions = 0;
     check(meeting_pmi.write(&config, "1", &mine, why, sizeof why), why);
     HOLD(!lost || !questions);

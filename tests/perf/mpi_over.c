@@ -1,12 +1,14 @@
 /*
  * The overhead of commstream over MPI: the same collective as a request and a wait, by MPI itself and through a communicator of backend
- * mpi. Both run in one process, with the same MPI, in alternating batches. So both have the same neighbours, the same distance between the
- * CPUs, and the same thread level, which alone changes a small exchange of Open MPI by half.
+ * mpi, or shm+mpi. Both run in one process, with the same MPI, in alternating batches. So both have the same neighbours, the same distance
+ * between the CPUs, and the same thread level, which alone changes a small exchange of Open MPI by half.
  *
- *   mpirun -n 2 mpi_over [COLLECTIVE] [--max BYTES] [--rounds N] [--level single|serialized|multiple]
+ *   mpirun -n 2 mpi_over [COLLECTIVE] [--max BYTES] [--rounds N] [--level single|serialized|multiple] [--backend mpi|shm+mpi]
+ *   mpirun -n 256 mpi_over open [--rounds N] [--backend NAME]
  *
- * Prints the least of all rounds of each, their ratio, and the geometric mean of the ratios. With --limit the exit status is 1 if the mean
- * is above 1.1 or one ratio above 1.3.
+ * Prints the least of all rounds of each, their difference, their ratio, and the geometric mean of the ratios. With --limit the exit status
+ * is 1 if the mean is above 1.1 or one ratio above 1.3. "open" prints how long MPI_Init_thread took, and what opening and closing a world
+ * takes afterwards, on the slowest rank.
  */
 #define _GNU_SOURCE
 #include <commstream/comm.h>
@@ -17,11 +19,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { FACTOR = 4, SIZES = 16, BATCH_NS = 2000000, LEAST = 3, MOST = 2000 };
 
 struct bench {
-    const char *collective;
+    const char *collective, *backend;
     struct comm_communicator *world;
     MPI_Comm comm;
     int rank, ranks, rounds;
@@ -108,7 +111,8 @@ static double one_size(struct bench *b, size_t bytes)
         least_ours = us < least_ours ? us : least_ours;
     }
     if (b->rank == 0)
-        printf("%-12s %9zu %10.3f %10.3f %6.2f\n", b->collective, bytes, least_bare, least_ours, least_ours / least_bare);
+        printf("%-12s %9zu %10.3f %10.3f %8.0f %6.2f\n", b->collective, bytes, least_bare, least_ours, (least_ours - least_bare) * 1000,
+               least_ours / least_bare);
     return least_ours / least_bare;
 }
 
@@ -132,6 +136,8 @@ static int read_arguments(struct bench *b, int count, char **argument)
             b->rounds = (int)strtol(value, NULL, 10), i++;
         else if (strcmp(argument[i], "--level") == 0)
             level = level_of(value), i++;
+        else if (strcmp(argument[i], "--backend") == 0)
+            b->backend = value, i++;
         else if (strcmp(argument[i], "--limit") == 0)
             b->limit = true;
         else
@@ -150,7 +156,7 @@ static double run_sizes(struct bench *b, double *worst)
     int sizes = 0;
 
     if (b->rank == 0)
-        printf("collective       bytes     MPI us    ours us  ratio\n");
+        printf("collective       bytes     MPI us    ours us  more ns  ratio\n");
     for (size_t bytes = 8; bytes <= b->max; bytes *= FACTOR, sizes++) {
         ratio = one_size(b, bytes);
         sum += log(ratio);
@@ -163,22 +169,67 @@ static double run_sizes(struct bench *b, double *worst)
     return exp(sum / sizes);
 }
 
+static void open_world(struct bench *b)
+{
+    char text[512] = "";
+
+    if (comm_open(COMM_CONFIG(.backend = b->backend, .error_text = text, .error_text_bytes = sizeof text), &b->world) == COMM_OK)
+        return;
+    fprintf(stderr, "mpi_over: %s\n", text);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static double of_slowest(const struct bench *b, double seconds)
+{
+    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, b->comm);
+    return seconds * 1000;
+}
+
+static void open_and_close(struct bench *b, double init)
+{
+    double took = of_slowest(b, init);
+
+    if (b->rank == 0)
+        printf("MPI_Init_thread of %d ranks took %.1f ms\n", b->ranks, took);
+    for (int round = 0; round < b->rounds; round++) {
+        MPI_Barrier(b->comm);
+        double begin = MPI_Wtime();
+        open_world(b);
+        double opened = of_slowest(b, MPI_Wtime() - begin);
+        begin = MPI_Wtime();
+        must(comm_close(b->world, COMM_DEFAULT_TIMEOUT), "close");
+        took = of_slowest(b, MPI_Wtime() - begin);
+        if (b->rank == 0)
+            printf("comm_open of %d ranks on %s took %.1f ms, comm_close %.1f ms\n", b->ranks, b->backend, opened, took);
+    }
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 int main(int count, char **argument)
 {
-    struct bench b = {.collective = "allreduce", .rounds = 15, .max = 8u << 20};
-    char text[512] = "";
+    struct bench b = {.collective = "allreduce", .backend = "mpi", .rounds = 15, .max = 8u << 20};
     double worst = 0;
     int provided, level = read_arguments(&b, count, argument);
+    double begin = seconds();
 
     MPI_Init_thread(NULL, NULL, level, &provided);
+    double init = seconds() - begin;
     MPI_Comm_dup(MPI_COMM_WORLD, &b.comm);
     MPI_Comm_rank(b.comm, &b.rank);
     MPI_Comm_size(b.comm, &b.ranks);
-    enum comm_result opened = comm_open(COMM_CONFIG(.backend = "mpi", .error_text = text, .error_text_bytes = sizeof text), &b.world);
-    if (opened != COMM_OK) {
-        fprintf(stderr, "mpi_over: %s\n", text);
-        MPI_Abort(MPI_COMM_WORLD, 1);
+    if (strcmp(b.collective, "open") == 0) {
+        open_and_close(&b, init);
+        MPI_Finalize();
+        return 0;
     }
+    open_world(&b);
     b.in = calloc(1, b.max);
     b.out = calloc((size_t)b.ranks, b.max);
     b.counts = calloc((size_t)b.ranks, sizeof *b.counts);

@@ -1,0 +1,54 @@
+#!/bin/sh
+# The figures of docs/performance/mpi.md: what a call of backend mpi costs over MPI alone; the wire over MPI against MPI's own collectives, on
+# one host and on two hosts of two ranks made of namespaces; how long opening takes beside MPI_Init_thread. Both sides of each figure
+# alternate in one process.
+#
+#   tests/perf/mpi.sh [--rounds N] [--max BYTES] [--ranks N] [--build DIR]
+#
+# 15 rounds, 4 MiB and 256 ranks unless said. For Open MPI of Debian; as root, for the namespaces. The first line is the state of the machine.
+set -eu
+rounds=15 max=4194304 ranks=256 build=build
+while [ $# -gt 1 ]; do
+    case $1 in
+    --rounds) rounds=$2 ;;
+    --max) max=$2 ;;
+    --ranks) ranks=$2 ;;
+    --build) build=$2 ;;
+    *) break ;;
+    esac
+    shift 2
+done
+[ $# = 0 ] || { echo "mpi.sh: $1: expected --rounds, --max, --ranks or --build" >&2; exit 2; }
+build=$(cd "$build" && pwd)
+here=$(cd "$(dirname "$0")/../mpi" && pwd)
+mpirun=$(command -v mpirun.openmpi || true)
+[ -n "$mpirun" ] && [ -x "$build/bin/mpi_over" ] || { echo "skipped: no Open MPI, or mpi_over is not built"; exit 77; }
+over="$build/bin/mpi_over"
+launch="$mpirun --oversubscribe --mca rtc_hwloc_vmhole none"
+export COMM_MODULE_PATH="$build/lib" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+AGENT_FOLDER=$(mktemp -d)
+export AGENT_FOLDER
+trap 'rm -rf "$AGENT_FOLDER"' EXIT
+
+echo "$(date -u +%Y-%m-%d), $(nproc) CPUs, load $(cut -d' ' -f1-3 /proc/loadavg), nice $(nice)"
+echo
+echo "## backend mpi, 2 ranks of one host"
+for collective in allreduce broadcast allgather_v barrier; do
+    $launch -n 2 "$over" $collective --level multiple --max "$max" --rounds "$rounds"
+done
+echo
+echo "## backend shm+mpi, 2 ranks of one machine that are two hosts for the library"
+for collective in allreduce broadcast allgather_v; do
+    COMM_HOST=a,b $launch -n 2 "$over" $collective --backend shm+mpi --level multiple --max "$max" --rounds "$rounds"
+done
+echo
+echo "## backend shm+mpi, 2 hosts of 2 ranks"
+for collective in allreduce broadcast allgather_v; do
+    "$build/bin/mpi_in_hosts" $launch --host 10.77.0.1:2,10.77.0.2:2 --mca plm_rsh_agent "$here/in_host.sh" -n 4 "$over" $collective \
+        --backend shm+mpi --level multiple --max "$max" --rounds "$rounds"
+done
+echo
+echo "## opening, $ranks ranks of one host"
+for backend in shm tcp; do
+    timeout 300 $launch -n "$ranks" "$over" open --backend $backend --rounds 3 || echo "$backend: not done"
+done
