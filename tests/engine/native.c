@@ -162,6 +162,25 @@ RIG_TEST(a_library_is_looked_at_when_nothing_is_pending)
     rig_close(&rig);
 }
 
+/* A library's long poll counts as movement, but a wait ends at its time all the same. */
+RIG_TEST(a_wait_ends_in_time_while_a_library_copies)
+{
+    struct rig rig;
+    int32_t in = 1, out = 0;
+    struct comm_request q;
+    rig_open(&rig, RANKS, COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = 30 * RIG_S));
+    fake.look_ns = 20000;
+    MUST(comm_allreduce(rig.world[0], &in, &out, 1, COMM_I32, COMM_SUM, &q));
+    uint64_t before = atomic_load(&fake.looks);
+    IS(comm_wait(q, 20 * RIG_MS), COMM_PENDING);
+    CHECK(atomic_load(&fake.looks) - before < 5000); /* a thousand take as long */
+    for (int32_t r = 1; r < RANKS; r++)
+        MUST(comm_allreduce(rig.world[r], &in, &out, 1, COMM_I32, COMM_SUM, NULL));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    fake.look_ns = 0;
+    rig_close(&rig);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ failures */
 /* Whatever fails while a world opens: the error is returned, and nothing is leaked. */
 static void opening_fails(enum fake_function function, uint64_t at, bool expected)
@@ -480,6 +499,7 @@ int main(void)
         cmocka_unit_test(fixed_order_is_never_relaxed),
         cmocka_unit_test(ended_in_any_order_retired_in_order),
         cmocka_unit_test(a_library_is_looked_at_when_nothing_is_pending),
+        cmocka_unit_test(a_wait_ends_in_time_while_a_library_copies),
         cmocka_unit_test(an_opening_that_fails_leaves_nothing),
         cmocka_unit_test(a_native_that_never_connects),
         cmocka_unit_test(an_operation_that_fails),

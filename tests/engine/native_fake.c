@@ -367,6 +367,9 @@ static uint32_t fake_advance(struct native_channel *channel, struct native_event
 {
     struct channel *c = (struct channel *)channel;
     uint32_t made = 0;
+    const struct comm_env *env = wire_default_env();
+    for (int64_t since = env->now(env); env->now(env) - since < fake.look_ns;)
+        continue;
     atomic_fetch_add(&fake.strangers, !of_program);
     atomic_fetch_add(&fake.looks, 1);
     pthread_mutex_lock(&lock);

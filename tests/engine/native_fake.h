@@ -39,6 +39,7 @@ struct fake_native {
     bool no_rank_0;      /* rank 0 of a child has no native */
     bool parks_not;      /* a stream that cannot park: `wait` without a word returns UNSUPPORTED */
     _Atomic bool stalls; /* nothing ends */
+    int64_t look_ns;     /* a poll takes at least this long, as one that copies does */
     /* Counters. */
     _Atomic uint64_t calls[FAKE_FUNCTIONS];
     _Atomic uint64_t started, ended, looks, waits, reached, mixed, channels, natives;

@@ -20,8 +20,7 @@
 
 enum { URING, EPOLL, SHM, NATIVE, WIRE, HOSTS, NCCL = HOSTS, CARRIERS = HOSTS + 2, DEVICES = 2, WORDS = 16, ROUNDS = 300 };
 #define SYNC_MOST_NS (2 * RIG_S)
-#define IDLE_MOST_US                                                                                                                       \
-    100000 /* of a second; threads look at a wire that wakes nobody each millisecond, and 1,000 wake-ups cost 30 to 50 ms */
+#define IDLE_MOST_US 10000 /* of a second */
 
 struct device_rank {
     struct bench bench;

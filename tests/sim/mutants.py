@@ -31,7 +31,7 @@ MUTANTS = {
     # A compare_swap puts its value whatever is there.
     "swap_blind": [("rma/one_sided.c", "data_compare_swap(there, one->expected, one->from,", "data_compare_swap(there, there, one->from,")],
     # A gradient that was not ready counts as what lies there.
-    "gradient_not_zeroed": [("bucket/bucket.c", "        memset(place, 0, gradient->bytes);", "        (void)place;")],
+    "gradient_not_zeroed": [("bucket/bucket.c", "        memset(copy.to, 0, copy.bytes);", "        (void)copy;")],
     # A refused call takes no number.
     "refusal_no_number": [("comm/issue.c", "    number_call(b, e, true);\n", "    e->seq = (uint32_t)b->sequence + 1;\n    e->chain = b->chain;\n")],
     # A queue wait follows its event wherever that is recorded next.

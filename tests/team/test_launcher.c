@@ -118,6 +118,25 @@ static void hydra(void **state)
     assert_string_equal(launch.address, "store:pmi");
 }
 
+static void flux(void **state)
+{
+    (void)state;
+    assert_int_equal(FIND("FLUX_TASK_RANK", "1", "FLUX_JOB_SIZE", "4", "FLUX_JOB_ID", "f7x", "FLUX_JOB_NNODES", "1", "PMI_RANK", "1",
+                          "PMI_SIZE", "4", "PMI_FD", "6"),
+                     COMM_OK);
+    is_launch("flux", 1, 4, 1, "flux:f7x");
+    assert_string_equal(launch.address, "store:pmi");
+    assert_int_equal(FIND("FLUX_TASK_RANK", "5", "FLUX_JOB_SIZE", "8", "FLUX_JOB_ID", "f7x", "FLUX_JOB_NNODES", "2", "FLUX_TASK_LOCAL_ID",
+                          "1", "PMI_RANK", "5", "PMI_SIZE", "8", "PMI_FD", "6"),
+                     COMM_OK);
+    assert_string_equal(launch.launcher, "flux");
+    assert_int_equal(launch.local_rank * 10 + launch.local_ranks, 12); /* at least two, and not all: there are several hosts */
+    assert_int_equal(FIND("FLUX_TASK_RANK", "0", "FLUX_JOB_SIZE", "1", "FLUX_JOB_ID", "f7x", "PMI_RANK", "1", "PMI_SIZE", "4",
+                          "MPI_LOCALRANKID", "1", "MPI_LOCALNRANKS", "4"),
+                     COMM_OK); /* mpiexec inside a job of flux */
+    is_launch("hydra", 1, 4, 1, "hydra:parent-500");
+}
+
 static void long_jobs_stay_apart(void **state)
 {
     char a[300], first[128];
@@ -344,6 +363,7 @@ int main(void)
         cmocka_unit_test(comm_run),
         cmocka_unit_test(open_mpi),
         cmocka_unit_test(hydra),
+        cmocka_unit_test(flux),
         cmocka_unit_test(torchrun),
         cmocka_unit_test(slurm),
         cmocka_unit_test(kubernetes),

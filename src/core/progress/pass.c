@@ -9,7 +9,14 @@
 
 enum { SLEEP_SHORT_NS = 1000000, PATIENCE_MOST = 20, YIELD_LONG_NS = 300000, YIELD_AVOID_NS = 50000000, SPIN_LONGER = 4, RISE_TURNS = 64 };
 enum { YIELD_CROWDED_NS = 1000000, YIELD_EACH_NS = 250000, YIELD_WINDOW_NS = 20000000, YIELD_CROWDED_AVOID_NS = 100000000 };
-enum { TURNS_PER_CLOCK = 32, OWN_TURNS = 8, SLEEP_MOST_NS = 1000000000, CROWDED_YIELD_NS = 1000000, PASSES_OF_ALL = 16 };
+enum {
+    TURNS_PER_CLOCK = 32,
+    DEADLINE_TURNS = 64,
+    OWN_TURNS = 8,
+    SLEEP_MOST_NS = 1000000000,
+    CROWDED_YIELD_NS = 1000000,
+    PASSES_OF_ALL = 16
+};
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
 static enum pass step_handle(struct engine *e, struct comm_communicator *handle, bool callbacks)
@@ -215,6 +222,13 @@ void engine_nap_until(struct engine *e, int64_t now, int64_t *until)
             (*part)->nap(e, now, until);
 }
 
+/* Natives besides silent wires. Those have put the time of their next look into `until` (arm). */
+static bool natives_alone(struct engine *e)
+{
+    return atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed) >
+           atomic_load_explicit(&e->sleepers.silents, memory_order_relaxed);
+}
+
 static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
 {
     const struct comm_env *env = e->env;
@@ -228,7 +242,8 @@ static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int6
     bool naps = e->sleepers.loud;
     atomic_fetch_add_explicit(&e->sleepers.parked, naps, memory_order_seq_cst);
     arm_wires(e, true, &until);
-    engine_nap_until(e, now, &until);
+    if (natives_alone(e))
+        engine_nap_until(e, now, &until);
     atomic_thread_fence(memory_order_seq_cst);
     if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap_beside_loop(e, seen, until)) {
         now = env->now(env);
@@ -356,6 +371,12 @@ static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void 
 
 static bool nothing_active(const struct engine *e);
 
+/* While passes move something, the clock is read only now and then. But what moves need not be what the caller waits for. */
+static bool is_late(struct engine *e, uint32_t turn, int64_t deadline)
+{
+    return turn % DEADLINE_TURNS == DEADLINE_TURNS - 1 && e->env->now(e->env) >= deadline;
+}
+
 bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline)
 {
     struct ladder l = {0};
@@ -369,6 +390,8 @@ bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_u
             break;
         if (moved & PASS_MOVED) {
             l = (struct ladder){0};
+            if (is_late(e, turn, deadline))
+                break;
             continue;
         }
         climb(e, &l, fn, arg, deadline, callbacks);

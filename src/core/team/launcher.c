@@ -37,9 +37,11 @@ struct launcher {
 };
 
 static bool torchrun_is_meant(const struct comm_env *env);
+static bool flux_is_meant(const struct comm_env *env);
 static bool hydra_is_meant(const struct comm_env *env);
 static bool slurm_is_meant(const struct comm_env *env);
 static void more_of_torchrun(struct finder *finder, struct team_launch *launch);
+static void more_of_flux(struct finder *finder, struct team_launch *launch);
 static void more_of_slurm(struct finder *finder, struct team_launch *launch);
 static void more_of_cobre(struct finder *finder, struct team_launch *launch);
 static void more_of_cobre_shm(struct finder *finder, struct team_launch *launch);
@@ -85,6 +87,15 @@ static const struct launcher launchers[] = {
      .salt = {"OMPI_MCA_orte_precondition_transports"},
      .store = "store:pmix",
      .store_by = "PMIX_RANK"},
+    {.name = "flux",
+     .rank = "FLUX_TASK_RANK",
+     .ranks = "FLUX_JOB_SIZE",
+     .job = {"FLUX_JOB_ID"},
+     .spread = true,
+     .store = "store:pmi",
+     .store_by = "PMI_FD",
+     .meant = flux_is_meant,
+     .more = more_of_flux},
     {.name = "hydra",
      .rank = "PMI_RANK",
      .ranks = "PMI_SIZE",
@@ -266,6 +277,12 @@ static bool slurm_is_meant(const struct comm_env *env)
 }
 
 /* srun also sets PMI's variables, but not the number of ranks per host; SLURM's own variables have that. */
+/* Ranks that hydra starts inside a job of flux inherit flux's variables. */
+static bool flux_is_meant(const struct comm_env *env)
+{
+    return !value_of(env, "MPI_LOCALNRANKS");
+}
+
 static bool hydra_is_meant(const struct comm_env *env)
 {
     return value_of(env, "MPI_LOCALNRANKS") || !slurm_is_meant(env) || !value_of(env, "SLURM_PROCID");
@@ -342,6 +359,15 @@ static void more_of_cobre(struct finder *finder, struct team_launch *launch)
 }
 
 /* The name must be valid for shm_open. Ranks use it only to find each other; no such object is created. */
+/* flux sets the number of its nodes, but not how many ranks each has: at least those before this one. */
+static void more_of_flux(struct finder *finder, struct team_launch *launch)
+{
+    bool one_node = read_number(finder, "FLUX_JOB_NNODES", 1, LAUNCH_RANKS_MAX, 1) == 1 && value_of(finder->env, "FLUX_JOB_NNODES");
+
+    launch->local_rank = one_node ? launch->rank : read_number(finder, "FLUX_TASK_LOCAL_ID", 0, launch->ranks - 1, 0);
+    launch->local_ranks = one_node ? launch->ranks : launch->local_rank + 1;
+}
+
 static void more_of_cobre_shm(struct finder *finder, struct team_launch *launch)
 {
     const char *name = value_of(finder->env, "COBRE_SHM_NAME");

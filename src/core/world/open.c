@@ -88,7 +88,7 @@ static enum comm_result find_backend(struct opening *o)
     }
     if ((open_several_hosts(o) || (o->config.ranks && (met || o->config.exchange))) && wire_backend_across(name))
         o->backend = wire_backend_across(name);
-    if (!team_launch_one_host(&o->launch, o->text, sizeof o->text) && !(o->backend->network && met))
+    if (!team_launch_one_host(&o->launch, o->text, sizeof o->text) && !(o->backend->network && (met || o->config.exchange)))
         return COMM_ERR_CONFIG;
     o->text[0] = 0;
     if (!o->backend->wire) {
@@ -405,6 +405,8 @@ enum comm_result engine_open(const struct comm_config *config, struct comm_commu
 
     if (r == COMM_OK)
         r = find_identity(&o);
+    if (r == COMM_OK)
+        r = open_count_local(&o);
     if (r == COMM_OK) {
         o.log.rank = o.launch.rank;
         r = prepare(&o);

@@ -69,15 +69,15 @@ bool open_several_hosts(const struct opening *o)
 
 /* Finds the host of a rank. COMM_HOST replaces the kernel's name for the host: one name, or a list with commas, from which rank r takes
  * entry r modulo its length. So one machine can simulate several hosts. */
-static struct host_place place_of(const struct opening *o, int32_t rank)
+static struct host_place place_of(const struct opening *o, const struct env_identity *identity, int32_t rank)
 {
     const char *list = o->env->lookup(o->env, "COMM_HOST");
     size_t names = 1, at = 0, length = 0;
     struct host_place place = {.host = 0};
 
     if (!list || !*list) {
-        place.host = o->engine->identity.place_id;
-        base_copy_text(place.name, sizeof place.name, o->engine->identity.host);
+        place.host = identity->place_id;
+        base_copy_text(place.name, sizeof place.name, identity->host);
         return place;
     }
     for (const char *c = list; *c; c++)
@@ -92,6 +92,34 @@ static struct host_place place_of(const struct opening *o, int32_t rank)
     return place;
 }
 
+enum comm_result open_count_local(struct opening *o)
+{
+    struct team_launch *launch = &o->launch;
+    struct env_identity identity;
+
+    if (!o->config.exchange || launch->ranks < 2)
+        return COMM_OK;
+    o->env->identity(o->env, &identity);
+    uint64_t mine = place_of(o, &identity, launch->rank).host;
+    uint64_t *all = o->env->take(o->env, (size_t)launch->ranks * sizeof *all, 64);
+    if (!all) {
+        base_format(o->text, sizeof o->text, "no memory to meet %d ranks", launch->ranks);
+        return COMM_ERR_MEMORY;
+    }
+    enum comm_result r = COMM_OK;
+    if (o->config.exchange(o->config.exchange_arg, &mine, sizeof mine, all)) {
+        base_format(o->text, sizeof o->text, "the program's exchange failed");
+        r = COMM_ERR_BACKEND;
+    }
+    launch->local_rank = launch->local_ranks = 0;
+    for (int32_t rank = 0; rank < launch->ranks; rank++) {
+        launch->local_rank += all[rank] == mine && rank < launch->rank;
+        launch->local_ranks += all[rank] == mine || rank == launch->rank;
+    }
+    o->env->give(o->env, all, (size_t)launch->ranks * sizeof *all);
+    return r;
+}
+
 /* Numbers the hosts in the order of their lowest ranks. Ranks of one process have no agreement each. */
 static enum comm_result find_hosts(struct opening *o, struct world *w, const struct agreement *all)
 {
@@ -104,7 +132,7 @@ static enum comm_result find_hosts(struct opening *o, struct world *w, const str
     hosts->name = o->env->take(o->env, ranks * sizeof *hosts->name, 64);
     for (int32_t r = 0; seen && hosts->of && hosts->name && r < w->ranks; r++) {
         int32_t number = 0;
-        struct host_place place = o->boot ? all[r].place : place_of(o, r);
+        struct host_place place = o->boot ? all[r].place : place_of(o, &o->engine->identity, r);
         while (number < hosts->count && seen[number] != place.host)
             number++;
         if (number == hosts->count)
@@ -168,7 +196,7 @@ static bool fill_agreement(const struct opening *o, struct agreement *mine)
                                .link_timeout_ns = o->options.link_timeout_ns,
                                .native = (uint32_t)o->probed,
                                .kernel = o->engine->identity.host_id,
-                               .place = place_of(o, o->launch.rank),
+                               .place = place_of(o, &o->engine->identity, o->launch.rank),
                                .cpus = o->env->cpus(o->env)};
     base_copy_text(mine->forced, sizeof mine->forced, o->options.algorithm);
     base_copy_text(mine->version, sizeof mine->version, o->version);
