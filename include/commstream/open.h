@@ -35,7 +35,7 @@ struct comm_id {
  * Exchanges data between the ranks of a world that is opening, for programs that have a store or MPI of their own.
  *
  * Every rank passes `bytes` bytes and gets those of all ranks, as an allgather. comm_open() calls it on the thread that opens, several
- * times, and the same number of times on every rank. It may block; the library cannot interrupt it.
+ * times, and the same number of times on every rank if all name the same backend. It may block; the library cannot interrupt it.
  *
  * @param arg    config.exchange_arg
  * @param in     this rank's data
@@ -377,7 +377,7 @@ struct comm_info {
     int32_t homogeneous;     /**< 1: every host has the same number of ranks */
     uint32_t device_buffers; /**< 1: buffers may be device memory; all except nccl stage them */
     uint32_t stream_wait;    /**< 1: CUDA streams can wait for it */
-    uint32_t graph_capture;  /**< 0: its work cannot be captured in a CUDA graph */
+    uint32_t graph_capture;  /**< 1: what is issued while its stream is captured goes into the CUDA graph */
     uint32_t fixed_order;    /**< 1: reductions have a fixed order of operands */
     uint32_t device_order;   /**< 1: the weaker ordering rules of nccl hold, part 8 of docs/reference/contract.md */
     uint32_t reserved;       /**< 0 */

@@ -53,8 +53,13 @@ static void open_all(const struct mock_options *options)
         struct comm_options with = {.size = sizeof with, .stream = s->stream};
         MUST(comm_dup(rig.world[r], &with, &s->comm, &dup[r]));
     }
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < RANKS; r++) {
+        struct comm_info info = {.size = sizeof info}, plain = {.size = sizeof plain};
         MUST(comm_wait(dup[r], COMM_FOREVER));
+        MUST(comm_describe(sides[r].comm, &info));
+        MUST(comm_describe(rig.world[r], &plain));
+        CHECK(info.graph_capture && !plain.graph_capture);
+    }
 }
 
 static void drop_graphs(void)

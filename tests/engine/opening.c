@@ -61,13 +61,13 @@ static void share_id(int32_t rank)
         CHECK(rig_now() < end);
 }
 
-static void use(struct comm_communicator *world, int32_t rank)
+static void use_backend(struct comm_communicator *world, int32_t rank, const char *backend)
 {
     struct comm_info info = {.size = sizeof info};
     EQUAL(comm_rank(world), rank);
     EQUAL(comm_size(world), RANKS);
     MUST(comm_describe(world, &info));
-    CHECK(strcmp(info.backend, "shm") == 0);
+    CHECK(strcmp(info.backend, backend) == 0);
     for (int i = 0; i < 50; i++) {
         struct comm_request q;
         int32_t in = rank + i, out = -1;
@@ -75,6 +75,11 @@ static void use(struct comm_communicator *world, int32_t rank)
         MUST(comm_wait(q, RIG_PATIENCE));
         EQUAL(out, 3 * i + 3);
     }
+}
+
+static void use(struct comm_communicator *world, int32_t rank)
+{
+    use_backend(world, rank, "shm");
 }
 
 /* Removes the launcher's variables: the configuration of the program says everything. */
@@ -173,6 +178,36 @@ RIG_TEST(processes_meet_through_a_store)
     run(by_store);
 }
 
+/* auto: the ranks learn from the exchange that one of them is on another host. */
+static void by_store_over_hosts(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct speaker s = {.rank = rank, .fails_at = -1};
+    struct comm_communicator *world = NULL;
+    struct comm_info info = {.size = sizeof info};
+    char text[512] = "";
+    (void)proc;
+    (void)none;
+    forget_launcher();
+    unsetenv("COMM_BACKEND");
+    if (rank == 2)
+        setenv("COMM_HOST", "elsewhere", 1);
+    enum comm_result r = comm_open(COMM_CONFIG(.rank = rank, .ranks = RANKS, .exchange = exchange, .exchange_arg = &s,
+                                               .open_timeout_ns = 10 * RIG_S, .error_text = text, .error_text_bytes = sizeof text),
+                                   &world);
+    if (r != COMM_OK)
+        rig_die(__FILE__, __LINE__, "rank %d: %s: %s", rank, comm_result_name(r), text);
+    use_backend(world, rank, "shm+tcp");
+    MUST(comm_describe(world, &info));
+    EQUAL(info.nodes, 2);
+    EQUAL(info.local_ranks, rank == 2 ? 1 : 2);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(processes_of_two_hosts_meet_through_a_store)
+{
+    run(by_store_over_hosts);
+}
+
 /* The store fails on one rank. That rank gets the error at once, the others when the time for opening is over. */
 static void store_fails(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
@@ -241,7 +276,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(processes_meet_by_an_id),        cmocka_unit_test(a_rank_that_never_comes),
         cmocka_unit_test(processes_meet_through_a_store), cmocka_unit_test(a_store_that_fails),
-        cmocka_unit_test(two_worlds_on_one_engine),
+        cmocka_unit_test(two_worlds_on_one_engine),       cmocka_unit_test(processes_of_two_hosts_meet_through_a_store),
     };
     return cmocka_run_group_tests_name("engine_opening", tests, NULL, NULL);
 }

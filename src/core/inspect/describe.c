@@ -130,6 +130,7 @@ enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *
                              .fixed_order = b->world->backend->fixed_order && !b->terms.free_order && (!b->native || b->terms.fixed_order),
                              .device_buffers = (b->library_work.flags & NATIVE_STREAM) != 0 || engine_has_devices(c),
                              .stream_wait = (b->library_work.flags & NATIVE_STREAM) != 0,
+                             .graph_capture = (b->library_work.flags & NATIVE_STREAM) != 0 && b->terms.stream,
                              .device_order = (b->library_work.flags & NATIVE_STREAM) != 0,
                              .queue_max = b->line.capacity_max,
                              .window = b->line.window};

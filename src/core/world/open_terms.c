@@ -97,7 +97,9 @@ enum comm_result open_count_local(struct opening *o)
     struct team_launch *launch = &o->launch;
     struct env_identity identity;
 
-    if (!o->config.exchange || launch->ranks < 2)
+    bool chosen = o->options.backend[0] && !base_equal(o->options.backend, "auto");
+
+    if (!o->config.exchange || launch->ranks < 2 || chosen)
         return COMM_OK;
     o->env->identity(o->env, &identity);
     uint64_t mine = place_of(o, &identity, launch->rank).host;
