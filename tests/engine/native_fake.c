@@ -363,13 +363,21 @@ static void remove_part(struct channel *c, uint32_t i)
     c->count--;
 }
 
+static void take_long(void)
+{
+    const struct comm_env *env = wire_default_env();
+    int64_t since = env->now(env);
+
+    while (env->now(env) - since < fake.look_ns)
+        continue;
+}
+
 static uint32_t fake_advance(struct native_channel *channel, struct native_event *events, uint32_t max)
 {
     struct channel *c = (struct channel *)channel;
     uint32_t made = 0;
-    const struct comm_env *env = wire_default_env();
-    for (int64_t since = env->now(env); env->now(env) - since < fake.look_ns;)
-        continue;
+    if (fake.look_ns)
+        take_long();
     atomic_fetch_add(&fake.strangers, !of_program);
     atomic_fetch_add(&fake.looks, 1);
     pthread_mutex_lock(&lock);
