@@ -126,6 +126,13 @@ RIG_TEST(a_stream_whose_wait_cannot_end_well)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sleeping */
+/* Under a sanitizer a poll may take so long that it counts as copying, which keeps a sleeper awake. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { POLLS_ARE_SLOW = 1 };
+#else
+enum { POLLS_ARE_SLOW = 0 };
+#endif
+
 /* A native wakes no thread. While it has pending work, a sleeper polls after 50 us, and then less and less often, down to once per 1 ms.
  * Without pending work it never polls. */
 RIG_TEST(contract_6_4_natives_are_polled_at_deadlines)
@@ -145,9 +152,8 @@ RIG_TEST(contract_6_4_natives_are_polled_at_deadlines)
     int64_t start = rig_now();
     IS(comm_wait(q[0], 300 * RIG_MS), COMM_PENDING);
     uint64_t turns = (fake.looks - before) / RANKS, most = (uint64_t)((rig_now() - start) / RIG_MS) * 4 + 60;
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    most = UINT64_MAX; /* under a sanitizer a poll may take so long that it counts as copying, which keeps a sleeper awake */
-#endif
+    if (POLLS_ARE_SLOW)
+        most = UINT64_MAX;
     if (turns < 10 || turns > most)
         rig_die(__FILE__, __LINE__, "%llu looks at each in 300 ms; expected 10 to %llu", (unsigned long long)turns,
                 (unsigned long long)most);
@@ -193,7 +199,7 @@ RIG_TEST(contract_6_5_a_loop_hears_of_natives)
             wakes += poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 5000);
     }
     CHECK(rig_now() - start < 3 * RIG_S); /* not by the time-out of poll() */
-    if (wakes < 1 || wakes > 1000)
+    if ((wakes < 1 && !POLLS_ARE_SLOW) || wakes > 1000)
         rig_die(__FILE__, __LINE__, "%d wakes in 100 ms", wakes);
     pthread_join(thread, NULL);
     rig_wait_all(q, RANKS);
