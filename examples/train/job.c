@@ -26,7 +26,8 @@ static int exchange(void *arg, const void *in, size_t bytes, void *out)
     return result == COMM_OK ? 0 : -1;
 }
 
-void job_open_worlds(int32_t first_progress, struct comm_communicator **first, const char *backend, struct comm_communicator **second)
+void job_open_worlds(enum comm_progress_mode first_progress, struct comm_communicator **first, const char *backend,
+                     struct comm_communicator **second)
 {
     char why[512] = "";
     struct comm_config config = {.size = sizeof config, .progress = first_progress};

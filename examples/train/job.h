@@ -12,7 +12,8 @@ enum { JOB_BATCH = 192, JOB_BATCHES = 16 };
 /* Prints an error and ends the program. c may be NULL. */
 void must(struct comm_communicator *c, enum comm_result result, const char *what);
 /* Opens a world, then a second one of the same ranks, which meet through the first. `backend` is the second one's; NULL: as the first. */
-void job_open_worlds(int32_t first_progress, struct comm_communicator **first, const char *backend, struct comm_communicator **second);
+void job_open_worlds(enum comm_progress_mode first_progress, struct comm_communicator **first, const char *backend,
+                     struct comm_communicator **second);
 
 /* Shuffles the images in the same way on all ranks. Returns how many are in `order`. */
 size_t job_shuffle(const struct digits *digits, int epoch, size_t order[JOB_BATCH * JOB_BATCHES]);
