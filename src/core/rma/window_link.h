@@ -68,7 +68,7 @@ struct link_asking {
     struct link_order order[LINK_DEPTH];
 };
 struct link_serves {
-    uint64_t done, reported; /* asks of the peer that are done, and how many of those it was told */
+    uint64_t done, reported; /* asks of the peer that are done, and how many of them were reported to it */
     enum link_serving serving;
     bool telling; /* the wire may still read `out` */
     size_t came;

@@ -41,7 +41,7 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
     for (int round = 0; round < TCP_ROUNDS && w->pumped < TCP_PUMP_BYTES; round++) {
         if (hot == w->hot) /* a waiter that got its frame in an earlier round no longer waits */
             hots = w->hots;
-        if (hot == w->hot && !hots && round) /* nobody waits any more: a look at all sockets would only delay what has come */
+        if (hot == w->hot && !hots && round) /* no thread waits any more, so a look at all sockets would only delay what was received */
             break;
         uint32_t n = w->poller->class->reap(w->poller, events, 32, hot, hots);
         for (uint32_t i = 0; i < n; i++) {
