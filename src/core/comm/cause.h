@@ -94,7 +94,7 @@ bool state_read_call(const struct comm_state *b, int32_t rank, uint32_t seq, str
 void state_propose(struct comm_state *b, const struct cause *cause);
 /* Proposes that this rank's own operation failed. code: of the library that did it; 0: none. */
 void state_propose_own(struct comm_state *b, const struct entry *e, enum comm_result result, int32_t code);
-void state_attend(struct comm_state *b);                              /* adopts the cause that the board names, if its note is here */
+void state_attend(struct comm_state *b); /* adopts the cause that the board names, if its note is here */
 void state_note(struct comm_state *b, const struct wire_event *event);
 void state_mismatch(struct comm_state *b, uint32_t seq, int32_t peer);
 void state_hear_refusal(struct comm_state *b, int32_t peer, const struct cause *note);

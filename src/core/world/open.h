@@ -46,7 +46,7 @@ enum comm_result open_complain(struct opening *o, enum comm_result result);
 /* tuning options of the environment override the program */
 bool open_by_environment(const struct opening *o, const char *key);
 enum comm_result open_gather(struct opening *o, const void *in, size_t bytes, void *out);
-bool open_several_hosts(const struct opening *o); /* as far as this rank knows */
+bool open_several_hosts(const struct opening *o);     /* as far as this rank knows */
 enum comm_result open_count_local(struct opening *o); /* ranks that meet by the program's exchange learn there who shares their host */
 enum comm_result open_terms(struct opening *o, struct world *w);
 void open_tell(const struct opening *o);
