@@ -47,8 +47,8 @@ MUTANTS = {
     "wait_passes_failure": [("comm/step.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence.ticket, COMM_OK);",
                              "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->fence.ticket, COMM_OK);")],
     # Who goes to sleep does not look once more after saying so.
-    "sleeper_looks_once": [("progress/pass.c", "    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap",
-                            "    (void)callbacks;\n    if (!fn(arg) && !nap")],
+    "sleeper_looks_once": [("progress/pass.c", "    if (engine_pass(e, m->callbacks) == PASS_IDLE && !m->reached(m->arg) && !nap",
+                            "    if (!m->reached(m->arg) && !nap")],
     # Who slept for all leaves without waking the next.
     "poll_owner_kept": [("progress/pass.c", "    atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);\n"
                     "    if (atomic_load_explicit(&e->sleepers.parked, memory_order_seq_cst)) {",
