@@ -86,7 +86,8 @@ WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, 
         result = issue(c, c, request, {[&](comm_communicator *group, comm_request *r) { return issue_group(group, r, calls); }});
     operation->world->check(result, operation->name);
     auto work = c10::make_intrusive<Work>(operation, rank_, type);
-    if ((async || hooks_->want_completion()) && !operation->complete())
+    /* A caller that waits at once needs no thread, with hooks either: it calls them, or else whoever the work is left to. */
+    if (async && !operation->complete())
         operation->adopt();
     return work;
 }
