@@ -223,6 +223,23 @@ def case_timeouts_of_groups():
     backend.set_timeout(datetime.timedelta(seconds=60))
 
 
+def case_pending():
+    """Waiting for all work of a group: also work that was dropped, and whose results have to be copied to where they belong."""
+    backend = backend_of(dist.new_group(backend="commstream"))
+    apart = torch.ones(1000, 2)[:, 0]
+    for _ in range(20):
+        apart.fill_(1)
+        backend.allreduce([apart])
+        backend._wait_for_pending_works()
+        assert (apart == dist.get_world_size()).all(), apart
+
+
+def case_memory_stats():
+    stats = backend_of(dist.new_group(backend="commstream")).memory_stats
+    stats = stats() if callable(stats) else stats
+    assert stats["memory_bytes"] > 0, stats
+
+
 def case_mismatch():
     """Ranks that make different calls learn both, and the group tells the error."""
     g = dist.new_group(backend="commstream")
@@ -337,6 +354,14 @@ class TwoRanks(unittest.TestCase):
     @needs("set_timeout")
     def test_timeouts(self):
         self.team.call(case_timeouts_of_groups)
+
+    @needs("_wait_for_pending_works")
+    def test_pending(self):
+        self.team.call(case_pending)
+
+    @needs("memory_stats")
+    def test_memory_stats(self):
+        self.team.call(case_memory_stats)
 
     def test_deadline(self):
         self.team.call(case_deadline)

@@ -189,6 +189,29 @@ void Backend::shutdown()
     replace_world(nullptr);
 }
 
+bool Backend::isInitialized()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    return world_ != nullptr;
+}
+
+/* Of this rank, those that were dropped too. What they copy to tensors that are not dense has then been copied. */
+void Backend::waitForPendingWorks()
+{
+    auto all = world();
+    all->check(comm_sync(all->get(), COMM_FOREVER), "waitForPendingWorks");
+    all->engine()->settle(*all);
+}
+
+std::unordered_map<std::string, uint64_t> Backend::getMemoryStats()
+{
+    auto all = world();
+    comm_info info{};
+    info.size = sizeof info;
+    all->check(comm_describe(all->get(), &info), "getMemoryStats");
+    return {{"memory_bytes", info.memory_bytes}};
+}
+
 void Backend::replace_world(std::shared_ptr<World> next)
 {
     {
