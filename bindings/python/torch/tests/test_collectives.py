@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from team import Team, group
+from team import Team, group, monitored_barrier
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
@@ -217,7 +217,7 @@ def case_python_calls():
         dist.broadcast_object_list(one, src=1, group=g)
         assert one == [{"of": 1}]
         dist.barrier(group=g)
-        dist.monitored_barrier(group=g)
+        monitored_barrier(g)
         assert dist.get_backend(g) == backend
     z = torch.complex(torch.ones(3), torch.full((3,), float(rank)))
     dist.all_reduce(z, group=group("commstream"))

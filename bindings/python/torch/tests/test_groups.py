@@ -12,7 +12,7 @@ import unittest
 import torch
 import torch.distributed as dist
 
-from team import Team, needs
+from team import monitored_barrier, needs, Team
 
 CPU = torch.device("cpu")
 
@@ -188,16 +188,6 @@ def case_missing_rank():
         raise AssertionError("a world without ranks 1 and 2 opened")
     except dist.DistBackendError as e:
         assert "missing: 1, 2" in str(e), e
-
-
-def monitored_barrier(**options):
-    """Older torch offers it by name to Gloo alone; the group's method is the backend's."""
-    try:
-        dist.monitored_barrier(**options)
-    except ValueError as e:
-        if "only implemented for GLOO" not in str(e):
-            raise
-        dist.group.WORLD.monitored_barrier(options["timeout"], wait_all_ranks=options.get("wait_all_ranks", False))
 
 
 def case_monitored_barrier():
