@@ -47,6 +47,7 @@ struct demo {
     int epochs, rank, ranks;
     bool bar, measure_link;
     double link;                                /* bytes per second of each connection; 0: as it is */
+    int limited;                                /* connections to which that is done */
     struct comm_communicator *world, *threaded; /* the same ranks twice: callers make progress in one, a thread in the other */
     struct digits digits;
     struct run runs[RUNS];
@@ -135,7 +136,7 @@ static void train_epoch(struct demo *demo, struct run *run, int epoch)
     float rate = job_rate(epoch, demo->epochs);
     run->loss = 0;
     if (demo->link > 0)
-        (void)link_limit(demo->link); /* also what was connected since the last epoch */
+        demo->limited = link_limit(demo->link); /* also what was connected since the last epoch */
     barrier(demo->world);
     double begin = now_us();
     for (size_t step = 0; step < steps; step++) {
@@ -239,7 +240,9 @@ static void show_times(const struct demo *demo, const double us[RUNS], int cpus)
     printf("step time, median of %d epochs in turn:\n", demo->epochs);
     for (int i = 0; i < RUNS; i++)
         printf("  %-34s %9.1f us\n", mode_texts[i], us[i]);
-    if (demo->link > 0)
+    if (demo->link > 0 && demo->limited == 0)
+        printf("no link was limited: these ranks have no TCP connections; COMM_BACKEND=tcp gives them some\n");
+    else if (demo->link > 0)
         printf("each connection was limited to %.0f MB/s, as a network between hosts is\n", demo->link / 1e6);
     else if (cpus > 0 && demo->ranks > cpus)
         printf("(%d ranks on %d CPUs: while one waits another computes, so little is left to hide)\n", demo->ranks, cpus);
