@@ -215,12 +215,12 @@ def case_timeouts_of_groups():
 
 def case_pending():
     """Waiting for all work of a group: also work that was dropped, and whose results have to be copied to where they belong."""
-    backend = backend_of(dist.new_group(backend="commstream"))
+    g = dist.new_group(backend="commstream")
     apart = torch.ones(1000, 2)[:, 0]
     for _ in range(20):
         apart.fill_(1)
-        backend.allreduce([apart])
-        backend._wait_for_pending_works()
+        backend_of(g).allreduce([apart])
+        g._wait_for_pending_works()
         assert (apart == dist.get_world_size()).all(), apart
 
 
