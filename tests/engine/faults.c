@@ -424,14 +424,14 @@ enum { SPARSER = 1 };
 static void every_take(void **state)
 {
     (void)state;
-    assert_true(sweep(1, rig_quick() ? 7 * SPARSER : 1, 0));
+    assert_true(sweep(1, selected(1, 3, 7 * SPARSER), 0));
 }
 
 /* Several allocations in a row fail, so that retries fail too. */
 static void stretches(void **state)
 {
     (void)state;
-    assert_true(sweep(1, rig_quick() ? 31 * SPARSER : 5, 6));
+    assert_true(sweep(1, selected(5, 13, 31 * SPARSER), 6));
 }
 
 /* With a number as argument: only that run, in this process. */
