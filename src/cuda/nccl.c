@@ -305,16 +305,16 @@ static enum comm_result class_joined(struct native_channel *channel)
     return (enum comm_result)c->result;
 }
 
-/* Says that the caller closes a communicator too early. NCCL's part of it is kept until its graphs are destroyed. */
-static void say_graphs(struct nccl_channel *c)
+/* NCCL does not free a communicator while a graph holds it; it would wait. */
+static enum comm_result class_may_close(struct native_channel *channel, char *why, size_t why_bytes)
 {
+    const struct nccl_channel *c = (const struct nccl_channel *)(const void *)channel;
     uint32_t graphs = atomic_load_explicit(&c->graphs, memory_order_acquire);
 
-    if (graphs && c->owner->log)
-        base_log(c->owner->log, LOG_ERROR,
-                 "nccl rank=%d of %d: comm_close, but %u CUDA graphs hold the communicator; expected none: destroy them first. Its NCCL "
-                 "communicator is kept until they are destroyed",
-                 c->rank, c->size, graphs);
+    if (!graphs)
+        return COMM_OK;
+    base_format(why, why_bytes, "%u CUDA graphs have calls of this communicator; expected none: destroy the graphs first", graphs);
+    return COMM_ERR_STATE;
 }
 
 static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
@@ -334,10 +334,8 @@ static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
     if (state == NCCL_LEFT || state == NCCL_FAILED)
         pending = 0;
     pending += atomic_load_explicit(&c->graphs, memory_order_acquire); /* NCCL does not end before they do */
-    if (how == WIRE_CLOSE) {
-        say_graphs(c);
+    if (how == WIRE_CLOSE)
         drop_channel(c);
-    }
     return pending;
 }
 
@@ -423,6 +421,7 @@ const struct native_class native_nccl = {.name = "nccl",
                                          .await = nccl_await,
                                          .stream = class_stream,
                                          .advance = nccl_advance,
+                                         .may_close = class_may_close,
                                          .leave = class_leave,
                                          .explain = class_explain,
                                          .close = class_close};

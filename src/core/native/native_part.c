@@ -358,7 +358,8 @@ static bool wait_short(struct comm_state *b, uint64_t ticket)
 }
 
 /* A library that copies inside its poll (as MPI does) does not report it. But such a poll takes long, and a waiting thread must not go to
- * sleep between two of them. So a long poll counts as movement. */
+ * sleep between two of them. So a long poll counts as movement. A stream copies by itself: a poll of it that takes long has asked the
+ * device, and nothing has moved. */
 static bool step(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
@@ -369,11 +370,13 @@ static bool step(struct comm_state *b)
             tend(b);
         return moved;
     }
-    int64_t before = env->now(env);
+    bool copies = !(b->library_work.flags & NATIVE_STREAM);
+    int64_t before = copies ? env->now(env) : 0;
     moved |= look(b);
-    if (moved || env->now(env) - before > COPYING_NS)
+    moved = moved || (copies && env->now(env) - before > COPYING_NS);
+    if (moved)
         atomic_store_explicit(&b->unit.engine->sleepers.nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
-    return moved || env->now(env) - before > COPYING_NS;
+    return moved;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ failing and leaving */
@@ -400,6 +403,13 @@ bool native_holds(struct comm_state *b)
     if (b->library_work.held && may_enter(b))
         b->library_work.held = b->native->native->class->leave(b->native, WIRE_ABORT);
     return b->library_work.held != 0;
+}
+
+enum comm_result native_may_close(struct comm_state *b, char *why, size_t why_bytes)
+{
+    const struct native_class *class = b->native ? b->native->native->class : NULL;
+
+    return class && class->may_close ? class->may_close(b->native, why, why_bytes) : COMM_OK;
 }
 
 static void leave(struct comm_state *b)
