@@ -29,6 +29,7 @@
 
 enum native_flag {
     NATIVE_STREAM = 1, /* the library's own queue orders what is started */
+    NATIVE_FOLDS = 4,  /* only with NATIVE_STREAM: it can move the inputs and have the host's kernel reduce them (native_call.reduce) */
     NATIVE_CALLER = 2, /* only threads that are inside a call of the program may enter it: no progress thread, no monitor */
 };
 enum { NATIVE_OFFER_BYTES = 192, NATIVE_VERSION_BYTES = 64 };
@@ -70,9 +71,10 @@ struct native_call {
     const size_t *counts, *displs; /* v forms: in elements, one per rank, kept in place until the operation ends. gather_v, scatter_v: only
                                     * at the root; elsewhere NULL, and n is this rank's own count */
     const size_t *in_counts, *in_displs; /* alltoall_v: of `in`; NULL: in place */
-    data_reduce_fn *reduce; /* of a reduction: the host's kernel for it, with its context; NULL where ranks do not reduce */
-    const void *context;
-    bool exact; /* the order of operands must be the host's: the library's own reductions do not do */
+    data_reduce_fn *reduce;              /* of a reduction, for NATIVE_FOLDS: the host's kernel; otherwise NULL */
+    const void *context;                 /* for the kernel; only at `start`, valid until the operation has ended */
+    size_t grain;                        /* at `start`: so many elements are never split */
+    bool exact; /* the result must be the host's kernel's: the program asked for a fixed order, or for its own operator */
     uint64_t cookie;
 };
 
@@ -152,10 +154,10 @@ struct native_class {
      * communicator cannot be closed yet. */
     enum comm_result (*may_close)(struct native_channel *channel, char *why, size_t why_bytes);
     /* Memory of the channel's device; all NULL: there is none. take: not zeroed, or NULL. `close` gives back what is left. enlist: the
-     * library may prepare for operations on this memory of the caller's, until delist or leave. */
+     * library may prepare for the channel's operations on this memory of the caller's, until delist or leave. */
     void *(*take)(struct native_channel *channel, size_t bytes);
     void (*give)(struct native *native, void *memory);
-    enum comm_result (*enlist)(struct native_channel *channel, void *memory, size_t bytes);
+    void (*enlist)(struct native_channel *channel, void *memory, size_t bytes);
     void (*delist)(struct native_channel *channel, void *memory);
     /* WIRE_ABORT: the communicator failed. Stop what can be stopped and release what is parked, without blocking;
      * called again, look again. WIRE_CLOSE: the last call on the channel. Both return the number of operations whose

@@ -51,6 +51,8 @@ static struct comm_state *begin(struct comm_communicator *c, enum comm_result *r
     }
     *r = native_may_close(b, why, sizeof why);
     if (*r != COMM_OK) {
+        if (b->failed) /* its detail says why it failed */
+            base_log(&b->unit.engine->log, LOG_WARNING, "comm=%s comm_close: %s", b->name, why);
         state_unlock(b);
         (void)!engine_decline(c, *r, NULL, "comm_close: %s", why);
         return NULL;
