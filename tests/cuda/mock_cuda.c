@@ -518,6 +518,19 @@ unsigned mock_cuMemsetD2D32Async(cuda_address to, size_t pitch, unsigned value, 
     END(width == 1 ? fill_op(to, pitch, value, 4, height, stream) : (unsigned)CUDA_NOT_SUPPORTED);
 }
 
+unsigned mock_cuLaunchHostFunc(struct CUstream_st *stream, void (*fn)(void *arg), void *arg)
+{
+    BEGIN_INSIDE;
+    if (!usable(stream))
+        END(CUDA_INVALID_HANDLE);
+    if (breaks_capture(stream, "cuLaunchHostFunc in a capture"))
+        END(CAPTURE_UNSUPPORTED);
+    struct mock_op *op = mock_push(mock_stream(stream), OP_KERNEL);
+    op->fn = fn;
+    op->arg = arg;
+    END(CUDA_OK);
+}
+
 unsigned mock_cuMemcpyAsync(cuda_address to, cuda_address from, size_t bytes, struct CUstream_st *stream)
 {
     BEGIN_INSIDE;

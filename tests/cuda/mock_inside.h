@@ -54,7 +54,8 @@ enum mock_thing {
     THING_REGISTERED,
     THING_COMM,
     THING_GRAPH,
-    THING_EXEC
+    THING_EXEC,
+    THING_ENLISTED
 };
 struct mock_machine {
     pthread_mutex_t lock;

@@ -24,6 +24,7 @@
     } while (0)
 #define EXPORT(field, symbol, result, parameters) MOCK_API result mock_##field parameters __asm__(symbol);
 NCCL_CALLS(EXPORT)
+NCCL_MEMORY_CALLS(EXPORT)
 NCCL_NEWER_CALLS(EXPORT)
 
 enum { TREE_BYTES = 64, UNKNOWN = -1 };
@@ -55,6 +56,61 @@ static void wait_a_little(void)
     mock_shared_unlock();
     mock_wait_a_little();
     mock_shared_lock();
+}
+
+/* ------------------------------------------------------------------------------------------------------------ memory */
+unsigned mock_ncclMemAlloc(void **memory, size_t bytes)
+{
+    BEGIN;
+    if (mock_device() < 0)
+        END(NCCL_CUDA_ERROR);
+    *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    memset(*memory, 0xa5, bytes);
+    mock_add(THING_DEVICE_MEMORY, *memory, bytes, mock_device());
+    END(NCCL_OK);
+}
+
+unsigned mock_ncclMemFree(void *memory)
+{
+    BEGIN;
+    if (!mock_remove(THING_DEVICE_MEMORY, memory))
+        END(mock_refuse(NCCL_INVALID_ARGUMENT, "mock: no memory of ncclMemAlloc"));
+    free(memory);
+    END(NCCL_OK);
+}
+
+unsigned mock_ncclCommRegister(struct ncclComm *comm, void *memory, size_t bytes, void **handle)
+{
+    BEGIN;
+    if (mock_owner(memory) != comm->device)
+        END(mock_refuse(NCCL_INVALID_ARGUMENT, "mock: not memory of the communicator's device"));
+    struct ncclComm **of = malloc(sizeof *of);
+    *of = comm;
+    *handle = of;
+    mock_add(THING_ENLISTED, of, bytes, comm->device);
+    END(NCCL_OK);
+}
+
+unsigned mock_ncclCommDeregister(struct ncclComm *comm, void *handle)
+{
+    BEGIN;
+    if (mock_find(handle) != THING_ENLISTED || *(struct ncclComm **)handle != comm)
+        END(mock_refuse(NCCL_INVALID_ARGUMENT, "mock: no such registration"));
+    mock_remove(THING_ENLISTED, handle);
+    free(handle);
+    END(NCCL_OK);
+}
+
+/* A communicator that ends forgets what is registered. */
+static void forget_enlisted(const struct ncclComm *comm)
+{
+    for (int i = 0; i < MOCK_THINGS; i++) {
+        struct ncclComm **of = mock.thing[i].kind == THING_ENLISTED ? mock.thing[i].at : NULL;
+        if (of && *of == comm) {
+            mock_remove(THING_ENLISTED, of);
+            free(of);
+        }
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ connecting */
@@ -481,6 +537,7 @@ unsigned mock_ncclCommGetAsyncError(struct ncclComm *comm, unsigned *result)
 static void end_comm(struct ncclComm *comm, bool aborted)
 {
     mock_remove(THING_COMM, comm);
+    forget_enlisted(comm);
     comm->aborted = comm->aborted || aborted;
     comm->gone = true;
     free_launches(comm->launches);

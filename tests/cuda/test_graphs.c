@@ -27,6 +27,13 @@ struct side {
 };
 static struct side sides[RANKS];
 static struct rig rig;
+static _Atomic int said;
+
+static void hear(void *arg, int level, const char *line)
+{
+    (void)arg;
+    said += level == COMM_LOG_WARNING && strstr(line, "comm_close: 1 CUDA graphs") != NULL;
+}
 
 static void open_all(const struct mock_options *options)
 {
@@ -35,7 +42,7 @@ static void open_all(const struct mock_options *options)
     mock_reset(options);
     mock_run(true);
     rig.ranks = RANKS;
-    MUST(comm_open_local(COMM_CONFIG(.backend = "nccl", .operation_timeout_ns = 30 * RIG_S), RANKS, NULL, rig.world));
+    MUST(comm_open_local(COMM_CONFIG(.backend = "nccl", .log = hear, .operation_timeout_ns = 30 * RIG_S), RANKS, NULL, rig.world));
     for (int r = 0; r < RANKS; r++) {
         struct side *s = &sides[r];
         bench_open(&s->bench, r);
@@ -280,6 +287,29 @@ RIG_TEST(what_is_refused)
     close_all();
 }
 
+/* One rank captures a call that the others make at once: they would wait for a launch. It is a mismatch, which says so. */
+RIG_TEST(one_rank_captures_and_the_others_call)
+{
+    struct comm_error error = {.size = sizeof error};
+    struct comm_request requests[RANKS];
+
+    open_all(&(struct mock_options){.seed = 3, .queues = 32});
+    struct side *s = &sides[0];
+    int64_t began = rig_now();
+    bench_capture(&s->bench, s->stream);
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_allreduce(sides[r].comm, sides[r].in, sides[r].out, WORDS, COMM_U32, COMM_SUM, &requests[r]));
+    bench_end_capture(&s->bench, s->stream, &s->graph);
+    for (int r = 1; r < RANKS; r++)
+        IS(comm_wait(requests[r], 10 * RIG_S), COMM_ERR_MISMATCH);
+    CHECK(rig_now() - began < 5 * RIG_S);
+    MUST(comm_error_detail(sides[1].comm, &error));
+    if (!strstr(error.text, "rank 0 called into a CUDA graph allreduce"))
+        rig_die(__FILE__, __LINE__, "\"%s\"", error.text);
+    bench_drop_graph(&s->bench, &s->graph);
+    close_all();
+}
+
 /* ------------------------------------------------------------------------------------------------------------ closing */
 /* comm_close with a live graph is refused at once, with its reason, and nothing happens. After the graph it closes. */
 RIG_TEST(close_with_a_live_graph)
@@ -295,9 +325,16 @@ RIG_TEST(close_with_a_live_graph)
             EQUAL(first_word(r, sides[r].in), RANKS);
         if (fails) /* NCCL's abort waits for the graphs too */
             MUST(comm_revoke(sides[0].comm));
+        struct comm_error error = {.size = sizeof error};
+        for (int r = 0; r < RANKS && fails; r++)
+            rig_fails_within(sides[r].comm, COMM_ERR_REVOKED, RIG_S, &error);
         int64_t began = rig_now();
         for (int r = 0; r < RANKS; r++)
-            refused(&sides[r], comm_close(sides[r].comm, 10 * RIG_S), COMM_ERR_STATE, "comm_close: 1 CUDA graphs");
+            refused(&sides[r], comm_close(sides[r].comm, 10 * RIG_S), COMM_ERR_STATE, fails ? "revoked" : "comm_close: 1 CUDA graphs");
+        while (fails && said < RANKS &&
+               rig_now() - began < 5 * RIG_S) /* the detail of a failed communicator is why it failed, so the log says it */
+            rig_nap(RIG_MS);
+        EQUAL(said, fails ? RANKS : 0);
         CHECK(rig_now() - began < 5 * RIG_S);
         if (!fails) { /* the communicators still work */
             launch_all();
@@ -359,13 +396,10 @@ RIG_TEST(a_fault_at_every_call_of_a_capture)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_graph_is_launched_a_thousand_times),
-        cmocka_unit_test(requests_around_a_launch),
-        cmocka_unit_test(moves_and_messages_in_a_graph),
-        cmocka_unit_test(what_is_refused),
-        cmocka_unit_test(close_with_a_live_graph),
-        cmocka_unit_test(a_driver_that_tells_no_graph),
-        cmocka_unit_test(a_fault_at_every_call_of_a_capture),
+        cmocka_unit_test(a_graph_is_launched_a_thousand_times),  cmocka_unit_test(requests_around_a_launch),
+        cmocka_unit_test(moves_and_messages_in_a_graph),         cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(one_rank_captures_and_the_others_call), cmocka_unit_test(close_with_a_live_graph),
+        cmocka_unit_test(a_driver_that_tells_no_graph),          cmocka_unit_test(a_fault_at_every_call_of_a_capture),
     };
     return cmocka_run_group_tests_name("cuda_graphs", tests, NULL, NULL);
 }
