@@ -18,6 +18,8 @@ struct CUgraph_st;
 struct CUgraphNode_st;
 struct CUgraphEdgeData_st;
 struct CUuserObject_st;
+struct CUmod_st;
+struct CUfunc_st;
 struct ncclComm;
 
 typedef unsigned long long cuda_address; /* CUdeviceptr */
@@ -89,7 +91,13 @@ enum { CUDA_ATTRIBUTE_MEMOPS_64 = 122 };
     X(cuMemsetD2D32Async, "cuMemsetD2D32Async", unsigned,                                                                                  \
       (cuda_address to, size_t pitch, unsigned value, size_t width, size_t height, struct CUstream_st *stream))                            \
     X(cuMemcpyAsync, "cuMemcpyAsync", unsigned, (cuda_address to, cuda_address from, size_t bytes, struct CUstream_st * stream))           \
-    X(cuLaunchHostFunc, "cuLaunchHostFunc", unsigned, (struct CUstream_st * stream, void (*fn)(void *arg), void *arg))
+    X(cuLaunchHostFunc, "cuLaunchHostFunc", unsigned, (struct CUstream_st * stream, void (*fn)(void *arg), void *arg))                     \
+    X(cuModuleLoadData, "cuModuleLoadData", unsigned, (struct CUmod_st * *module, const void *image))                                      \
+    X(cuModuleUnload, "cuModuleUnload", unsigned, (struct CUmod_st * module))                                                              \
+    X(cuModuleGetFunction, "cuModuleGetFunction", unsigned, (struct CUfunc_st * *function, struct CUmod_st * module, const char *name))    \
+    X(cuLaunchKernel, "cuLaunchKernel", unsigned,                                                                                          \
+      (struct CUfunc_st * function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x, unsigned threads_y,       \
+       unsigned threads_z, unsigned shared_bytes, struct CUstream_st *stream, void **parameters, void **extra))
 
 /* What graphs need. They are NULL with a driver for less than CUDA 12.3. */
 #define CUDA_NEWER_CALLS(X)                                                                                                                \

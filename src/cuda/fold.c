@@ -1,9 +1,11 @@
 /*
  * Reductions that NCCL lacks, on device buffers: other types and operators, min and max in which a NaN wins, a fixed order, and operators
- * of the program's own. NCCL moves the ranks' inputs to each rank that needs them, the stream copies them to pinned memory, CUDA calls the
- * host's kernel on a thread of its own, and the stream copies the result back. So the result has the bits that host buffers have, and the
- * stream orders all of it. A long operation is done in rounds, one after the other, so the memory does not depend on its length.
+ * of the program's own. NCCL moves the ranks' inputs to each rank that needs them. Then a kernel on the device reduces them, with the bits
+ * that host buffers have. Where the kernel lacks the pair, or the device has no kernels, the stream copies the inputs to pinned memory,
+ * CUDA calls the host's kernel on a thread of its own, and the stream copies the result back. The stream orders all of it. A long operation
+ * is done in rounds, one after the other, so the memory does not depend on its length.
  */
+#include "cuda/kernels.h"
 #include "cuda/nccl.h"
 
 enum { ROUND_BYTES = 512 * 1024 }; /* of each rank */
@@ -102,7 +104,23 @@ static struct nccl_step *take_step(struct nccl_channel *c)
     return s;
 }
 
-static unsigned reduce(const struct round *o, const struct share *mine, size_t bytes)
+static unsigned reduce_here(const struct round *o, const struct share *mine, size_t bytes)
+{
+    const struct native_call *call = o->call;
+
+    return cuda_fold(o->c->d,
+                     &(struct fold_args){.in = (const void *)(uintptr_t)o->c->folds.inputs,
+                                         .out = (char *)call->out + o->at * call->element_bytes,
+                                         .stride = bytes,
+                                         .elements = bytes / call->element_bytes,
+                                         .ways = (uint32_t)mine->inputs,
+                                         .divisor = (uint32_t)o->c->size,
+                                         .type = (uint32_t)call->type,
+                                         .op = call->op},
+                     o->c->stream);
+}
+
+static unsigned reduce_on_host(const struct round *o, const struct share *mine, size_t bytes)
 {
     struct nccl_channel *c = o->c;
     const struct cuda_calls *calls = c->d->calls;
@@ -138,27 +156,30 @@ unsigned nccl_fold(struct nccl_channel *c, const struct native_call *call)
     struct share mine = share_of(call, c->size, c->rank);
     struct round o = {.c = c, .call = call, .most = ROUND_BYTES / call->element_bytes / call->grain * call->grain};
 
+    bool here = cuda_can_fold(c->d, call->type, call->op);
+
     for (; o.at < call->n; o.at += o.most) {
         unsigned result = exchange(&o);
         size_t bytes = mine.inputs ? bytes_of(&o, &mine) : 0;
         if (result != NCCL_OK)
             return result;
-        if (bytes && reduce(&o, &mine, bytes) != CUDA_OK)
+        if (bytes && (here ? reduce_here : reduce_on_host)(&o, &mine, bytes) != CUDA_OK)
             return NCCL_CUDA_ERROR;
     }
     return NCCL_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
-enum comm_result nccl_reserve_fold(struct nccl_channel *c)
+enum comm_result nccl_reserve_fold(struct nccl_channel *c, const struct native_call *call)
 {
     const struct cuda_calls *calls = c->d->calls;
     struct nccl_folds *f = &c->folds;
     size_t bytes = (size_t)c->size * ROUND_BYTES;
     struct cuda_inside inside;
+    bool on_host = !cuda_can_fold(c->d, call->type, call->op);
     unsigned result = CUDA_OK;
 
-    if (f->pinned)
+    if (f->inputs && (f->pinned || !on_host))
         return COMM_OK;
     if (!cuda_enter(c->d, &inside))
         return COMM_ERR_BACKEND;
@@ -166,9 +187,9 @@ enum comm_result nccl_reserve_fold(struct nccl_channel *c)
         result = calls->cuMemAlloc(&f->inputs, bytes);
     if (result != CUDA_OK)
         f->inputs = 0;
-    else
+    else if (on_host)
         result = calls->cuMemHostAlloc(&f->pinned, bytes, CUDA_HOST_PORTABLE);
-    if (result != CUDA_OK)
+    if (result != CUDA_OK && on_host)
         f->pinned = NULL;
     cuda_leave(c->d, &inside);
     return cuda_result(result);

@@ -4,6 +4,7 @@
  * NCCL is called without the device's lock: a call may block until a peer makes the same call, and other communicators must go on
  * meanwhile. The lock protects what this room shares: places, parks and words.
  */
+#include "cuda/kernels.h"
 #include "cuda/nccl.h"
 
 #include "base/format.h"
@@ -154,11 +155,11 @@ static enum comm_result accept_fold(struct nccl_channel *c, const struct native_
                     NCCL_FOLDS);
         return COMM_ERR_ARGUMENT;
     }
-    enum comm_result r = nccl_reserve_fold(c);
+    enum comm_result r = nccl_reserve_fold(c, call);
     if (r != COMM_OK)
         base_format(why, why_bytes, "no memory for it, of the device or pinned: CUDA reports an error");
     else
-        c->ways = NATIVE_FOLDED;
+        c->ways |= NATIVE_FOLDED;
     return r;
 }
 
@@ -214,6 +215,8 @@ enum comm_result nccl_accept(struct native_channel *channel, const struct native
         return accept_served(c, call, why, why_bytes);
     if (!captured)
         return accept_other(c, call, why, why_bytes);
+    if (call->reduce && cuda_can_fold(c->d, call->type, call->op) && (r = accept_other(c, call, why, why_bytes)) != COMM_ERR_UNSUPPORTED)
+        return r;
     base_format(why, why_bytes, "the communicator's stream is being captured; expected a collective, type and operator that NCCL has");
     return COMM_ERR_STATE;
 }

@@ -2,6 +2,7 @@
  * Joining and ending. NCCL's calls for both may block, and may hang if a peer is gone. So each runs on a thread of its own, with a bound. A
  * thread that does not return by then is left behind on purpose, with everything that it may touch, and the log says so.
  */
+#include "cuda/kernels.h"
 #include "cuda/nccl.h"
 
 #include "base/format.h"
@@ -184,6 +185,7 @@ static void join_thread(void *arg)
     enum comm_result r = COMM_ERR_BACKEND;
 
     if (cuda_enter(c->d, &inside)) {
+        cuda_load_kernels(c->d);
         result = make_both(c);
         if (result == NCCL_OK)
             result = await_warm(c);

@@ -75,7 +75,8 @@ enum mock_thing {
     THING_COMM,
     THING_GRAPH,
     THING_EXEC,
-    THING_ENLISTED
+    THING_ENLISTED,
+    THING_MODULE
 };
 struct mock_machine {
     pthread_mutex_t lock;

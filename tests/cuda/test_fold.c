@@ -165,27 +165,30 @@ static void own_operators(size_t room, const struct mock_options *options)
 RIG_TEST(an_operator_of_the_programs)
 {
     own_operators(SHORT, &(struct mock_options){.seed = 1, .queues = 1});
-    own_operators(SHORT, &(struct mock_options){.seed = 2, .no_memops = 1});
+    own_operators(SHORT, &(struct mock_options){.seed = 2, .no_memops = 1, .no_kernels = 1});
     own_operators(rig_quick() ? LONG / 2 : LONG, &(struct mock_options){.seed = 3, .queues = 8});
 }
 
 /* ------------------------------------------------------------------------------------------------------------ fixed order */
+/* By the kernel on the device, where nvcc was there when the module was built; and by the host's. */
 RIG_TEST(a_fixed_order_has_the_hosts_bits)
 {
     struct comm_request q[RANKS], h[RANKS];
 
-    open_all(LONG, COMM_ORDER_FIXED, &(struct mock_options){.seed = 4});
-    fill_floats();
-    for (int r = 0; r < RANKS; r++) {
-        struct side *s = &sides[r];
-        MUST(comm_allreduce(device.world[r], s->in, s->out, LONG, COMM_F32, COMM_SUM, &q[r]));
-        MUST(comm_allreduce(host.world[r], s->host_in, s->host_out, LONG, COMM_F32, COMM_SUM, &h[r]));
+    for (int no_kernels = 0; no_kernels < 2; no_kernels++) {
+        open_all(LONG, COMM_ORDER_FIXED, &(struct mock_options){.seed = 4, .no_kernels = no_kernels});
+        fill_floats();
+        for (int r = 0; r < RANKS; r++) {
+            struct side *s = &sides[r];
+            MUST(comm_allreduce(device.world[r], s->in, s->out, LONG, COMM_F32, COMM_SUM, &q[r]));
+            MUST(comm_allreduce(host.world[r], s->host_in, s->host_out, LONG, COMM_F32, COMM_SUM, &h[r]));
+        }
+        rig_wait_all(h, RANKS);
+        rig_wait_all(q, RANKS);
+        for (int r = 0; r < RANKS; r++)
+            compare(r, LONG);
+        close_all();
     }
-    rig_wait_all(h, RANKS);
-    rig_wait_all(q, RANKS);
-    for (int r = 0; r < RANKS; r++)
-        compare(r, LONG);
-    close_all();
 }
 
 /* ------------------------------------------------------------------------------------------------------------ what goes wrong */
@@ -210,13 +213,13 @@ RIG_TEST(a_rank_with_host_buffers_is_a_mismatch)
 }
 
 /* The n-th call of CUDA or NCCL fails. Returns false if there are fewer. */
-static bool fault(uint64_t n)
+static bool fault(uint64_t n, int no_kernels)
 {
     struct comm_request q[RANKS] = {COMM_REQUEST_NONE};
     bool made = true;
 
     rig_note("call %llu fails", (unsigned long long)n);
-    open_all(SHORT, COMM_ORDER_DEFAULT, &(struct mock_options){.seed = n, .queues = 32});
+    open_all(SHORT, COMM_ORDER_DEFAULT, &(struct mock_options){.seed = n, .queues = 32, .no_kernels = no_kernels});
     mock_fail(n, false);
     for (int r = 0; r < RANKS && made; r++)
         made = comm_allreduce(device.world[r], sides[r].in, sides[r].out, SHORT, COMM_U32, COMM_BXOR, &q[r]) == COMM_OK;
@@ -232,11 +235,12 @@ static bool fault(uint64_t n)
 
 RIG_TEST(a_fault_at_every_call)
 {
-    uint64_t n = 1;
-
-    while (fault(n))
-        n += rig_quick() ? 5 : 1;
-    CHECK(n > 20);
+    for (int no_kernels = 0; no_kernels < 2; no_kernels++) {
+        uint64_t n = 1;
+        while (fault(n, no_kernels))
+            n += rig_quick() ? 5 : 1;
+        CHECK(n > 20);
+    }
 }
 
 /* The communicator fails while a stream stands before the kernel. The step runs later, without its operator. */

@@ -249,6 +249,31 @@ RIG_TEST(moves_and_messages_in_a_graph)
     close_all();
 }
 
+/* A reduction that NCCL lacks goes into a graph where the device has a kernel for it, and is refused where the host would reduce. */
+RIG_TEST(a_reduction_that_nccl_lacks_in_a_graph)
+{
+    for (int no_kernels = 0; no_kernels < 2; no_kernels++) {
+        open_all(&(struct mock_options){.seed = 4, .queues = 8, .no_kernels = no_kernels});
+        bool has_kernels = HAS_KERNELS && !no_kernels;
+        for (int r = 0; r < RANKS; r++) {
+            struct side *s = &sides[r];
+            bench_fill(&s->bench, s->stream, s->in, 1u << r, WORDS);
+            bench_capture(&s->bench, s->stream);
+            IS(comm_allreduce(s->comm, s->in, s->out, WORDS, COMM_U32, COMM_BXOR, NULL), has_kernels ? COMM_OK : COMM_ERR_STATE);
+            bench_copy(&s->bench, s->stream, s->in, s->out, WORDS * sizeof *s->in);
+            bench_end_capture(&s->bench, s->stream, &s->graph);
+        }
+        for (int i = 0; i < 20 && has_kernels; i++) /* 1 ^ 2 ^ 4 is 7, and 7 ^ 7 ^ 7 too */
+            launch_all();
+        for (int r = 0; r < RANKS; r++)
+            EQUAL(first_word(r, sides[r].in), has_kernels ? 7 : 1 << r);
+        for (int r = 0; r < RANKS; r++)
+            (void)!comm_sync(sides[r].comm, RIG_S); /* reports the refused call, once */
+        drop_graphs();
+        close_all();
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------------ refusals */
 static void refused(struct side *s, enum comm_result result, enum comm_result expected, const char *text)
 {
@@ -396,10 +421,15 @@ RIG_TEST(a_fault_at_every_call_of_a_capture)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_graph_is_launched_a_thousand_times),  cmocka_unit_test(requests_around_a_launch),
-        cmocka_unit_test(moves_and_messages_in_a_graph),         cmocka_unit_test(what_is_refused),
-        cmocka_unit_test(one_rank_captures_and_the_others_call), cmocka_unit_test(close_with_a_live_graph),
-        cmocka_unit_test(a_driver_that_tells_no_graph),          cmocka_unit_test(a_fault_at_every_call_of_a_capture),
+        cmocka_unit_test(a_graph_is_launched_a_thousand_times),
+        cmocka_unit_test(requests_around_a_launch),
+        cmocka_unit_test(moves_and_messages_in_a_graph),
+        cmocka_unit_test(a_reduction_that_nccl_lacks_in_a_graph),
+        cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(one_rank_captures_and_the_others_call),
+        cmocka_unit_test(close_with_a_live_graph),
+        cmocka_unit_test(a_driver_that_tells_no_graph),
+        cmocka_unit_test(a_fault_at_every_call_of_a_capture),
     };
     return cmocka_run_group_tests_name("cuda_graphs", tests, NULL, NULL);
 }
