@@ -144,9 +144,11 @@ static void add_counts(struct sweep *sweep, struct job_shape shape)
 static void add_kind(struct sweep *sweep, enum job_kind kind)
 {
     if (kind == JOB_BARRIER) {
-        sweep->thin = sweep->forced ? 1 : sweep->thin; /* of few shapes a part may be none */
+        uint32_t thin = sweep->thin;
+        sweep->thin = sweep->forced ? 1 : thin; /* of few shapes a part may be none */
         for (int i = 0; i < 3; i++)
             add_shape(sweep, (struct job_shape){.kind = kind, .type = COMM_BYTE});
+        sweep->thin = thin;
         return;
     }
     for (int t = 0; t < ORACLE_TYPES; t++) {

@@ -3,7 +3,7 @@
  * the peers' devices and by the network without a copy; NCCL before 2.19 has none, and then it is ordinary memory of the device. To
  * register is an attempt: if NCCL cannot, the memory is used as any other.
  */
-#include "cuda/nccl.h"
+#include "cuda/nccl/nccl.h"
 
 #include "base/format.h"
 

@@ -3,7 +3,7 @@
  * thread that does not return by then is left behind on purpose, with everything that it may touch, and the log says so.
  */
 #include "cuda/kernels.h"
-#include "cuda/nccl.h"
+#include "cuda/nccl/nccl.h"
 
 #include "base/format.h"
 

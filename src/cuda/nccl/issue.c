@@ -5,7 +5,7 @@
  * meanwhile. The lock protects what this room shares: places, parks and words.
  */
 #include "cuda/kernels.h"
-#include "cuda/nccl.h"
+#include "cuda/nccl/nccl.h"
 
 #include "base/format.h"
 

@@ -1,5 +1,5 @@
 /* The native backend nccl: probe, open, and the life of a channel. issue.c has the calls on the stream, join.c the calls that may block. */
-#include "cuda/nccl.h"
+#include "cuda/nccl/nccl.h"
 
 #include "base/format.h"
 

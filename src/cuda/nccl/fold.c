@@ -6,7 +6,7 @@
  * is done in rounds, one after the other, so the memory does not depend on its length.
  */
 #include "cuda/kernels.h"
-#include "cuda/nccl.h"
+#include "cuda/nccl/nccl.h"
 
 enum { ROUND_BYTES = 512 * 1024 }; /* of each rank */
 
