@@ -95,6 +95,9 @@ void frames_event(struct frames_channel *c, const struct wire_event *event)
 /* ------------------------------------------------------------------------------------------------------------ room */
 static uint64_t *ack_of(struct frames_channel *c, struct frames_peer *p, wire_key key)
 {
+    if (!p->acked)
+        p->acked = sim_memory_take(FRAMES_AREAS * sizeof *p->acked, 64);
+    BASE_ASSERT(p->acked);
     return &p->acked[wire_key_seq(key) % c->areas][wire_key_edge(key)][wire_key_round(key) % c->credits];
 }
 
@@ -298,9 +301,12 @@ static void frames_flush(struct wire_channel *channel)
 {
     struct frames_channel *c = channel_of(channel);
 
-    for (uint32_t r = 0; c->retire && r < c->size; r++)
-        if (r != c->rank && !c->peer[r].elsewhere)
-            frame_post(c, frame_make(c, r, FRAME_RETIRED, c->retired, NULL, 0));
+    for (uint32_t r = 0; c->retire && r < c->size; r++) {
+        if (r == c->rank || c->peer[r].elsewhere || (c->size > FRAMES_TOLD_ALL && !c->peer[r].sends))
+            continue;
+        c->peer[r].sends = false;
+        frame_post(c, frame_make(c, r, FRAME_RETIRED, c->retired, NULL, 0));
+    }
     c->retire = false;
     if (c->out)
         frames_send(c);
@@ -335,18 +341,6 @@ static void bytes_arrive(struct frames_channel *c, uint32_t peer, const struct f
         frames_send(c); /* sends the acknowledgement of a landing */
 }
 
-static void note_arrives(struct frames_channel *c, uint32_t peer, const struct frame *f)
-{
-    struct note *n = &c->peer[peer].note[wire_key_edge(f->key)];
-
-    n->fresh = true;
-    n->tag = f->tag;
-    n->bytes = (uint32_t)f->bytes;
-    n->key = f->key;
-    memset(n->data, 0, sizeof n->data);
-    memcpy(n->data, f->data, f->bytes);
-}
-
 void frames_arrive(struct frames_channel *c, struct frame *f)
 {
     uint32_t peer = f->from->rank;
@@ -354,9 +348,10 @@ void frames_arrive(struct frames_channel *c, struct frame *f)
 
     switch (f->kind) {
     case FRAME_NOTE:
-        note_arrives(c, peer, f);
+        frames_note_arrives(c, peer, f);
         break;
     case FRAME_BYTES:
+        p->sends = true;
         if (!c->aborted && !stale_is_done(c->retired, f->key))
             bytes_arrive(c, peer, f);
         break;
@@ -369,28 +364,6 @@ void frames_arrive(struct frames_channel *c, struct frame *f)
     default:
         frames_message_arrive(c, peer, f);
     }
-}
-
-static uint32_t advance_notes(struct frames_channel *c, struct wire_event *events, uint32_t max)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < c->size * WIRE_NOTE_SORTS && n < max && n < sizeof c->note / sizeof *c->note; i++) {
-        struct note *note = &c->peer[i / WIRE_NOTE_SORTS].note[i % WIRE_NOTE_SORTS];
-        if (!note->fresh)
-            continue;
-        note->fresh = false;
-        memcpy(c->note[n], note->data, sizeof note->data);
-        events[n] = (struct wire_event){.kind = WIRE_EVENT_ANNOUNCED,
-                                        .result = WIRE_NOTE,
-                                        .peer = (int32_t)(i / WIRE_NOTE_SORTS),
-                                        .tag = note->tag,
-                                        .key = note->key,
-                                        .bytes = note->bytes,
-                                        .note = c->note[n]};
-        n++;
-    }
-    return n;
 }
 
 static uint32_t frames_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max)
@@ -406,7 +379,7 @@ static uint32_t frames_advance(struct wire_channel *channel, struct wire_event *
             continue;
         frame_post(c, frame_make(c, (uint32_t)events[n].peer, FRAME_CONSUMED, wire_key_seq(events[n].key), NULL, 0));
     }
-    return n + advance_notes(c, events + n, max - n);
+    return n + frames_advance_notes(c, events + n, max - n);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ join, leave */
