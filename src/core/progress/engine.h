@@ -252,7 +252,7 @@ bool engine_callback_due(struct engine *e);
 /* thread.c: the progress thread */
 void engine_progress_thread(void *arg);
 bool engine_nothing_active(const struct engine *e);
-/* A pause of the progress thread between passes, when it has no CPU of its own. */
+/* A pause of the progress thread after passes that moved something or found a lock held, when it has no CPU of its own. */
 void engine_pause_thread(struct engine *e);
 /* Wakes the progress thread if it rests. Called after there is something for it to do. */
 void engine_wake_thread(struct engine *e);

@@ -346,7 +346,7 @@ bool engine_yield(struct engine *e, int64_t *now)
 }
 
 /* One idle turn: spin, then yield, then sleep. If ranks outnumber CPUs, yield at once. */
-static void climb(struct engine *e, struct ladder *l, const struct mover *m)
+static void climb(struct engine *e, struct ladder *l, enum pass found, const struct mover *m)
 {
     int64_t spin = e->oversubscribed ? 0 : e->waiting.spin_ns, yield = e->oversubscribed ? CROWDED_YIELD_NS : e->waiting.yield_ns;
 
@@ -362,7 +362,8 @@ static void climb(struct engine *e, struct ladder *l, const struct mover *m)
     }
     int64_t idle = l->now - l->idle_since;
     if (m->sleeps_at_once) {
-        engine_pause_thread(e);
+        if (l->turns == 1 || found & PASS_BUSY)
+            engine_pause_thread(e);
         engine_sleep(e, m);
     } else if (idle < spin)
         e->env->relax(e->env, false);
@@ -407,7 +408,7 @@ bool engine_move(struct engine *e, struct comm_communicator *own, const struct m
                 return false;
             continue;
         }
-        climb(e, &l, m);
+        climb(e, &l, moved, m);
         if (l.now >= m->deadline && e->env->now(e->env) >= m->deadline)
             return false;
     }

@@ -111,15 +111,16 @@ static bool is_left_alone(const struct engine *e, struct looks *l)
 }
 
 /* A call that makes a communicator active sets its bit first and looks at thread_rests then; here it is the other way round. So does a
- * thread that stops waiting. */
-static void rest(struct engine *e, uint32_t seen)
+ * thread that stops waiting. Returns true if it was woken. */
+static bool rest(struct engine *e, uint32_t seen)
 {
     const struct comm_env *env = e->env;
 
     atomic_store_explicit(&e->sleepers.thread_rests, 1, memory_order_seq_cst);
     if (has_nothing_to_do(e) && !is_stopping(e))
-        env->park(env, &e->sleepers.work, seen, env->now(env) + REST_MOST_NS);
+        env->park(env, &e->sleepers.work, seen, engine_nothing_active(e) ? ENV_FOREVER : env->now(env) + REST_MOST_NS);
     atomic_store_explicit(&e->sleepers.thread_rests, 0, memory_order_seq_cst);
+    return atomic_load_explicit(&e->sleepers.work, memory_order_seq_cst) != seen;
 }
 
 static void nap(struct engine *e, struct looks *l, uint32_t seen)
@@ -155,8 +156,7 @@ void engine_progress_thread(void *arg)
             l = first_look(e);
         } else if (l.fruitless < e->waiting.looks) {
             nap(e, &l, seen);
-        } else {
-            rest(e, seen);
+        } else if (rest(e, seen)) {
             l = first_look(e);
         }
     }
