@@ -151,7 +151,7 @@ static inline void make_result(struct comm_state *b, struct call_template *f, co
         uint32_t r = (uint32_t)__builtin_ctz(parts);
         copy_few((char *)((uintptr_t)out + f->to[r]), (const char *)((uintptr_t)x->from[r] + f->at), f->length[r]);
     }
-    if (BASE_UNLIKELY(f->dirties))
+    if (BASE_UNLIKELY(f->dirties)) /* from the start of what the peer shows; a reduction has moved `from` on */
         data_dirty((char *)(uintptr_t)x->from[!b->team.rank] - (f->elements ? f->at : 0), f->dirties);
 }
 

@@ -23,6 +23,11 @@ struct looks {
     uint64_t done;
 };
 
+static bool is_stopping(const struct engine *e)
+{
+    return atomic_load_explicit(&e->stopping, memory_order_seq_cst);
+}
+
 bool engine_nothing_active(const struct engine *e)
 {
     for (uint32_t w = 0; w < atomic_load_explicit(&e->table.words, memory_order_acquire); w++)
@@ -43,7 +48,7 @@ void engine_pause_thread(struct engine *e)
 {
     uint32_t seen = atomic_load_explicit(&e->sleepers.work, memory_order_seq_cst);
 
-    if (!atomic_load_explicit(&e->stopping, memory_order_seq_cst))
+    if (!is_stopping(e))
         e->env->park(e->env, &e->sleepers.work, seen, e->env->now(e->env) + PAUSE_NS);
 }
 
@@ -56,11 +61,6 @@ static bool cpus_are_scarce(const struct engine *e)
 static struct looks first_look(const struct engine *e)
 {
     return (struct looks){.nap_ns = cpus_are_scarce(e) ? NAP_SCARCE_NS : NAP_LEAST_NS};
-}
-
-static bool is_stopping(const struct engine *e)
-{
-    return atomic_load_explicit(&e->stopping, memory_order_seq_cst);
 }
 
 static bool has_nothing_to_do(const struct engine *e)

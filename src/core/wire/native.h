@@ -74,7 +74,7 @@ struct native_call {
     data_reduce_fn *reduce;              /* of a reduction, for NATIVE_FOLDS: the host's kernel; otherwise NULL */
     const void *context;                 /* for the kernel; only at `start`, valid until the operation has ended */
     size_t grain;                        /* at `start`: so many elements are never split */
-    bool exact; /* the result must be the host's kernel's: the program asked for a fixed order, or for its own operator */
+    bool exact; /* the result must have the bits of the host's kernel: the order is fixed, or the operator is the program's */
     uint64_t cookie;
 };
 
