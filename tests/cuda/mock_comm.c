@@ -61,12 +61,12 @@ unsigned mock_ncclMemFree(void *memory)
 unsigned mock_ncclCommRegister(struct ncclComm *comm, void *memory, size_t bytes, void **handle)
 {
     NCCL_BEGIN;
-    if (mock_owner(memory) != comm->device)
+    if (mock_owner(memory) != comm->device || !bytes)
         NCCL_END(mock_refuse(NCCL_INVALID_ARGUMENT, "mock: not memory of the communicator's device"));
     struct ncclComm **of = malloc(sizeof *of);
     *of = comm;
     *handle = of;
-    mock_add(THING_ENLISTED, of, bytes, comm->device);
+    mock_add(THING_ENLISTED, of, sizeof *of, comm->device);
     NCCL_END(NCCL_OK);
 }
 
