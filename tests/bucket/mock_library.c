@@ -1,3 +1,4 @@
+/* The public calls that the bucket room makes, and what no case here may call. */
 #include "mock_library.h"
 
 #include <setjmp.h>

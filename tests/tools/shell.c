@@ -1,3 +1,4 @@
+/* Shell scripts that run comm-run, with what they print in temporary files. */
 #define _GNU_SOURCE
 #include "tools/shell.h"
 
