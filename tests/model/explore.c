@@ -23,10 +23,9 @@ struct fiber {
     struct op next;
 };
 
-/* Where the run branched. For a choice of thread: the candidates, and those asleep then. */
+/* Where the run branched. */
 struct choice {
     uint32_t count, taken;
-    uint8_t thread[MODEL_THREADS];
 };
 
 static struct {
