@@ -56,6 +56,7 @@ OFFENCES = [
     ("file-length", C, "int x;\n" * 501),
     ("file-length", "tests/contract/lines.c", "int x;\n" * 501),
     ("file-length", "tests/contract/lines.py", "x = 1\n" * 501),
+    ("struct-fields", C, "struct s {\n" + "    int x, *y[2];\n" * 20 + "    struct {\n        int a, b;\n    } z;\n};\n"),
     ("columns", C, "int " + "x" * 140 + ";\n"),
     ("documented", "include/commstream/x.h", "COMM_MUST int comm_x(void);\n"),
     ("documented", "include/commstream/x.h", f"{DOC}\nCOMM_MUST int comm_x(void);\n"),
