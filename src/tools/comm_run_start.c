@@ -31,25 +31,34 @@ static int core_of(int cpu)
     return first;
 }
 
+/* More CPUs than a kernel can be built for: it refuses a set smaller than its own. */
+enum { CPUS = 1 << 16 };
+struct cpus {
+    cpu_set_t part[CPUS / CPU_SETSIZE];
+};
+#define CPUS_HAS(cpu, of) CPU_ISSET_S(cpu, sizeof *(of), (of)->part)
+#define CPUS_ADD(cpu, to) CPU_SET_S(cpu, sizeof *(to), (to)->part)
+
 /* The usable hardware threads of the index-th usable core. Returns the number of usable cores. */
-static int pick_core(int32_t index, cpu_set_t *picked)
+static int pick_core(int32_t index, struct cpus *picked)
 {
-    cpu_set_t usable, cores;
+    struct cpus usable, cores;
     int count = 0, wanted = -1;
 
-    CPU_ZERO(picked);
-    CPU_ZERO(&cores);
-    if (sched_getaffinity(0, sizeof usable, &usable) != 0)
+    memset(picked, 0, sizeof *picked);
+    memset(&cores, 0, sizeof cores);
+    memset(&usable, 0, sizeof usable);
+    if (sched_getaffinity(0, sizeof usable, usable.part) != 0)
         return 0;
-    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &usable))
+    for (size_t cpu = 0; cpu < CPUS; cpu++) {
+        if (!CPUS_HAS(cpu, &usable))
             continue;
         int core = core_of((int)cpu);
-        if (!CPU_ISSET((size_t)core, &cores) && count++ == index)
+        if (!CPUS_HAS((size_t)core, &cores) && count++ == index)
             wanted = core;
-        CPU_SET((size_t)core, &cores);
+        CPUS_ADD((size_t)core, &cores);
         if (core == wanted)
-            CPU_SET(cpu, picked);
+            CPUS_ADD(cpu, picked);
     }
     return count;
 }
@@ -82,7 +91,7 @@ static void move_fd(int from, int to)
 /* Runs in the new process. Every rank waits at `go` until all ranks and the keeper exist. */
 __attribute__((noreturn)) static void become_rank(const struct job *job, int32_t index, const struct ends *ends, pid_t parent)
 {
-    cpu_set_t core;
+    struct cpus core;
     char byte;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -91,7 +100,7 @@ __attribute__((noreturn)) static void become_rank(const struct job *job, int32_t
     move_fd(index == 0 ? ends->in[0] : open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
     move_fd(ends->out[1], STDOUT_FILENO);
     move_fd(ends->err[1], STDERR_FILENO);
-    if (job->settings->bind && (pick_core(index, &core), sched_setaffinity(0, sizeof core, &core)) != 0)
+    if (job->settings->bind && (pick_core(index, &core), sched_setaffinity(0, sizeof core, core.part)) != 0)
         _exit(RUN_STATUS_CANNOT_RUN);
     set_identity(job, index);
     setrlimit(RLIMIT_NOFILE, &job->files_before);
@@ -262,9 +271,8 @@ static void prepare(struct job *job)
 
 void run_start(struct job *job)
 {
-
     struct ends ends = {{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
-    cpu_set_t core;
+    struct cpus core;
 
     prepare(job);
     int cores = job->settings->bind ? pick_core(0, &core) : RUN_RANKS_MAX;

@@ -429,14 +429,14 @@ static void refuse_pair(struct rig *rig, enum job_kind kind, enum comm_type type
  * for the next type. */
 RIG_TEST(collectives_refused_pairs)
 {
-    const int step = (int)selected(1, 1, 5);
+    const comm_op step = selected(1, 1, 5);
     struct rig rig;
     rig_open(&rig, 3, NULL);
     for (int kind = 0; kind < JOB_KINDS; kind++) {
         if (!job_kind_reduces((enum job_kind)kind))
             continue;
         for (int t = 0; t < ORACLE_TYPES; t++) {
-            for (comm_op op = t % step; op <= 99; op += step) {
+            for (comm_op op = (comm_op)t % step; op <= 99; op += step) {
                 if (!oracle_pair(oracle_types[t], op))
                     refuse_pair(&rig, (enum job_kind)kind, oracle_types[t], op);
             }

@@ -39,25 +39,23 @@ static bool read_text(const char *path, char *text, size_t room)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ CPUs */
+/* The kernel refuses a set smaller than its own; this one is larger than any that it can be built for. */
+struct cpus {
+    cpu_set_t part[CPUS_MAX / CPU_SETSIZE];
+};
+
+static bool own_cpus(struct cpus *cpus)
+{
+    memset(cpus, 0, sizeof *cpus);
+    return sched_getaffinity(0, sizeof *cpus, cpus->part) == 0;
+}
+
 static uint32_t affinity_cpus(void)
 {
-    /* The kernel refuses a set smaller than its own, so the set grows until it fits. */
-    for (int cpus = 1024; cpus <= CPUS_MAX; cpus *= 2) {
-        cpu_set_t *set = CPU_ALLOC((size_t)cpus);
-        if (!set)
-            return 1;
-        size_t bytes = CPU_ALLOC_SIZE((size_t)cpus);
-        CPU_ZERO_S(bytes, set);
-        int result = sched_getaffinity(0, bytes, set);
-        int count = result == 0 ? CPU_COUNT_S(bytes, set) : 0;
-        int error = errno;
-        CPU_FREE(set);
-        if (result == 0)
-            return count > 0 ? (uint32_t)count : 1;
-        if (error != EINVAL)
-            return 1;
-    }
-    return 1;
+    struct cpus cpus;
+    int count = own_cpus(&cpus) ? CPU_COUNT_S(sizeof cpus, cpus.part) : 0;
+
+    return count > 0 ? (uint32_t)count : 1;
 }
 
 static uint32_t whole_cpus(long long quota, long long period)
@@ -173,12 +171,11 @@ static uint64_t hash_text(const char *text)
 
 static void list_cpus(uint64_t *cpu)
 {
-    cpu_set_t set;
+    struct cpus cpus;
 
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        for (size_t i = 0; i < CPU_SETSIZE && i < (size_t)ENV_CPU_WORDS * 64; i++)
-            cpu[i / 64] |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i % 64;
+    if (own_cpus(&cpus))
+        for (size_t i = 0; i < (size_t)ENV_CPU_WORDS * 64; i++)
+            cpu[i / 64] |= (uint64_t)(CPU_ISSET_S(i, sizeof cpus, cpus.part) != 0) << i % 64;
 }
 
 /* Reads the first range of a list in the kernel's format, "0-3,8", and advances *text. False: there is none. */
