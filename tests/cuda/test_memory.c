@@ -180,6 +180,21 @@ RIG_TEST(an_nccl_too_old_falls_back)
     EQUAL(said, 1);
 }
 
+/* NCCL is there, but a communicator is never ready. Each rank finds that by itself, before the ranks meet. */
+RIG_TEST(an_nccl_that_does_not_work_falls_back)
+{
+    uint32_t *memory[RANKS];
+
+    open_all("nccl_fallback=yes,open_timeout=4s", NULL, true, &(struct mock_options){.seed = 1, .slow_join = -1});
+    for (int r = 0; r < RANKS; r++)
+        memory[r] = bench_memory(&bench[r], WORDS);
+    sum(memory);
+    for (int r = 0; r < RANKS; r++)
+        bench_free(&bench[r], memory[r]);
+    close_all();
+    EQUAL(said, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +204,7 @@ int main(void)
         cmocka_unit_test(registered_memory_with_an_old_nccl),
         cmocka_unit_test(ranks_that_share_a_device_fall_back),
         cmocka_unit_test(an_nccl_too_old_falls_back),
+        cmocka_unit_test(an_nccl_that_does_not_work_falls_back),
     };
     return cmocka_run_group_tests_name("cuda_memory", tests, NULL, NULL);
 }

@@ -160,6 +160,67 @@ RIG_TEST(ranks_of_two_hosts)
     hosts_close(&h);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ one without NCCL */
+enum { LACKS_DEVICE, LACKS_WORKING_NCCL, LACKS, LACKING_RANK = 2 };
+static int lacking;
+static int warned;
+
+static void hear(void *arg, int level, const char *line)
+{
+    (void)arg;
+    warned += level == COMM_LOG_WARNING && strstr(line, "nccl_fallback: ") != NULL;
+}
+
+/* The rank without a device has host buffers, the others stage theirs. Rank 0 says it, once. */
+static void do_without(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct mock_options options = {.seed = (uint64_t)rank, .queues = 32};
+    bool lacks = rank == LACKING_RANK, here = lacks && lacking == LACKS_DEVICE;
+    struct comm_request_info info = {.size = sizeof info};
+    struct comm_request q;
+    uint32_t one = 1, sum = 0;
+
+    (void)none;
+    if (lacks && lacking == LACKS_DEVICE)
+        options.devices = -1;
+    if (lacks && lacking == LACKS_WORKING_NCCL)
+        options.slow_join = -1;
+    mock_reset(&options);
+    mock_run(true);
+    setenv("COMM_BACKEND", "nccl", 1);
+    if (comm_open(COMM_CONFIG(.open_timeout_ns = 6 * RIG_S, .options = "nccl_fallback=yes", .log = hear, .error_text = my.text,
+                              .error_text_bytes = sizeof my.text),
+                  &my.world) != COMM_OK)
+        rig_die(__FILE__, __LINE__, "open: %s", my.text);
+    if (!here)
+        make_buffers(rank);
+    if (!here)
+        bench_fill(&my.bench, my.stream, my.in, 1, WORDS);
+    MUST(here ? COMM_OK : comm_queue_wait_stream(my.world, my.stream));
+    MUST(comm_allreduce(my.world, here ? &one : my.in, here ? &sum : my.out, 1, COMM_U32, COMM_SUM, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    MUST(comm_describe_request(q, &info));
+    EQUAL(info.flags, here ? 0 : COMM_INFO_STAGED);
+    if (!here)
+        bench_read(&my.bench, my.stream, &sum, my.out, 1);
+    EQUAL(sum, proc->ranks);
+    MUST(comm_close(my.world, COMM_DEFAULT_TIMEOUT));
+    EQUAL(warned, rank == 0);
+    if (!here)
+        drop_buffers();
+}
+
+RIG_TEST(a_rank_without_a_device_or_a_working_nccl)
+{
+    proc_needs_shm();
+    for (lacking = 0; lacking < LACKS; lacking++) {
+        struct proc proc = {.raw = true};
+        rig_note("rank %d has %s", LACKING_RANK, lacking == LACKS_DEVICE ? "no device" : "an NCCL that never connects");
+        proc_start(&proc, 4, do_without);
+        proc_finish(&proc, -1, RIG_PATIENCE);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------------ one is killed */
 /* The victim dies as it begins a call of the driver or of NCCL: the `nth` of its name from `from` on. */
 enum from { AT_OPEN, AT_FIRST, AT_LATER, AT_CLOSE };
@@ -393,6 +454,7 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_for_each_device),
         cmocka_unit_test(ranks_of_two_hosts),
+        cmocka_unit_test(a_rank_without_a_device_or_a_working_nccl),
         cmocka_unit_test(contract_4_1_a_process_is_killed_at_every_stage),
         cmocka_unit_test(contract_4_1_a_process_with_staged_buffers_is_killed),
         cmocka_unit_test(contract_4_1_a_process_of_two_hosts_is_killed),
