@@ -286,7 +286,20 @@ static void end(struct comm_communicator *world)
     CHECK(rig_now() - start < 4 * RIG_S);
 }
 
-/* The ranks that are left go on, on a communicator of their own, whose children use NCCL again. */
+static void sum_of_those_left(struct comm_communicator *c, int32_t rank, uint32_t sum, bool staged)
+{
+    struct comm_request_info info = {.size = sizeof info};
+    struct comm_request q;
+
+    bench_fill(&my.bench, my.stream, my.in, (uint32_t)rank + 1, WORDS);
+    MUST(comm_queue_wait_stream(c, my.stream));
+    MUST(comm_allreduce(c, my.in, my.out, WORDS, COMM_U32, COMM_SUM, &q));
+    expect(q, 0, sum);
+    MUST(comm_describe_request(q, &info));
+    EQUAL(info.flags, staged ? COMM_INFO_STAGED : 0);
+}
+
+/* The ranks that are left go on, on a communicator of their own, which stages; its children use NCCL again. */
 static void go_on(const struct proc *proc, int32_t rank, const struct stage *stage)
 {
     struct comm_communicator *left, *dup;
@@ -299,10 +312,8 @@ static void go_on(const struct proc *proc, int32_t rank, const struct stage *sta
     MUST(comm_wait(q, RIG_PATIENCE));
     EQUAL(comm_size(left), proc->ranks - 1);
     MUST(NOW(comm_dup, left, NULL, &dup));
-    bench_fill(&my.bench, my.stream, my.in, (uint32_t)rank + 1, WORDS);
-    MUST(comm_queue_wait_stream(dup, my.stream));
-    MUST(comm_allreduce(dup, my.in, my.out, WORDS, COMM_U32, COMM_SUM, &q));
-    expect(q, 0, sum);
+    sum_of_those_left(left, rank, sum, true);
+    sum_of_those_left(dup, rank, sum, strcmp(backend, "nccl") != 0);
     MUST(comm_close(dup, COMM_DEFAULT_TIMEOUT));
     MUST(comm_close(left, COMM_DEFAULT_TIMEOUT));
 }
