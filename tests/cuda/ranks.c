@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "../conform/job.h"
 #include "bench.h"
+#include "clean.h"
 #include "mock.h"
 
 #include <commstream/cuda.h>
@@ -274,13 +275,7 @@ static void close_world(void)
     MUST(comm_close(my.world, COMM_DEFAULT_TIMEOUT));
     bench_drop_stream(&my.bench, my.stream);
     bench_close(&my.bench);
-    mock_run(false);
-    if (mock_misused())
-        rig_die(__FILE__, __LINE__, "%s", mock_misused());
-    if (mock_live())
-        mock_list_live();
-    fflush(stdout);
-    EQUAL(mock_live(), 0);
+    clean_end();
 }
 
 int main(void)

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "../conform/rig.h"
 #include "bench.h"
+#include "clean.h"
 #include "mock.h"
 
 #include <commstream/cuda.h>
@@ -76,12 +77,7 @@ static void close_all(void)
         free(s->got);
     }
     reap_left();
-    mock_run(false);
-    if (mock_misused())
-        rig_die(__FILE__, __LINE__, "%s", mock_misused());
-    if (mock_live())
-        mock_list_live();
-    EQUAL(mock_live(), 0);
+    clean_end();
 }
 
 /* Fractions whose sum depends on the order. */

@@ -6,6 +6,7 @@
 #include "../net/hosts.h"
 #include "../proc/proc.h"
 #include "bench.h"
+#include "clean.h"
 #include "mock.h"
 #include "now.h"
 
@@ -59,12 +60,7 @@ static void drop_buffers(void)
     bench_free(&my.bench, my.out);
     bench_drop_stream(&my.bench, my.stream);
     bench_close(&my.bench);
-    mock_run(false);
-    if (mock_misused())
-        rig_die(__FILE__, __LINE__, "%s", mock_misused());
-    if (mock_live())
-        mock_list_live();
-    EQUAL(mock_live(), 0);
+    clean_end();
 }
 
 static void expect(struct comm_request q, size_t at, uint32_t want)
