@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "conform/job.h"
+#include "selection.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -318,7 +319,7 @@ RIG_TEST(collectives_order_block)
         char options[64];
         snprintf(options, sizeof options, "algorithm=,order_block=%d", blocks[i]);
         oracle_block = blocks[i];
-        for (int32_t ranks = 2; ranks <= 17; ranks += 3) {
+        for (int32_t ranks = 2; ranks <= 17; ranks += (int32_t)selected(3, 3, 5)) {
             sweep_ranks(ranks, &(struct sweep_plan){.thin = 401, .kind = -1, .options = options});
             sweep_ranks(ranks, &(struct sweep_plan){.thin = 1999, .kind = -1, .large = true, .options = options});
         }
@@ -372,12 +373,15 @@ static const struct algorithm algorithms[] = {
     {JOB_ALLTOALL_V, "throttled"},
 };
 
-static void sweep_algorithm(const struct algorithm *algorithm, const char *more, unsigned thin)
+/* Of few: one of three numbers of ranks, another for the next algorithm. */
+static void sweep_algorithm(size_t which, const char *more, unsigned thin)
 {
+    const struct algorithm *algorithm = &algorithms[which];
     char options[96];
     size_t total = 0;
     snprintf(options, sizeof options, "algorithm=%s:%s%s", job_kind_names[algorithm->kind], algorithm->name, more);
-    for (int32_t ranks = 1; ranks <= 9; ranks++) {
+    const int32_t step = (int32_t)selected(1, 1, 3);
+    for (int32_t ranks = 1 + (int32_t)which % step; ranks <= 9; ranks += step) {
         if (job_kind_reduces(algorithm->kind))
             total += sweep_ranks(ranks, &(struct sweep_plan){.thin = thin, .kind = (int)algorithm->kind, .options = options});
         else
@@ -390,13 +394,13 @@ static void sweep_algorithm(const struct algorithm *algorithm, const char *more,
 RIG_TEST(collectives_forced_algorithms)
 {
     for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
-        sweep_algorithm(&algorithms[i], "", 97);
+        sweep_algorithm(i, "", 97);
 }
 
 RIG_TEST(collectives_forced_algorithms_minimal)
 {
     for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
-        sweep_algorithm(&algorithms[i], ",minimal=1", 239);
+        sweep_algorithm(i, ",minimal=1", 239);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ refusals */
@@ -421,16 +425,18 @@ static void refuse_pair(struct rig *rig, enum job_kind kind, enum comm_type type
     }
 }
 
-/* All ranks refuse a meaningless pair alike, and the communicator continues with its ranks in step. */
+/* All ranks refuse a meaningless pair alike, and the communicator continues with its ranks in step. Of few: one operator in five, others
+ * for the next type. */
 RIG_TEST(collectives_refused_pairs)
 {
+    const int step = (int)selected(1, 1, 5);
     struct rig rig;
     rig_open(&rig, 3, NULL);
     for (int kind = 0; kind < JOB_KINDS; kind++) {
         if (!job_kind_reduces((enum job_kind)kind))
             continue;
         for (int t = 0; t < ORACLE_TYPES; t++) {
-            for (comm_op op = 0; op <= 99; op++) {
+            for (comm_op op = t % step; op <= 99; op += step) {
                 if (!oracle_pair(oracle_types[t], op))
                     refuse_pair(&rig, (enum job_kind)kind, oracle_types[t], op);
             }

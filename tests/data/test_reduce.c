@@ -137,7 +137,7 @@ static void one_type(enum comm_type type)
     for (comm_op op = COMM_SUM; op <= COMM_LXOR; op++) {
         for (size_t i = 0; accepted(type, op) && i < WAYS * COUNTS; i++) {
             struct trial t = {.type = type, .op = op, .ways = all_ways[i / COUNTS], .elements = counts[i % COUNTS]};
-            const uint32_t rounds = t.ways <= 4 ? 8 : 2;
+            const uint32_t rounds = t.ways <= 4 ? selected(8, 8, 3) : selected(2, 2, 1);
             for (uint32_t round = 0; round < rounds; round++) {
                 draw_switches(&t, oracle_random(&arena.seed));
                 for (t.isa = DATA_SCALAR; t.isa <= data_isa_best(); t.isa++)

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS_MOST = 5000000, RUNS_USUAL = 26000 };
+enum { RUNS_MOST = 5000000, RUNS_USUAL = 10000, RUNS_FAULT = 26000 }; /* a planted fault ends the search, so it may be long */
 
 static const struct model_case *const cases[] = {
     &case_lock_three,
@@ -66,8 +66,9 @@ static void explore_case(void **state)
 {
     const struct model_case *c = *state;
     struct model_report report;
-    uint64_t most = c->most ? c->most : RUNS_MOST, usual = selected(RUNS_MOST, RUNS_USUAL, RUNS_USUAL);
-    most = most < usual ? most : usual;
+    uint64_t all = c->most ? c->most : RUNS_MOST, usual = selected(RUNS_MOST, RUNS_USUAL, RUNS_USUAL);
+    uint64_t most = all < usual ? all : usual, to_find = selected(RUNS_MOST, RUNS_FAULT, RUNS_FAULT);
+    to_find = all < to_find ? all : to_find;
     model_explore(c, NULL, most, &report);
     print_message("%s: %llu runs, %llu cut short%s\n", c->name, (unsigned long long)report.runs, (unsigned long long)report.pruned,
                   report.complete ? ""
@@ -79,7 +80,7 @@ static void explore_case(void **state)
     assert_true(report.complete || c->wrong || c->most || most == usual);
     int missed = 0;
     for (const struct model_fault *f = c->faults; f && f->what; f++) {
-        model_explore(c, f, most, &report);
+        model_explore(c, f, to_find, &report);
         print_message("  %s: %s after %llu runs: %.*s\n", f->what, report.found ? "found" : "NOT FOUND",
                       (unsigned long long)(report.runs + report.pruned), (int)strcspn(report.text, "\n"), report.text);
         missed += !report.found;

@@ -1,6 +1,7 @@
 #include "net/pair.h"
 
 #include "group.h"
+#include "selection.h"
 #include "wire/table.h"
 
 #include <setjmp.h>
@@ -55,7 +56,7 @@ void pair_close(struct pair *p)
     env->bell_close(env, &p->bell);
 }
 
-void pair_fill(unsigned char *to, uint32_t seq, uint32_t edge, size_t bytes)
+SELECTION_PLAIN void pair_fill(unsigned char *to, uint32_t seq, uint32_t edge, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         to[i] = (unsigned char)((i * 7 + i / 251) ^ (seq * 31 + edge * 17));

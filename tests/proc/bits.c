@@ -2,15 +2,16 @@
 #include "proc/bits.h"
 
 #include "conform/job.h"
+#include "selection.h"
 
 static int32_t shape_list(struct job_shape *shapes, int32_t ranks)
 {
     static const enum comm_type types[] = {COMM_F32, COMM_BF16, COMM_I32};
-    static const size_t counts[] = {1, 97, 5000, 40009};
+    static const size_t counts[] = {97, 5000, 1, 40009};
     int32_t count = 0;
     for (int kind = 0; kind < JOB_KINDS; kind++) {
         for (int t = 0; t < 3; t++) {
-            for (int n = 0; n < (rig_quick() ? 2 : 4); n++) {
+            for (int n = 0; n < (int)selected(4, 3, 2); n++) {
                 struct job_shape shape = {.kind = (enum job_kind)kind, .type = types[t], .op = COMM_SUM, .n = counts[n]};
                 shape.seed = (uint64_t)(kind * 100 + t * 10 + n);
                 shape.root = (int32_t)shape.seed % ranks;

@@ -48,7 +48,7 @@ static void choose_test(struct arguments *a)
     enum { SEEDS = 60, FIRST = 8000 };
     const char *from = getenv("COMM_TEST_FRESH");
 
-    a->seconds = selected(44, 20, 9);
+    a->seconds = selected(44, 12, 9);
     a->seeds = SEEDS;
     a->seed = FIRST;
     a->fresh = from && *from ? number_of(a, "COMM_TEST_FRESH", from) : (uint64_t)time(NULL) * 1000;

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
+#include "selection.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 3, ROUNDS = 40, MOST = 300000 /* elements of a buffer for all blocks */ };
+enum { RANKS = 3, MOST = 300000 /* elements of a buffer for all blocks */ };
 
 static uint32_t draw(uint32_t *seed, uint32_t below)
 {
@@ -131,7 +132,7 @@ static void rounds(struct comm_communicator *c)
     struct side s;
     uint32_t alike = 7, own = (uint32_t)comm_rank(c) * 77u + 5u;
     side_open(&s, c);
-    for (uint32_t round = 0; round < ROUNDS; round++) {
+    for (uint32_t round = 0; round < selected(40, 40, 16); round++) {
         enum what what = round % WHATS;
         size_t n = 1 + draw(&alike, MOST / RANKS);
         int32_t root = (int32_t)draw(&alike, (uint32_t)s.ranks), *in = s.in[draw(&own, 4) != 0], *out = s.out[draw(&own, 4) != 0];

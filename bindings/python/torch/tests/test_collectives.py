@@ -268,6 +268,19 @@ def case_asynchronous():
     assert raw("commstream")._get_sequence_number_for_group() == before + 1
 
 
+def case_futures_asked_again():
+    """Futures that are asked for while another thread completes them. A work completes its future once, whoever sees its end."""
+    ours = group("commstream")
+    t = torch.zeros(2)
+    for i in range(8000):
+        work = dist.all_reduce(t, group=ours, async_op=True)
+        futures = [work.get_future()]
+        for _ in range(i % 64):
+            futures.append(work.get_future())
+        for future in futures:
+            future.wait()
+
+
 KEPT = torch.ones(16)
 
 
@@ -428,6 +441,9 @@ class Collectives(unittest.TestCase):
 
     def test_asynchronous(self):
         self.team.call(case_asynchronous)
+
+    def test_futures_asked_again(self):
+        self.team.call(case_futures_asked_again)
 
     def test_no_leak(self):
         before = [self.team.call(case_many, 10_000) for _ in range(2)][-1]

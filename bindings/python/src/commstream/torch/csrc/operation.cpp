@@ -114,14 +114,18 @@ void Operation::tell()
     finish_future();
 }
 
+/* A future may be completed only once. The thread that settles and one that asks for the future may be here at a time. */
 void Operation::finish_future()
 {
     c10::intrusive_ptr<c10::ivalue::Future> future;
     {
         std::lock_guard<std::mutex> hold(lock_);
+        if (future_finished_)
+            return;
         future = future_;
+        future_finished_ = future != nullptr;
     }
-    if (!future || future->completed())
+    if (!future)
         return;
     if (error_)
         future->setError(error_);
@@ -164,16 +168,14 @@ void Operation::wait(std::chrono::milliseconds limit)
 
 c10::intrusive_ptr<c10::ivalue::Future> Operation::future()
 {
-    bool done;
     c10::intrusive_ptr<c10::ivalue::Future> future;
     {
         std::lock_guard<std::mutex> hold(lock_);
         if (!future_)
             future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
         future = future_;
-        done = settled();
     }
-    if (done)
+    if (complete())
         finish_future();
     else
         adopt();

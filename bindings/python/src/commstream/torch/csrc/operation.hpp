@@ -70,6 +70,7 @@ struct Operation : std::enable_shared_from_this<Operation> {
     bool adopted_ = false;
     std::exception_ptr error_;
     c10::intrusive_ptr<c10::ivalue::Future> future_;
+    bool future_finished_ = false;
 };
 
 class Work final : public c10d::Work
