@@ -228,6 +228,62 @@ static bool parse_explain(int argc, char **argv, struct explained *asked)
     return asked->collective != NULL;
 }
 
+static bool find_nccl(struct comm_backend_info *nccl)
+{
+    enum comm_result r = COMM_OK;
+
+    for (size_t i = 0; r == COMM_OK; i++) {
+        *nccl = (struct comm_backend_info){.size = sizeof *nccl};
+        r = comm_describe_backend(i, nccl);
+        if (r == COMM_OK && !strcmp(nccl->name, "nccl"))
+            return true;
+    }
+    return false;
+}
+
+static bool is_among(const char *name, const char *const *names)
+{
+    while (*names && strcmp(name, *names) != 0)
+        names++;
+    return *names != NULL;
+}
+
+/* How nccl does the call where buffers are on the device. */
+static const char *way_of_nccl(const char *collective, bool fixed_order)
+{
+    static const char *const own[] = {"barrier", "broadcast", "reduce", "allreduce", "reduce_scatter", "allgather", NULL};
+    static const char *const reductions[] = {"reduce", "allreduce", "reduce_scatter", "reduce_scatter_v", "scan", "exscan", NULL};
+
+    if (fixed_order && is_among(collective, reductions))
+        return "moved by NCCL, reduced in the fixed order on the device by the kernel comm_fold, or by the host's kernels where the module "
+               "has no kernel for the device";
+    return is_among(collective, own) ? "by NCCL's own call" : "by NCCL's sends and receives";
+}
+
+/* Which way buffers on a device go in this world. */
+static void tell_devices(struct comm_communicator *world, const char *collective)
+{
+    struct comm_info info = {.size = sizeof info};
+    struct comm_backend_info nccl;
+    const char *order = getenv("COMM_ORDER"); /* this program's only source of options */
+
+    if (comm_describe(world, &info) != COMM_OK || !find_nccl(&nccl))
+        return;
+    if (info.device_order)
+        printf("    device buffers: %s (%s)\n", way_of_nccl(collective, order && !strcmp(order, "fixed")), nccl.version);
+    else if (!strcmp(info.backend, "nccl"))
+        printf("    device buffers: staged through pinned memory of the host, reduced by the host's kernels: this world does without NCCL "
+               "(nccl_fallback)\n");
+    else if (nccl.available)
+        printf(
+            "    device buffers: staged through pinned memory of the host, reduced by the host's kernels; backend=nccl would leave them on "
+            "the device (%s)\n",
+            nccl.version);
+    else
+        printf("    device buffers: staged through pinned memory of the host, where there is a driver; backend=nccl is not here: %s\n",
+               nccl.missing);
+}
+
 static int tell_explained(const struct explained *asked)
 {
     struct comm_communicator *world;
@@ -251,6 +307,8 @@ static int tell_explained(const struct explained *asked)
     else if (comm_rank(world) == 0)
         fprintf(stderr, "comm-info: %s\n",
                 comm_error_detail(world, &error) == COMM_OK && error.text[0] ? error.text : comm_result_text(result));
+    if (comm_rank(world) == 0 && result == COMM_OK)
+        tell_devices(world, asked->collective);
     return comm_close(world, COMM_DEFAULT_TIMEOUT) == COMM_OK && result == COMM_OK ? 0 : 1;
 }
 

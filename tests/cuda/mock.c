@@ -29,6 +29,19 @@ void mock_at(const char *call, void (*fn)(void *arg), void *arg)
     at_call = fn;
 }
 
+/* Counts the call. Whether one of its name has failed often enough (mock_options). */
+static bool is_spared(const char *name)
+{
+    int i = 0;
+
+    while (mock.named[i].name && mock.named[i].name != name)
+        if (++i == MOCK_NAMES)
+            abort();
+    mock.named[i].name = name;
+    uint32_t before = mock.named[i].calls++;
+    return mock.options.every && before >= mock.options.first && before % mock.options.every;
+}
+
 bool mock_begin(const char *name)
 {
     if (at_call && strcmp(name + strlen("mock_"), at_name) == 0)
@@ -37,11 +50,14 @@ bool mock_begin(const char *name)
     if (exempt)
         return false;
     mock.calls++;
-    bool fails = mock.broken;
-    if (mock.fail_at && --mock.fail_at == 0) {
+    bool fails = mock.broken, spared = mock.fail_at && is_spared(name);
+    mock.armed++;
+    if (mock.fail_at && mock.armed >= mock.fail_at && !spared) {
         fails = true;
         mock.broken = mock.sticky;
         mock.failed = name;
+        mock.failed_at = mock.armed;
+        mock.fail_at = 0;
     }
     if (fails)
         pthread_mutex_unlock(&mock.lock);
@@ -383,6 +399,8 @@ void mock_fail(uint64_t n, bool sticky)
 {
     pthread_mutex_lock(&mock.lock);
     mock.fail_at = n;
+    mock.armed = mock.failed_at = 0;
+    memset(mock.named, 0, sizeof mock.named);
     mock.sticky = sticky;
     mock.broken = false;
     mock.failed = NULL;
@@ -418,6 +436,14 @@ const char *mock_failed(void)
     const char *failed = mock.failed;
     pthread_mutex_unlock(&mock.lock);
     return failed;
+}
+
+uint64_t mock_failed_at(void)
+{
+    pthread_mutex_lock(&mock.lock);
+    uint64_t at = mock.failed_at;
+    pthread_mutex_unlock(&mock.lock);
+    return at;
 }
 
 void mock_free_abort(void)

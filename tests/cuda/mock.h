@@ -31,6 +31,8 @@ struct mock_options {
     int lost_rank; /* 1 + the rank whose NCCL calls never end while it warms up; 0: none */
     int blocks;    /* how many NCCL operations a device can run at once; 0: all */
     int backwards; /* devices are in reverse order, as CUDA_VISIBLE_DEVICES may request */
+    /* mock_fail spares a call if calls of its name were made `first` times since, except each `every`-th; 0: it spares none */
+    uint32_t first, every;
 };
 /* Starts anew. All objects made before must have been freed. */
 MOCK_API void mock_reset(const struct mock_options *options);
@@ -44,11 +46,13 @@ MOCK_API void mock_drain(void);
 MOCK_API void mock_run(bool on);
 /* Puts fn on the stream, as a kernel. */
 MOCK_API void mock_kernel(struct CUstream_st *stream, void (*fn)(void *arg), void *arg);
-/* Makes the n-th call from now fail (1: the next; 0: none). With sticky all later calls fail too, as after a broken kernel. */
+/* Makes the n-th call from now fail (1: the next; 0: none), or the next one after it that is not spared. With sticky all later calls fail
+ * too, as after a broken kernel. */
 MOCK_API void mock_fail(uint64_t n, bool sticky);
 MOCK_API void mock_exempt(bool on);     /* on: calls of this thread are not counted and do not fail */
 MOCK_API uint64_t mock_calls(void);     /* since the reset */
 MOCK_API const char *mock_failed(void); /* the call that failed, or NULL */
+MOCK_API uint64_t mock_failed_at(void); /* its number, as n of mock_fail; 0: none failed */
 /* From now on fn runs when a call of this name begins. NULL: it does not any more. */
 MOCK_API void mock_at(const char *call, void (*fn)(void *arg), void *arg);
 /* Makes the n-th cuStreamWaitEvent from now do nothing. 0: none. */

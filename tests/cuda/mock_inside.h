@@ -27,7 +27,7 @@
 #define CUDA_EXPORT(field, symbol, result, parameters) MOCK_API result mock_##field parameters __asm__(symbol);
 
 enum { MOCK_CAPTURE_UNSUPPORTED = 900, MOCK_CAPTURE_ISOLATION = 905 };
-enum { MOCK_DEVICES = 8, MOCK_QUEUES = 32, MOCK_THINGS = 8192 };
+enum { MOCK_DEVICES = 8, MOCK_QUEUES = 32, MOCK_THINGS = 8192, MOCK_NAMES = 128 };
 enum mock_kind { OP_COPY, OP_FILL, OP_KERNEL, OP_RECORD, OP_WAIT, OP_WRITE, OP_STAND, OP_FOREIGN, OP_AGAIN };
 
 /* One record of an event. Streams wait for this record, even if the event is recorded again later. */
@@ -85,6 +85,11 @@ struct mock_machine {
     uint64_t random, calls, fail_at, waits, drop_at;
     bool sticky, broken;
     const char *failed;
+    uint64_t armed, failed_at; /* the calls since mock_fail; the one that failed */
+    struct {
+        const char *name;
+        uint32_t calls;
+    } named[MOCK_NAMES]; /* the calls of each name since mock_fail */
     struct CUctx_st context[MOCK_DEVICES];
     struct mock_op *first[MOCK_DEVICES][MOCK_QUEUES], *last[MOCK_DEVICES][MOCK_QUEUES];
     uint64_t pending;

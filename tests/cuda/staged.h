@@ -4,7 +4,13 @@
 
 #include "conform/rig.h"
 
-enum { RANKS = 3, N = 1000, LONG = (9 << 20) / sizeof(float) + 77 };
+enum { RANKS = 3, N = 1000 };
+
+/* Elements of an operation in parts of 1 MiB: more parts than run at once. */
+static inline size_t staged_long(void)
+{
+    return selected(9 << 20, 9 << 20, 5 << 20) / sizeof(float) + 77;
+}
 
 extern struct rig staged_rig;
 extern float *staged_in[RANKS], *staged_out[RANKS]; /* in device memory */

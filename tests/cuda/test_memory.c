@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "../conform/rig.h"
 #include "bench.h"
+#include "clean.h"
 #include "mock.h"
 
 #include <commstream/cuda.h>
@@ -48,12 +49,7 @@ static void close_all(void)
         bench_drop_stream(&bench[r], stream[r]);
         bench_close(&bench[r]);
     }
-    mock_run(false);
-    if (mock_misused())
-        rig_die(__FILE__, __LINE__, "%s", mock_misused());
-    if (mock_live())
-        mock_list_live();
-    EQUAL(mock_live(), 0);
+    clean_end();
 }
 
 /* Sums in place: the ranks' memory begins with their ranks. */
@@ -166,11 +162,13 @@ RIG_TEST(ranks_that_share_a_device_fall_back)
     EQUAL(said, 1);
 }
 
-RIG_TEST(an_nccl_too_old_falls_back)
+static void falls_back(const char *more, const struct mock_options *options)
 {
     uint32_t *memory[RANKS];
+    char text[64];
 
-    open_all("nccl_fallback=yes", NULL, true, &(struct mock_options){.seed = 1, .nccl = 21700});
+    snprintf(text, sizeof text, "nccl_fallback=yes%s", more);
+    open_all(text, NULL, true, options);
     for (int r = 0; r < RANKS; r++)
         memory[r] = bench_memory(&bench[r], WORDS);
     sum(memory);
@@ -178,6 +176,17 @@ RIG_TEST(an_nccl_too_old_falls_back)
         bench_free(&bench[r], memory[r]);
     close_all();
     EQUAL(said, 1);
+}
+
+RIG_TEST(an_nccl_too_old_falls_back)
+{
+    falls_back("", &(struct mock_options){.seed = 1, .nccl = 21700});
+}
+
+/* NCCL is there, but a communicator is never ready. Each rank finds that by itself, before the ranks meet. */
+RIG_TEST(an_nccl_that_does_not_work_falls_back)
+{
+    falls_back(",open_timeout=4s", &(struct mock_options){.seed = 1, .slow_join = -1});
 }
 
 int main(void)
@@ -189,6 +198,7 @@ int main(void)
         cmocka_unit_test(registered_memory_with_an_old_nccl),
         cmocka_unit_test(ranks_that_share_a_device_fall_back),
         cmocka_unit_test(an_nccl_too_old_falls_back),
+        cmocka_unit_test(an_nccl_that_does_not_work_falls_back),
     };
     return cmocka_run_group_tests_name("cuda_memory", tests, NULL, NULL);
 }

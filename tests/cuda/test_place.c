@@ -2,6 +2,7 @@
 #include "bench.h"
 #include "cuda/nccl/nccl.h"
 #include "mock.h"
+#include "selection.h"
 #include "wire/table.h"
 
 #include <setjmp.h>
@@ -330,7 +331,7 @@ static bool tell_story(uint64_t seed, int queues, bool memops, uint64_t drop)
 static void waits_order_streams(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= 2000; seed++) {
+    for (uint64_t seed = 1; seed <= selected(2000, 2000, 400); seed++) {
         int queues = seed % 3 == 0 ? 1 : seed % 3 == 1 ? 3 : 8;
         if (!tell_story(seed, queues, seed % 2 == 0, 0))
             fail_msg("seed %llu: an order that the waits forbid", (unsigned long long)seed);
@@ -340,12 +341,12 @@ static void waits_order_streams(void **state)
 /* Tests the test: if a wait is dropped, tell_story must detect it. */
 static void a_lost_wait_is_seen(void **state)
 {
-    int seen = 0;
+    int seen = 0, seeds = (int)selected(1000, 1000, 200);
 
     (void)state;
-    for (uint64_t seed = 1; seed <= 1000; seed++)
+    for (uint64_t seed = 1; seed <= (uint64_t)seeds; seed++)
         seen += !tell_story(seed, 8, true, 1 + seed % 4);
-    printf("a lost wait was seen with %d of 1000 seeds\n", seen);
+    printf("a lost wait was seen with %d of %d seeds\n", seen, seeds);
     assert_true(seen > 0);
 }
 

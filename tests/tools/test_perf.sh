@@ -59,6 +59,7 @@ grep -qF 'COMM_BACKEND' "$work/out" || wrong 'comm-info without a world does not
 
 expect 0 'predicted: slices ' "$info" explain allreduce -n 8 --bytes 1M
 expect 0 'ranks=8' "$info" explain allreduce -n 8 --bytes 1M
+expect 0 'device buffers: staged' "$info" explain allreduce
 expect 0 'the others: ' "$info" explain allreduce --bytes 100
 expect 1 'call.collective=alreduce; expected allreduce' "$info" explain alreduce
 expect 2 'explain what?' "$info" explain

@@ -68,7 +68,7 @@ static unsigned make_both(struct nccl_channel *c)
 /*
  * The first operation of a kind makes connections, which blocks its caller until all ranks make the call. So the join makes them, since it
  * may block. NCCL connects collectives while it joins (load.c). It connects a pair of ranks at their first message, so each rank sends a
- * byte to every other rank here.
+ * byte to every other rank here. A rank that is alone sends it to itself, which runs a kernel of NCCL's; a sum of one rank runs none.
  */
 static unsigned meet_all(struct nccl_channel *c)
 {
@@ -77,7 +77,7 @@ static unsigned meet_all(struct nccl_channel *c)
     unsigned result = nccl->ncclGroupStart(), ended;
 
     for (int32_t r = 0; r < c->size && result == NCCL_OK; r++) {
-        if (r == c->rank)
+        if (r == c->rank && c->size > 1)
             continue;
         result = nccl->ncclSend(scratch, 1, NCCL_U8, r, c->comm, c->own);
         if (result == NCCL_OK)
@@ -91,7 +91,7 @@ static unsigned warm_up(struct nccl_channel *c)
 {
     struct cuda_device *d = c->d;
     void *scratch = (void *)(uintptr_t)d->scratch;
-    unsigned result = c->size > 1 ? meet_all(c) : NCCL_OK;
+    unsigned result = meet_all(c);
 
     if (result == NCCL_OK)
         result = nccl_settle(c, c->nccl->ncclAllReduce(scratch, scratch, 1, NCCL_U8, NCCL_SUM, c->comm, c->own));
@@ -191,7 +191,7 @@ static void join_thread(void *arg)
             result = await_warm(c);
         r = result == NCCL_OK ? COMM_OK : result == NCCL_IN_PROGRESS ? COMM_ERR_TIMEOUT : COMM_ERR_BACKEND;
         if (r != COMM_OK) {
-            say(c, LOG_ERROR, r == COMM_ERR_TIMEOUT ? "joining took too long" : "cannot join", result);
+            say(c, c->owner->falls_back ? LOG_WARNING : LOG_ERROR, r == COMM_ERR_TIMEOUT ? "joining took too long" : "cannot join", result);
             undo(c);
         }
         cuda_leave(c->d, &inside);

@@ -15,7 +15,7 @@ static enum comm_result class_probe(const struct native_config *config, char ver
 
     if (r == COMM_OK)
         base_format(version, NATIVE_VERSION_BYTES, "NCCL %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
-    return r;
+    return r == COMM_OK && config->options && config->options->nccl_fallback ? nccl_try(config) : r;
 }
 
 static void free_world(struct nccl *n)

@@ -121,6 +121,8 @@ enum comm_result nccl_begin_join(struct nccl_channel *c);
 void nccl_begin_end(struct nccl_channel *c, bool abort);
 /* Frees the closed channels that have ended, and waits for the others until the deadline. Returns how many are left. */
 uint32_t nccl_reap(struct nccl *n, int64_t deadline);
+/* probe.c: uses NCCL with this rank alone. COMM_OK: it works. */
+enum comm_result nccl_try(const struct native_config *config);
 /* issue.c: the class's functions that put work on the stream */
 enum comm_result nccl_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes);
 uint32_t nccl_ways(struct native_channel *channel);

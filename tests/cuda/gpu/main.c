@@ -3,15 +3,21 @@
 #define _GNU_SOURCE
 #include "suite.h"
 
+#include "selection.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { RUNS = 9 };
 #ifdef COMM_PLAYED
 #    include "mock.h"
-static const size_t slow_words = 1024;
+static size_t slow_words;
+static int runs;
 static void begin(void)
 {
+    slow_words = selected(1024, 1024, 128);
+    runs = (int)selected(RUNS, RUNS, 1);
     mock_reset(&(struct mock_options){.seed = 1, .queues = 32}); /* a queue per stream: in one check a stream must pass a blocked one */
     mock_run(true);
 }
@@ -25,6 +31,7 @@ static void end(void)
 }
 #else
 static const size_t slow_words = 16u << 20; /* 64 MiB, 20 times: about a millisecond */
+static const int runs = RUNS;
 static void begin(void)
 {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* a stream that waits for the host may block streams on its connection */
@@ -47,7 +54,6 @@ static int compare(const void *a, const void *b)
 
 int main(void)
 {
-    enum { RUNS = 9 };
     struct nccl_calls nccl;
     struct suite s;
     char why[512] = "", device[128] = "";
@@ -69,10 +75,10 @@ int main(void)
     }
     for (int i = 0; i < suite_figure_count; i++) {
         double run[RUNS];
-        for (int k = 0; k < RUNS; k++)
+        for (int k = 0; k < runs; k++)
             run[k] = suite_figures[i].measure(&s);
-        qsort(run, RUNS, sizeof *run, compare);
-        printf("  %-62s%8.2f %s (%.2f to %.2f)\n", suite_figures[i].name, run[RUNS / 2], suite_figures[i].unit, run[0], run[RUNS - 1]);
+        qsort(run, (size_t)runs, sizeof *run, compare);
+        printf("  %-62s%8.2f %s (%.2f to %.2f)\n", suite_figures[i].name, run[runs / 2], suite_figures[i].unit, run[0], run[runs - 1]);
     }
     suite_close(&s);
     end();

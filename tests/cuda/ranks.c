@@ -1,0 +1,296 @@
+/*
+ * One rank of the conformance suite on device buffers, a process per rank: comm-run starts them, on the mock devices. Every collective,
+ * type and operator in a share of its shapes, operations in parts, messages in groups, operators of the program's own. Results and the
+ * memory around them must be the oracle's. A request must say which way its buffers went: staged, or by NCCL.
+ *
+ * All ranks draw the same shapes, so each knows what the others do. COMM_BACKEND chooses the backend, COMM_ORDER its order of operands.
+ */
+#define _GNU_SOURCE
+#include "../conform/job.h"
+#include "bench.h"
+#include "clean.h"
+#include "mock.h"
+
+#include <commstream/cuda.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 8, PIECE = BENCH_READ_BYTES, PARTS_BYTES = (5 << 19) + 40 };
+static struct {
+    struct comm_communicator *world;
+    struct bench bench;
+    struct CUstream_st *stream;
+    int32_t rank, ranks;
+    bool nccl, fixed;
+    uint64_t chance;
+    unsigned thin;
+    size_t compared, staged;
+} my;
+static struct job jobs[BATCH];
+static size_t batch;
+
+/* ------------------------------------------------------------------------------------------------------------ memory */
+static size_t padded(size_t bytes)
+{
+    return (bytes + 3) / 4;
+}
+
+/* Returns device memory with these bytes; they must stay until the stream has copied them. */
+static void *put(const void *from, size_t bytes)
+{
+    void *at = bench_memory(&my.bench, padded(bytes) + 1);
+
+    bench_copy(&my.bench, my.stream, at, from, bytes);
+    return at;
+}
+
+/* Copies device memory back, and frees it. */
+static void get(void *to, void *device, size_t bytes)
+{
+    static uint32_t piece[PIECE / 4];
+
+    for (size_t at = 0; at < bytes; at += PIECE) {
+        size_t some = bytes - at < PIECE ? bytes - at : PIECE;
+        bench_read(&my.bench, my.stream, piece, (const uint32_t *)(const void *)((char *)device + at), padded(some));
+        memcpy((char *)to + at, piece, some);
+    }
+    bench_free(&my.bench, device);
+}
+
+static void region_put(struct job_region *region, unsigned char **host)
+{
+    *host = region->at;
+    if (region->at)
+        region->at = put(region->at, region->total);
+}
+
+static void region_get(struct job_region *region, unsigned char *host)
+{
+    if (region->at)
+        get(host, region->at, region->total);
+    region->at = host;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ collectives */
+static void count_way(struct comm_request q)
+{
+    struct comm_request_info info = {.size = sizeof info};
+
+    MUST(comm_describe_request(q, &info));
+    my.staged += (info.flags & COMM_INFO_STAGED) != 0;
+    my.compared++;
+}
+
+static void flush(void)
+{
+    unsigned char *in[BATCH], *out[BATCH];
+    char text[160];
+
+    for (size_t i = 0; i < batch; i++) {
+        region_put(&jobs[i].in[my.rank], &in[i]);
+        region_put(&jobs[i].out[my.rank], &out[i]);
+    }
+    MUST(comm_queue_wait_stream(my.world, my.stream));
+    for (size_t i = 0; i < batch; i++) {
+        enum comm_result r = job_issue(&jobs[i], my.rank, my.world);
+        if (r != COMM_OK)
+            rig_die(__FILE__, __LINE__, "%s: the call said %s", job_text(&jobs[i], text), comm_result_name(r));
+    }
+    for (size_t i = batch; i-- > 0;) {
+        rig_note("%s", job_text(&jobs[i], text));
+        MUST(comm_wait(jobs[i].request[my.rank], RIG_PATIENCE));
+        count_way(jobs[i].request[my.rank]);
+        region_get(&jobs[i].in[my.rank], in[i]);
+        region_get(&jobs[i].out[my.rank], out[i]);
+        job_verify(&jobs[i], my.rank);
+        job_free(&jobs[i]);
+    }
+    batch = 0;
+}
+
+/* NCCL adds in an order of its own, unless the order is fixed. */
+static bool has_one_result(const struct job_shape *s)
+{
+    bool chooses = s->op == COMM_MIN || s->op == COMM_MAX;
+
+    return !my.nccl || my.fixed || !job_kind_reduces(s->kind) || chooses || !oracle_pair(s->type, COMM_AVG);
+}
+
+static void add(struct job_shape shape)
+{
+    shape.seed = oracle_random(&my.chance);
+    job_prepare(&jobs[batch++], &shape, my.ranks);
+    if (batch == BATCH)
+        flush();
+}
+
+/* One shape of a kind, a type and an operator. */
+static void draw(struct job_shape shape)
+{
+    size_t p = (size_t)my.ranks, counts[] = {0, 1, p - 1, p, p + 1, 97, 5000};
+
+    if (!has_one_result(&shape) || oracle_random(&my.chance) % my.thin)
+        return;
+    shape.n = counts[oracle_random(&my.chance) % 7];
+    shape.root = job_kind_has_root(shape.kind) ? (int32_t)(oracle_random(&my.chance) % p) : 0;
+    shape.in_place = job_kind_in_place(shape.kind) && oracle_random(&my.chance) % 2;
+    add(shape);
+}
+
+/* Every kind x type x operator, or a share of them. */
+static void collectives(void)
+{
+    for (int kind = 0; kind < JOB_KINDS; kind++) {
+        bool reduces = job_kind_reduces((enum job_kind)kind), scans = kind == JOB_SCAN || kind == JOB_EXSCAN;
+        for (int t = 0; t < ORACLE_TYPES; t++) {
+            for (int o = 0; o < (reduces ? ORACLE_OPS : 1); o++) {
+                struct job_shape shape = {.kind = (enum job_kind)kind, .type = oracle_types[t], .op = reduces ? oracle_ops[o] : COMM_SUM};
+                if (kind == JOB_BARRIER)
+                    shape.type = COMM_BYTE;
+                if (!reduces || (oracle_pair(shape.type, shape.op) && !(scans && shape.op == COMM_AVG)))
+                    draw(shape);
+            }
+        }
+    }
+    flush();
+}
+
+static void operations_in_parts(void)
+{
+    static const enum job_kind kinds[] = {JOB_ALLREDUCE, JOB_REDUCE, JOB_BROADCAST, JOB_SCAN, JOB_EXSCAN, JOB_ALLGATHER, JOB_ALLTOALL_V};
+
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        bool gathers = kinds[i] == JOB_ALLGATHER || kinds[i] == JOB_ALLTOALL_V;
+        add((struct job_shape){.kind = kinds[i], .type = COMM_I32, .op = COMM_SUM, .n = (size_t)PARTS_BYTES / (gathers ? 32 : 4)});
+        flush();
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ messages, operators */
+/* Around the ring, each way, in one group: with NCCL a send ends when its receive is issued. */
+static void messages(void)
+{
+    static uint32_t sent[9000], got[9000];
+    static const size_t lengths[] = {1, 30, 9000};
+    int32_t up = (my.rank + 1) % my.ranks, down = (my.rank + my.ranks - 1) % my.ranks;
+
+    for (uint32_t round = 0; round < 6; round++) {
+        size_t n = lengths[round % 3];
+        struct comm_communicator *group;
+        struct comm_status status = {0};
+        struct comm_request q;
+        int32_t to = round % 2 ? up : down, from = round % 2 ? down : up;
+        rig_note("messages, round %u", round);
+        for (size_t i = 0; i < n; i++)
+            sent[i] = (uint32_t)i * 7 + 1000 * round + (uint32_t)my.rank;
+        uint32_t *out = put(sent, n * 4), *in = put(got, n * 4);
+        MUST(comm_queue_wait_stream(my.world, my.stream));
+        MUST(comm_group_begin(my.world, &group));
+        MUST(comm_send(group, out, n, COMM_U32, to, 0, NULL));
+        MUST(comm_recv(group, in, n, COMM_U32, from, 0, &status, NULL));
+        MUST(comm_group_end(group, &q));
+        MUST(comm_wait(q, RIG_PATIENCE));
+        EQUAL(status.bytes, n * 4);
+        get(got, in, n * 4);
+        bench_free(&my.bench, out);
+        for (size_t i = 0; i < n; i++)
+            EQUAL(got[i], (uint32_t)i * 7 + 1000 * round + (uint32_t)from);
+    }
+}
+
+/* x -> a x + b modulo 2^32: such maps do not commute. */
+static void after(void *inout, const void *in, size_t elements, void *arg)
+{
+    uint32_t *right = inout;
+    const uint32_t *left = in;
+
+    (void)arg;
+    for (size_t i = 0; i < elements; i++, left += 2, right += 2) {
+        right[1] = left[0] * right[1] + left[1];
+        right[0] = left[0] * right[0];
+    }
+}
+
+static void own_operators(void)
+{
+    enum { MAPS = 500 };
+    static uint32_t mine[2 * MAPS], want[2 * MAPS], got[2 * MAPS];
+    const struct comm_op_options options = {.size = sizeof options, .name = "after", .element_bytes = 8, .ordered = 1};
+    struct comm_request q;
+    comm_op op;
+
+    MUST(comm_op_create(my.world, after, NULL, &options, &op));
+    for (int32_t r = my.ranks; r-- > 0;) {
+        for (size_t i = 0; i < sizeof mine / sizeof *mine; i++)
+            mine[i] = (uint32_t)(2654435761u * i) + 40503u * (uint32_t)r + 3;
+        if (r == my.ranks - 1)
+            memcpy(want, mine, sizeof want);
+        else
+            after(want, mine, MAPS, NULL);
+        if (r == my.rank)
+            memcpy(got, mine, sizeof got);
+    }
+    rig_note("an operator of the program's own");
+    uint32_t *in = put(got, sizeof got), *out = put(got, sizeof got);
+    MUST(comm_queue_wait_stream(my.world, my.stream));
+    MUST(comm_allreduce(my.world, in, out, sizeof got, COMM_BYTE, op, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    get(got, out, sizeof got);
+    bench_free(&my.bench, in);
+    CHECK(memcmp(got, want, sizeof got) == 0);
+    comm_op_free(my.world, op);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ main */
+static void open_world(void)
+{
+    char text[512] = "", device[16];
+    struct comm_info info = {.size = sizeof info};
+    const char *rank = getenv("COMM_RANK"), *order = getenv("COMM_ORDER");
+
+    if (!rank) {
+        fprintf(stderr, "ranks: expected to be started by comm-run\n");
+        exit(2);
+    }
+    my.rank = (int32_t)strtol(rank, NULL, 10);
+    mock_reset(&(struct mock_options){.seed = (uint64_t)my.rank + 1, .queues = 32});
+    mock_run(true);
+    snprintf(device, sizeof device, "cuda:%d", my.rank % 8);
+    if (comm_open(COMM_CONFIG(.device = device, .operation_timeout_ns = 60 * RIG_S, .error_text = text, .error_text_bytes = sizeof text),
+                  &my.world) != COMM_OK)
+        rig_die(__FILE__, __LINE__, "open: %s", text);
+    MUST(comm_describe(my.world, &info));
+    my.ranks = comm_size(my.world);
+    my.thin = rig_thin(1, 3, 6);
+    my.nccl = strcmp(info.backend, "nccl") == 0;
+    my.fixed = order && strcmp(order, "fixed") == 0;
+    bench_open(&my.bench, my.rank % 8);
+    my.stream = bench_stream(&my.bench);
+}
+
+static void close_world(void)
+{
+    MUST(comm_close(my.world, COMM_DEFAULT_TIMEOUT));
+    bench_drop_stream(&my.bench, my.stream);
+    bench_close(&my.bench);
+    clean_end();
+}
+
+int main(void)
+{
+    open_world();
+    collectives();
+    operations_in_parts();
+    messages();
+    own_operators();
+    if (my.rank == 0)
+        printf("%zu operations compared, %zu of them staged\n", my.compared, my.staged);
+    if (my.nccl)
+        EQUAL(my.staged, 0);
+    else
+        CHECK(my.staged > my.compared / 2);
+    close_world();
+    return 0;
+}
