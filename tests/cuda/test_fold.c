@@ -184,7 +184,10 @@ RIG_TEST(a_fixed_order_has_the_hosts_bits)
     struct comm_request q[RANKS], h[RANKS];
 
     for (int no_kernels = 0; no_kernels < 2; no_kernels++) {
+        struct comm_info info = {.size = sizeof info};
         open_all(LONG, COMM_ORDER_FIXED, &(struct mock_options){.seed = 4, .no_kernels = no_kernels});
+        MUST(comm_describe(device.world[0], &info));
+        EQUAL(info.fixed_order, 1);
         fill_floats();
         for (int r = 0; r < RANKS; r++) {
             struct side *s = &sides[r];

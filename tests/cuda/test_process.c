@@ -157,7 +157,7 @@ RIG_TEST(ranks_of_two_hosts)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one without NCCL */
-enum { LACKS_DEVICE, LACKS_WORKING_NCCL, LACKS, LACKING_RANK = 2 };
+enum { LACKS_DEVICE, LACKS_WORKING_NCCL, LACKS_VERSION, LACKS, LACKING_RANK = 2 };
 static int lacking;
 static int warned;
 
@@ -181,6 +181,8 @@ static void do_without(struct proc *proc, int32_t rank, struct comm_communicator
         options.devices = -1;
     if (lacks && lacking == LACKS_WORKING_NCCL)
         options.slow_join = -1;
+    if (lacks && lacking == LACKS_VERSION)
+        options.nccl = 22703;
     mock_reset(&options);
     mock_run(true);
     setenv("COMM_BACKEND", "nccl", 1);
@@ -211,10 +213,33 @@ RIG_TEST(a_rank_without_a_device_or_a_working_nccl)
     proc_needs_shm();
     for (lacking = 0; lacking < LACKS; lacking++) {
         struct proc proc = {.raw = true};
-        rig_note("rank %d has %s", LACKING_RANK, lacking == LACKS_DEVICE ? "no device" : "an NCCL that never connects");
+        rig_note("rank %d has %s", LACKING_RANK,
+                 lacking == LACKS_DEVICE    ? "no device"
+                 : lacking == LACKS_VERSION ? "another NCCL"
+                                            : "an NCCL that never connects");
         proc_start(&proc, 4, do_without);
         proc_finish(&proc, -1, RIG_PATIENCE);
     }
+}
+
+static void differ(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    (void)proc;
+    (void)none;
+    mock_reset(&(struct mock_options){.seed = 1, .nccl = rank == LACKING_RANK ? 22703 : 22809});
+    setenv("COMM_BACKEND", "nccl", 1);
+    IS(comm_open(COMM_CONFIG(.error_text = my.text, .error_text_bytes = sizeof my.text, .log = hear), &my.world), COMM_ERR_CONFIG);
+    if (!strstr(my.text, "rank 0 has NCCL 2.28.9, rank 2 has NCCL 2.27.3; expected"))
+        rig_die(__FILE__, __LINE__, "\"%s\"", my.text);
+}
+
+RIG_TEST(versions_that_differ_are_named)
+{
+    struct proc proc = {.raw = true};
+
+    proc_needs_shm();
+    proc_start(&proc, 3, differ);
+    proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one is killed */
@@ -464,6 +489,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_process_for_each_device),
         cmocka_unit_test(ranks_of_two_hosts),
         cmocka_unit_test(a_rank_without_a_device_or_a_working_nccl),
+        cmocka_unit_test(versions_that_differ_are_named),
         cmocka_unit_test(contract_4_1_a_process_is_killed_at_every_stage),
         cmocka_unit_test(contract_4_1_a_process_with_staged_buffers_is_killed),
         cmocka_unit_test(contract_4_1_a_process_of_two_hosts_is_killed),

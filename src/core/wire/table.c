@@ -29,7 +29,7 @@ const struct wire_backend wire_backends[] = {
      .near = "shm",
      .far = "mpi"},
     {.name = "mpi", .wire = &wire_shm, .boot = &boot_unix, .native = &native_mpi, .fixed_order = 1},
-    {.name = "nccl", .wire = &wire_shm, .boot = &boot_unix, .native = &native_nccl_module, .device_buffers = 1},
+    {.name = "nccl", .wire = &wire_shm, .boot = &boot_unix, .native = &native_nccl_module, .fixed_order = 1, .device_buffers = 1},
 };
 const uint32_t wire_backend_count = sizeof wire_backends / sizeof *wire_backends;
 
@@ -44,7 +44,7 @@ const struct wire_backend *wire_backend_find(const char *name)
 const struct wire_backend *wire_backend_here(const char *name)
 {
     static const struct wire_backend here[] = {
-        {.name = "nccl", .wire = &wire_local, .native = &native_nccl_module},
+        {.name = "nccl", .wire = &wire_local, .native = &native_nccl_module, .fixed_order = 1},
         {.name = "tcp", .wire = &wire_tcp, .fixed_order = 1, .network = 1},
         {.name = "shm+tcp", .wire = &wire_mixed, .fixed_order = 1, .network = 1, .near = "local", .far = "tcp"},
     };
@@ -70,6 +70,7 @@ const struct wire_backend *wire_backend_across(const char *name)
          .wire = &wire_mixed,
          .boot = &boot_tcp,
          .native = &native_nccl_module,
+         .fixed_order = 1,
          .device_buffers = 1,
          .network = 1,
          .near = "shm",

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { AGREEMENT_MAGIC = 0x6d6d6f63 };
+enum { AGREEMENT_MAGIC = 0x6d6d6f63, VERSION_BYTES = 60 /* of a version in a text */ };
 
 /* The host of a rank, as the kernel or COMM_HOST names it. Its ranks need no network among themselves. */
 struct host_place {
@@ -39,18 +39,23 @@ enum comm_result open_gather(struct opening *o, const void *in, size_t bytes, vo
     return COMM_OK;
 }
 
-/* With option nccl_fallback a rank without NCCL is no error: all do without it. */
+/* With option nccl_fallback a rank without NCCL, or with another version than rank 0, is no error: all do without it. */
 static bool do_without(struct opening *o, const struct agreement *all, size_t ranks)
 {
     size_t lacking = 0;
+    char why[160];
 
-    while (lacking < ranks && all[lacking].native == COMM_OK)
+    while (lacking < ranks && all[lacking].native == COMM_OK && base_equal(all[lacking].version, all[0].version))
         lacking++;
     o->without = lacking < ranks && o->options.nccl_fallback && base_equal(o->backend->name, "nccl");
-    if (o->without && o->launch.rank <= 0)
-        base_log(&o->log, LOG_WARNING, "nccl_fallback: rank %zu has no NCCL (%s); device buffers are staged over %s%s%s", lacking,
-                 base_result_name((enum comm_result)(int32_t)all[lacking].native), o->backend->near ? o->backend->near : "shared memory",
-                 o->backend->far ? " and " : "", o->backend->far ? o->backend->far : "");
+    if (!o->without || o->launch.rank > 0)
+        return o->without;
+    if (all[lacking].native == COMM_OK)
+        base_format(why, sizeof why, "has %.*s, rank 0 %.*s", VERSION_BYTES, all[lacking].version, VERSION_BYTES, all[0].version);
+    else
+        base_format(why, sizeof why, "has no NCCL (%s)", base_result_name((enum comm_result)(int32_t)all[lacking].native));
+    base_log(&o->log, LOG_WARNING, "nccl_fallback: rank %zu %s; device buffers are staged over %s%s%s", lacking, why,
+             o->backend->near ? o->backend->near : "shared memory", o->backend->far ? " and " : "", o->backend->far ? o->backend->far : "");
     return o->without;
 }
 
@@ -68,8 +73,8 @@ static enum comm_result compare_natives(struct opening *o, const struct agreemen
             return COMM_ERR_CONFIG;
         }
         if (!base_equal(all[r].version, all[0].version)) {
-            base_format(o->text, sizeof o->text, "backend=%s: rank 0 has %.60s, rank %zu has %.60s; expected the same library on all ranks",
-                        o->backend->name, all[0].version, r, all[r].version);
+            base_format(o->text, sizeof o->text, "backend=%s: rank 0 has %.*s, rank %zu has %.*s; expected the same library on all ranks",
+                        o->backend->name, VERSION_BYTES, all[0].version, r, VERSION_BYTES, all[r].version);
             return COMM_ERR_CONFIG;
         }
     }
