@@ -50,6 +50,8 @@ static void destroy(struct mpiwire *w)
     free(w->gone);
     free(w->gone_ns);
     free(w->behind);
+    free(w->waiting);
+    free(w->joined);
     free(w);
 }
 
@@ -115,7 +117,12 @@ static enum comm_result mpiwire_open(const struct wire_config *config, struct wi
     w->gone = calloc(ranks, sizeof *w->gone);
     w->gone_ns = calloc(ranks, sizeof *w->gone_ns);
     w->behind = calloc(ranks, sizeof *w->behind);
-    enum comm_result r = w->gone && w->gone_ns && w->behind ? start_mpi(config, w) : COMM_ERR_MEMORY;
+    w->waiting = calloc(ranks, sizeof *w->waiting);
+    w->joined = calloc(ranks, sizeof *w->joined);
+    for (int32_t i = 0; w->joined && i < w->ranks; i++)
+        w->joined[i] = wire_joins(config, config->rank, i);
+    bool has_memory = w->gone && w->gone_ns && w->behind && w->waiting && w->joined;
+    enum comm_result r = has_memory ? start_mpi(config, w) : COMM_ERR_MEMORY;
     if (r != COMM_OK) {
         destroy(w);
         return r;
@@ -140,8 +147,9 @@ static void mpiwire_close(struct wire *wire)
         mpiwire_progress(w);
         w->env->relax(w->env, true);
     }
+    mpiwire_receive_end(w);
     w->guard->class->close(w->guard);
-    if (w->sending || w->receiving) {
+    if (w->sending || w->receiving || w->posts) {
         mpi_keep(); /* MPI holds memory of this wire for ever */
         mpi_close(&w->world->handle);
         return;
@@ -170,7 +178,6 @@ static struct mpiwire_channel *make(struct mpiwire *w, const struct wire_team *t
     c->areas = limits->minimal ? 1 : MPIWIRE_AREAS;
     c->credits = limits->minimal ? 1 : limits->credits ? limits->credits : MPIWIRE_CREDITS;
     c->once_places = limits->minimal ? 1 : MPIWIRE_ONCE_PLACES;
-    c->lag = limits->minimal ? 1 : MPIWIRE_AREAS / 2;
     c->rendezvous = limits->rendezvous;
     c->member = calloc(size, sizeof *c->member);
     c->acked = calloc(size * c->areas * WIRE_STREAM_EDGES * c->credits, sizeof *c->acked);
@@ -277,7 +284,7 @@ static enum wire_result mpiwire_expose(struct wire_channel *channel, const struc
     struct mpiwire_channel *c = mpiwire_of(channel);
 
     if ((e->flags & WIRE_KIND) == WIRE_NOTE)
-        return c->guard->class->expose(c->guard, e);
+        return mpiwire_note(c, e);
     pthread_mutex_lock(&c->wire->lock);
     enum wire_result r = (e->flags & WIRE_KIND) == WIRE_MESSAGE ? mpiwire_expose_message(c, e) : mpiwire_expose_work(c, e);
     pthread_mutex_unlock(&c->wire->lock);
@@ -323,14 +330,14 @@ static void note_look(struct mpiwire_channel *c)
 static uint32_t mpiwire_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max)
 {
     struct mpiwire_channel *c = mpiwire_of(channel);
-    uint32_t notes = c->guard->class->advance(c->guard, events, max / 2);
+    uint32_t notes = mpiwire_guard_look(c, events, max / 2);
 
     pthread_mutex_lock(&c->wire->lock);
     note_look(c);
     mpiwire_progress(c->wire);
     if (c->differing)
         mpiwire_look_at_differing(c);
-    if (c->wire->goners && !c->aborted)
+    if (atomic_load_explicit(&c->wire->goners, memory_order_relaxed) && !c->aborted)
         mpiwire_lose(c);
     uint32_t n = take_events(c, events + notes, max - notes);
     pthread_mutex_unlock(&c->wire->lock);
@@ -349,7 +356,9 @@ static void mpiwire_flush(struct wire_channel *channel)
             mpiwire_tell_consumed(c);
         pthread_mutex_unlock(&c->wire->lock);
     }
-    c->guard->class->flush(c->guard);
+    if (c->noted)
+        c->guard->class->flush(c->guard);
+    c->noted = false;
 }
 
 static uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max)
@@ -357,6 +366,7 @@ static uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint3
     struct mpiwire *w = (struct mpiwire *)wire;
     uint32_t n = w->guard->class->poll(w->guard, events, max);
 
+    mpiwire_guard_stir(w);
     pthread_mutex_lock(&w->lock);
     for (uint32_t i = 0; i < n; i++)
         if (events[i].kind == WIRE_EVENT_DOWN && !w->gone[events[i].peer].kind) {
@@ -386,6 +396,7 @@ static void mpiwire_arm(struct wire *wire, bool on, int64_t *deadline)
     struct mpiwire *w = (struct mpiwire *)wire;
 
     w->guard->class->arm(w->guard, on, deadline);
+    mpiwire_guard_stir(w);
     if (!on)
         return;
     pthread_mutex_lock(&w->lock);
@@ -407,6 +418,7 @@ static bool mpiwire_heed(struct wire *wire, bool on)
     struct mpiwire *w = (struct mpiwire *)wire;
     bool came = w->guard->class->heed && w->guard->class->heed(w->guard, on);
 
+    mpiwire_guard_stir(w);
     pthread_mutex_lock(&w->lock);
     mpiwire_progress(w);
     came |= w->came;
