@@ -3,7 +3,7 @@
  * mpi, or shm+mpi. Both run in one process, with the same MPI, in alternating batches. So both have the same neighbours, the same distance
  * between the CPUs, and the same thread level, which alone changes a small exchange of Open MPI by half.
  *
- *   mpirun -n 2 mpi_over [COLLECTIVE] [--max BYTES] [--rounds N] [--level single|serialized|multiple] [--backend mpi|shm+mpi]
+ *   mpirun -n 2 mpi_over [COLLECTIVE] [--min BYTES] [--max BYTES] [--rounds N] [--level single|serialized|multiple] [--backend mpi|shm+mpi]
  *   mpirun -n 256 mpi_over open [--rounds N] [--backend NAME]
  *
  * Prints the least of all rounds of each, their difference, their ratio, and the geometric mean of the ratios. With --limit the exit status
@@ -28,7 +28,7 @@ struct bench {
     struct comm_communicator *world;
     MPI_Comm comm;
     int rank, ranks, rounds;
-    size_t max;
+    size_t min, max;
     bool limit;
     float *in, *out;
     size_t *counts;
@@ -132,6 +132,8 @@ static int read_arguments(struct bench *b, int count, char **argument)
         const char *value = i + 1 < count ? argument[i + 1] : "";
         if (strcmp(argument[i], "--max") == 0)
             b->max = (size_t)strtoull(value, NULL, 10), i++;
+        else if (strcmp(argument[i], "--min") == 0)
+            b->min = (size_t)strtoull(value, NULL, 10), i++;
         else if (strcmp(argument[i], "--rounds") == 0)
             b->rounds = (int)strtol(value, NULL, 10), i++;
         else if (strcmp(argument[i], "--level") == 0)
@@ -143,7 +145,7 @@ static int read_arguments(struct bench *b, int count, char **argument)
         else
             b->collective = argument[i];
     }
-    if (level < 0 || b->rounds < 1 || b->max < sizeof(double)) {
+    if (level < 0 || b->rounds < 1 || b->min < sizeof(double) || b->max < b->min) {
         fprintf(stderr, "mpi_over: arguments: see the head of tests/perf/mpi_over.c\n");
         exit(2);
     }
@@ -157,7 +159,7 @@ static double run_sizes(struct bench *b, double *worst)
 
     if (b->rank == 0)
         printf("collective       bytes     MPI us    ours us  more ns  ratio\n");
-    for (size_t bytes = 8; bytes <= b->max; bytes *= FACTOR, sizes++) {
+    for (size_t bytes = b->min; bytes <= b->max; bytes *= FACTOR, sizes++) {
         ratio = one_size(b, bytes);
         sum += log(ratio);
         *worst = ratio > *worst ? ratio : *worst;
@@ -214,7 +216,7 @@ static double seconds(void)
 
 int main(int count, char **argument)
 {
-    struct bench b = {.collective = "allreduce", .backend = "mpi", .rounds = 15, .max = 8u << 20};
+    struct bench b = {.collective = "allreduce", .backend = "mpi", .rounds = 15, .min = 8, .max = 8u << 20};
     double worst = 0;
     int provided, level = read_arguments(&b, count, argument);
     double begin = seconds();
