@@ -23,6 +23,7 @@ enum {
     FRAMES_BUCKETS = 256,
     FRAMES_PIECES = 3,
     FRAMES_CHANNELS = 256, /* of one wire at a time */
+    FRAMES_TOLD_ALL = 128, /* members of a larger channel hear what is retired only if they send to this rank */
     FRAMES_KEPT = 16,      /* frames that a channel sent last, which may come again */
     FRAMES_KEPT_BYTES = 4096,
     FRAMES_AGAIN = 3, /* frames that come again at one time */
@@ -98,9 +99,10 @@ struct frames_peer {
     uint32_t name;  /* its name for this channel */
     bool elsewhere; /* served by another wire */
     uint32_t retired;
-    uint64_t acked[FRAMES_AREAS][WIRE_STREAM_EDGES][FRAMES_CREDITS];
-    uint32_t sent, consumed, arrived; /* messages sent to it, and noticed there; messages from it */
-    struct note note[WIRE_NOTE_SORTS];
+    bool sends;                                           /* something came from it since this rank last told it what is retired */
+    uint32_t sent, consumed, arrived;                     /* messages sent to it, and noticed there; messages from it */
+    uint64_t (*acked)[WIRE_STREAM_EDGES][FRAMES_CREDITS]; /* [FRAMES_AREAS]; NULL: no stream has been used */
+    struct note *note;                                    /* [WIRE_NOTE_SORTS]; NULL: none has come */
 };
 
 struct frames_channel {
@@ -113,6 +115,7 @@ struct frames_channel {
     bool aborted, closed, retire;
     uint32_t retired;
     struct frames_peer *peer;
+    uint32_t fresh_notes;
     struct slot *slot[FRAMES_BUCKETS];
     struct message *messages; /* arrived or sent, unfinished */
     struct frame *out, **out_last;

@@ -9,31 +9,69 @@
 
 struct stream {
     int64_t last_ns, clogged_until; /* arrival of its last frame */
+    bool broken;                    /* nothing arrives any more */
     bool corrupt;                   /* the next bytes are corrupted */
     uint32_t out[2], in[2];         /* numbers of the next frames; if metered, bytes travel separately */
     struct frame *first, **last;    /* for script order: frames on their way */
 };
-static struct stream streams[SIM_RANKS_MAX][SIM_RANKS_MAX];
+/* Most pairs of a large world never exchange a frame, so streams are made in blocks when the first frame of a block leaves. */
+enum { BLOCK = 8, BLOCKS = (SIM_RANKS_MAX + BLOCK - 1) / BLOCK };
+static struct stream *blocks[SIM_RANKS_MAX][BLOCKS];
+static int32_t senders; /* of the run before */
 static struct card {
     int64_t sends, receives; /* busy until then */
 } cards[SIM_RANKS_MAX];
 
 void frames_net_reset(void)
 {
-    memset(streams, 0, sizeof streams);
+    for (int32_t a = 0; a < senders; a++)
+        memset(blocks[a], 0, ((size_t)senders + BLOCK - 1) / BLOCK * sizeof *blocks[a]);
+    senders = sim.config.ranks;
     memset(cards, 0, sizeof cards);
     frames_stale_reset();
+}
+
+/* NULL: no frame has left yet. */
+static struct stream *stream_if_any(int32_t from, int32_t to)
+{
+    struct stream *block = blocks[from][to / BLOCK];
+
+    return block ? &block[to % BLOCK] : NULL;
+}
+
+static struct stream *stream_of(int32_t from, int32_t to)
+{
+    struct stream **block = &blocks[from][to / BLOCK];
+
+    if (!*block)
+        *block = sim_memory_take(BLOCK * sizeof **block, 64);
+    if (!*block) {
+        sim_failed("the simulator's memory is used up");
+        sim_finish();
+    }
+    return &(*block)[to % BLOCK];
+}
+
+bool frames_net_broken(int32_t from, int32_t to)
+{
+    const struct stream *s = stream_if_any(from, to);
+
+    return s && s->broken;
 }
 
 /* When the last frame on its way from one rank to the other will arrive. */
 int64_t frames_net_last(int32_t from, int32_t to)
 {
-    return streams[from][to].last_ns;
+    const struct stream *s = stream_if_any(from, to);
+
+    return s ? s->last_ns : 0;
 }
 
 int64_t frames_net_clear(int32_t from, int32_t to)
 {
-    return streams[from][to].clogged_until;
+    const struct stream *s = stream_if_any(from, to);
+
+    return s ? s->clogged_until : 0;
 }
 
 struct frame *frame_make(struct frames_channel *from, uint32_t to, enum frame_kind kind, wire_key key, const void *bytes, size_t count)
@@ -100,7 +138,7 @@ static bool carries_bytes(const struct frame *f)
 /* A wrong checksum breaks the connection: none of the bytes is used. */
 static void break_link(int32_t a, int32_t b, int64_t within_ns)
 {
-    sim.broken[a][b] = sim.broken[b][a] = true;
+    stream_of(a, b)->broken = stream_of(b, a)->broken = true;
     sim_port_notice(a, b, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, within_ns));
     sim_port_notice(b, a, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, within_ns));
 }
@@ -109,10 +147,10 @@ static void break_link(int32_t a, int32_t b, int64_t within_ns)
 static struct frames_channel *open_frame(struct frame *f, int32_t a, int32_t b)
 {
     struct frames_wire *w = f->from->peer[f->to].channel->wire;
-    struct stream *s = &streams[a][b];
+    struct stream *s = stream_of(a, b);
     struct head_said said;
 
-    if (sim.broken[a][b] || sim.member[b].dead || sim.member[b].ended)
+    if (s->broken || sim.member[b].dead || sim.member[b].ended)
         return NULL;
     if (!head_read(f->head, s->in[is_apart(f)], &said)) {
         SIM_PROBE("frames: bytes of an earlier connection are refused");
@@ -136,11 +174,11 @@ static struct frames_channel *open_frame(struct frame *f, int32_t a, int32_t b)
 static void deliver(struct frame *f)
 {
     int32_t a = f->from->wire->port->rank, b = f->from->peer[f->to].channel->wire->port->rank;
-    struct stream *s = &streams[a][b];
+    struct stream *s = stream_of(a, b);
 
     sim.events++;
     sim_mix(f->key ^ (uint64_t)f->kind << 56 ^ (uint64_t)(uint32_t)a << 40 ^ (uint64_t)(uint32_t)b << 48);
-    if (s->corrupt && carries_bytes(f) && !sim.broken[a][b]) {
+    if (s->corrupt && carries_bytes(f) && !s->broken) {
         SIM_PROBE("frames: a broken checksum");
         break_link(a, b, sim.mood.death_ns);
     }
@@ -204,7 +242,7 @@ static void write_head(struct frame *f, struct stream *s)
 void frame_launch(struct frame *f, bool numbered)
 {
     int32_t from = f->from->wire->port->rank, to = f->from->peer[f->to].channel->wire->port->rank;
-    struct stream *s = &streams[from][to];
+    struct stream *s = stream_of(from, to);
     const struct sim_mood *m = &sim.mood;
     int64_t takes = m->latency_ns + sim_between(&sim.network, 0, m->spread_ns) + (int64_t)f->bytes * m->byte_ps / 1000;
 
@@ -281,7 +319,7 @@ bool frames_fault(const struct sim_fault *f)
     if (sim.config.wire == SIM_WIRE_LINES || f->peer < 0 || f->peer >= sim.config.ranks || f->peer == f->victim)
         return false;
     bool apart = sim_host_of(f->victim) != sim_host_of(f->peer);
-    struct stream *s = &streams[f->victim][f->peer];
+    struct stream *s = stream_of(f->victim, f->peer);
     switch (f->kind) {
     case SIM_CLOG:
         s->clogged_until = sim.clock + f->ns < sim.heal_ns ? sim.clock + f->ns : sim.heal_ns;
@@ -293,7 +331,7 @@ bool frames_fault(const struct sim_fault *f)
     case SIM_CUT: /* nothing more arrives: detected by silence, within five seconds */
         if (!apart)
             return false;
-        sim.broken[f->victim][f->peer] = true;
+        s->broken = true;
         sim_port_notice(f->peer, f->victim, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, LINK_DOWN_NS));
         sim_port_notice(f->victim, f->peer, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, LINK_DOWN_NS));
         return true;
@@ -309,19 +347,22 @@ bool frames_fault(const struct sim_fault *f)
 /* ------------------------------------------------------------------------------------------------------------ script */
 bool frames_script_deliver(void)
 {
-    uint32_t connection[SIM_RANKS_MAX], count = 0;
+    enum { CONNECTIONS_MAX = 128 };
+    uint32_t connection[CONNECTIONS_MAX], count = 0;
 
     for (int32_t a = 0; a < sim.config.ranks; a++)
-        for (int32_t b = 0; b < sim.config.ranks; b++)
-            if (streams[a][b].first && count < SIM_RANKS_MAX)
+        for (int32_t b = 0; b < sim.config.ranks; b++) {
+            const struct stream *s = stream_if_any(a, b);
+            if (s && s->first && count < CONNECTIONS_MAX)
                 connection[count++] = (uint32_t)(a * sim.config.ranks + b);
+        }
     if (!count)
         return false;
     uint32_t index = sim.config.choose(sim.config.choose_arg, connection, count);
     if (index >= count)
         sim_finish(); /* this order is already explored */
     uint32_t chosen = connection[index];
-    struct stream *s = &streams[chosen / (uint32_t)sim.config.ranks][chosen % (uint32_t)sim.config.ranks];
+    struct stream *s = stream_of((int32_t)(chosen / (uint32_t)sim.config.ranks), (int32_t)(chosen % (uint32_t)sim.config.ranks));
     struct frame *f = s->first;
     s->first = f->next;
     deliver(f);

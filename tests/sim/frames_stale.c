@@ -75,7 +75,7 @@ static bool may_come(const struct frame *f, const struct sim_fault *fault, enum 
     const struct frames_channel *to = f->from->peer[f->to].channel;
     int32_t a = fault->victim, b = to->wire->port->rank;
 
-    if (sim.broken[a][b] || sim.member[b].dead || sim.member[b].ended)
+    if (frames_net_broken(a, b) || sim.member[b].dead || sim.member[b].ended)
         return false;
     if (fault->kind == SIM_REPLAY)
         return b == fault->peer && sim_host_of(a) != sim_host_of(b);

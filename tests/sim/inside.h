@@ -153,22 +153,22 @@ struct sim {
     int64_t clock, limit_ns, heal_ns, last_fault_ns;
     uint64_t schedule, network, chance; /* random streams */
     uint64_t ties;                      /* metered: events at the same time happen in the order of their requests */
-    struct sim_thread threads[SIM_THREADS_MAX];
     uint32_t thread_count, ready_count;
-    struct sim_thread *ready[SIM_THREADS_MAX];
     uint32_t lowest; /* the last priority assigned */
-    struct sim_member member[SIM_RANKS_MAX];
-    struct sim_bell bell[SIM_BELLS_MAX];
     struct sim_option option[SIM_OPTIONS_MAX];
     uint32_t options, bells;
     int32_t running; /* ranks that have neither ended nor died */
     size_t fault_next;
     uint64_t fault_event; /* of the next fault; UINT64_MAX: none */
     uint64_t fault_count[SIM_FAULT_KINDS];
-    bool broken[SIM_RANKS_MAX][SIM_RANKS_MAX];
     uint32_t worlds;
     bool keeps;        /* sent frames may come again */
     bool active, held; /* held: no preemption for the moment */
+    /* Long tables; a run clears what the one before it has used of them. */
+    struct sim_member member[SIM_RANKS_MAX];
+    struct sim_bell bell[SIM_BELLS_MAX];
+    struct sim_thread threads[SIM_THREADS_MAX];
+    struct sim_thread *ready[SIM_THREADS_MAX];
 };
 extern struct sim sim;
 
@@ -230,6 +230,7 @@ void sim_port_rank_gone(int32_t rank);
 /* frames_net.c: when the last frame on its way from one rank to the other arrives; 0 on lines. */
 int64_t frames_net_last(int32_t from, int32_t to);
 int64_t frames_net_clear(int32_t from, int32_t to); /* until when that stream is, or was, clogged */
+bool frames_net_broken(int32_t from, int32_t to);   /* nothing arrives by that stream any more */
 /* Whether a fault makes this allocation fail, or this call find no room. */
 bool sim_denied_memory(struct sim_member *member);
 bool sim_denied_room(void);

@@ -15,7 +15,7 @@
 #    define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-enum { LARGE = 32768, CLASSES = 40, POISON = 0xdb, POISON_MOST = 512, CLASS_STEPS = 4 };
+enum { LARGE = 32768, CLASSES = 40, POISON = 0xdb, POISON_MOST = 512, CLASS_STEPS = 4, HUGE = 1 << 20, PAGE = 4096 };
 #define SMALL_BYTES (UINT64_C(1) << 30)
 #define LARGE_BYTES (UINT64_C(1) << 36)
 #define ARENA_AT UINT64_C(0x200000000000)
@@ -108,4 +108,8 @@ void sim_memory_give(void *memory, size_t bytes, bool poison)
     struct spare *spare = memory;
     spare->next = a->spare[class];
     a->spare[class] = spare;
+    if (bytes >= HUGE) { /* while a large world opens, each of its ranks has one such block */
+        uintptr_t begin = ((uintptr_t)memory + POISON_MOST + PAGE - 1) & ~(uintptr_t)(PAGE - 1), end = (uintptr_t)memory + bytes;
+        madvise((void *)begin, (end - begin) & ~(uintptr_t)(PAGE - 1), MADV_DONTNEED);
+    }
 }

@@ -134,7 +134,7 @@ static bool listen_to(struct sim_port *p, int32_t rank, int64_t looked)
     struct sim_peer *peer = &p->peer[rank];
     const struct sim_port *there = p->all[rank];
 
-    if (there->beat != peer->beat && !sim.broken[there->self][p->self]) {
+    if (there->beat != peer->beat && !frames_net_broken(there->self, p->self)) {
         peer->beat = there->beat;
         peer->silent_ns = 0;
         peer->warned = false;

@@ -314,6 +314,7 @@ static char *stacks;
 
 static char *stack_of(uint32_t id)
 {
+    static uint32_t guarded; /* stacks below this one have their guard page */
     size_t each = STACK_BYTES + GUARD_BYTES;
 
     if (!stacks) {
@@ -321,9 +322,9 @@ static char *stack_of(uint32_t id)
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (stacks == MAP_FAILED)
             abort();
-        for (uint32_t i = 0; i < SIM_THREADS_MAX; i++)
-            mprotect(stacks + i * each, GUARD_BYTES, PROT_NONE);
     }
+    for (; guarded <= id; guarded++)
+        mprotect(stacks + guarded * each, GUARD_BYTES, PROT_NONE);
     return stacks + id * each + GUARD_BYTES;
 }
 

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 /* ------------------------------------------------------------------------------------------------------------ one run */
-enum { SIM_RANKS_MAX = 128, SIM_FAULTS_MAX = 64 };
+enum { SIM_RANKS_MAX = 4096, SIM_FAULTS_MAX = 64 };
 
 enum sim_wire {
     SIM_WIRE_ANY,    /* chosen by the seed */

@@ -95,6 +95,9 @@ void frames_event(struct frames_channel *c, const struct wire_event *event)
 /* ------------------------------------------------------------------------------------------------------------ room */
 static uint64_t *ack_of(struct frames_channel *c, struct frames_peer *p, wire_key key)
 {
+    if (!p->acked)
+        p->acked = sim_memory_take(FRAMES_AREAS * sizeof *p->acked, 64);
+    BASE_ASSERT(p->acked);
     return &p->acked[wire_key_seq(key) % c->areas][wire_key_edge(key)][wire_key_round(key) % c->credits];
 }
 
@@ -298,9 +301,12 @@ static void frames_flush(struct wire_channel *channel)
 {
     struct frames_channel *c = channel_of(channel);
 
-    for (uint32_t r = 0; c->retire && r < c->size; r++)
-        if (r != c->rank && !c->peer[r].elsewhere)
-            frame_post(c, frame_make(c, r, FRAME_RETIRED, c->retired, NULL, 0));
+    for (uint32_t r = 0; c->retire && r < c->size; r++) {
+        if (r == c->rank || c->peer[r].elsewhere || (c->size > FRAMES_TOLD_ALL && !c->peer[r].sends))
+            continue;
+        c->peer[r].sends = false;
+        frame_post(c, frame_make(c, r, FRAME_RETIRED, c->retired, NULL, 0));
+    }
     c->retire = false;
     if (c->out)
         frames_send(c);
@@ -337,8 +343,13 @@ static void bytes_arrive(struct frames_channel *c, uint32_t peer, const struct f
 
 static void note_arrives(struct frames_channel *c, uint32_t peer, const struct frame *f)
 {
-    struct note *n = &c->peer[peer].note[wire_key_edge(f->key)];
+    struct frames_peer *p = &c->peer[peer];
 
+    if (!p->note)
+        p->note = sim_memory_take(WIRE_NOTE_SORTS * sizeof *p->note, 64);
+    BASE_ASSERT(p->note);
+    struct note *n = &p->note[wire_key_edge(f->key)];
+    c->fresh_notes += !n->fresh;
     n->fresh = true;
     n->tag = f->tag;
     n->bytes = (uint32_t)f->bytes;
@@ -357,6 +368,7 @@ void frames_arrive(struct frames_channel *c, struct frame *f)
         note_arrives(c, peer, f);
         break;
     case FRAME_BYTES:
+        p->sends = true;
         if (!c->aborted && !stale_is_done(c->retired, f->key))
             bytes_arrive(c, peer, f);
         break;
@@ -375,11 +387,13 @@ static uint32_t advance_notes(struct frames_channel *c, struct wire_event *event
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < c->size * WIRE_NOTE_SORTS && n < max && n < sizeof c->note / sizeof *c->note; i++) {
-        struct note *note = &c->peer[i / WIRE_NOTE_SORTS].note[i % WIRE_NOTE_SORTS];
-        if (!note->fresh)
+    for (uint32_t i = 0; c->fresh_notes && i < c->size * WIRE_NOTE_SORTS && n < max && n < sizeof c->note / sizeof *c->note; i++) {
+        struct frames_peer *p = &c->peer[i / WIRE_NOTE_SORTS];
+        struct note *note = p->note ? &p->note[i % WIRE_NOTE_SORTS] : NULL;
+        if (!note || !note->fresh)
             continue;
         note->fresh = false;
+        c->fresh_notes--;
         memcpy(c->note[n], note->data, sizeof note->data);
         events[n] = (struct wire_event){.kind = WIRE_EVENT_ANNOUNCED,
                                         .result = WIRE_NOTE,

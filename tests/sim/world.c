@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,7 +159,10 @@ static void prepare(const struct sim_config *config, struct sim_result *result)
     uint64_t seed = config->seed;
     struct sim_result *kept = result;
 
-    memset(&sim, 0, sizeof sim);
+    memset(sim.member, 0, (size_t)sim.config.ranks * sizeof *sim.member); /* of the run before */
+    memset(sim.bell, 0, sim.bells * sizeof *sim.bell);
+    memset(sim.threads, 0, sim.thread_count * sizeof *sim.threads);
+    memset(&sim, 0, offsetof(struct sim, member));
     memset(kept, 0, sizeof *kept);
     sim.config = *config;
     if (!sim.config.trace && getenv("COMM_SIM_TRACE"))
@@ -357,7 +361,7 @@ int64_t sim_stood_still_ns(int32_t rank)
 }
 bool sim_link_broken(int32_t a, int32_t b)
 {
-    return sim.broken[a][b] || sim.broken[b][a];
+    return frames_net_broken(a, b) || frames_net_broken(b, a);
 }
 uint64_t sim_faults_of(uint32_t kinds)
 {
