@@ -4,7 +4,10 @@
  * reduction (the cost of computing), reduction after the backward pass, and reduction during the backward pass, with progress by the
  * callers or by a progress thread. The last three must end with the same bits on every rank.
  *
- *     comm-run -n 4 train [--epochs N] [--data FILE]
+ *     comm-run -n 4 train [--epochs N] [--data FILE] [--link MB|auto]
+ *
+ * --link limits each TCP connection to so many MB a second, as a network between hosts does. With auto, a reduction takes about as long as
+ * computing a step. It needs backend tcp: shared memory has no link, and little to hide.
  */
 #define _GNU_SOURCE
 #include <commstream/commstream.h>
@@ -16,6 +19,7 @@
 #include <unistd.h>
 
 #include "job.h"
+#include "link.h"
 #include "matrix.h"
 
 enum { BATCH = JOB_BATCH, HIDDEN = 256, EPOCHS_MAX = 1000, RUNS = 4 };
@@ -41,7 +45,9 @@ struct run {
 struct demo {
     const char *data;
     int epochs, rank, ranks;
-    bool bar;
+    bool bar, measure_link;
+    double link;                                /* bytes per second of each connection; 0: as it is */
+    int limited;                                /* connections to which that is done */
     struct comm_communicator *world, *threaded; /* the same ranks twice: callers make progress in one, a thread in the other */
     struct digits digits;
     struct run runs[RUNS];
@@ -129,6 +135,8 @@ static void train_epoch(struct demo *demo, struct run *run, int epoch)
     size_t steps = job_shuffle(&demo->digits, epoch, order) / BATCH;
     float rate = job_rate(epoch, demo->epochs);
     run->loss = 0;
+    if (demo->link > 0)
+        demo->limited = link_limit(demo->link); /* also what was connected since the last epoch */
     barrier(demo->world);
     double begin = now_us();
     for (size_t step = 0; step < steps; step++) {
@@ -139,6 +147,21 @@ static void train_epoch(struct demo *demo, struct run *run, int epoch)
     barrier(demo->world);
     run->step_us[epoch] = (now_us() - begin) / (double)steps;
     run->loss /= images != 0 ? (double)images : 1;
+}
+
+/* A link on which the bytes that a rank sends for a reduction take as long as a step without one: the second of two, which is warm. */
+static void choose_link(struct demo *demo)
+{
+    struct run *alone = &demo->runs[ALONE];
+    struct comm_request request = COMM_REQUEST_NONE;
+    double share = 2.0 * (demo->ranks - 1) / demo->ranks, bytes = share * sizeof(float) * (double)alone->net.offsets[NETWORK_TENSORS];
+    if (!demo->measure_link || demo->ranks == 1)
+        return;
+    train_epoch(demo, alone, 0);
+    train_epoch(demo, alone, 0);
+    demo->link = bytes / alone->step_us[0] * 1e6;
+    must(demo->world, comm_broadcast(demo->world, &demo->link, 1, COMM_F64, 0, &request), "broadcast");
+    must(demo->world, comm_wait(request, COMM_FOREVER), "broadcast");
 }
 
 static void show_progress(struct demo *demo, int epoch)
@@ -158,6 +181,7 @@ static void show_progress(struct demo *demo, int epoch)
 
 static void train(struct demo *demo)
 {
+    choose_link(demo);
     for (int epoch = 0; epoch < demo->epochs; epoch++) {
         for (int i = 0; i < RUNS; i++)
             train_epoch(demo, &demo->runs[(i + epoch) % RUNS], epoch);
@@ -197,14 +221,33 @@ static double median(struct run *run, int epochs)
     return run->step_us[epochs / 2];
 }
 
+static double faster(const double us[RUNS])
+{
+    return us[OVERLAPPED] < us[THREADED] ? us[OVERLAPPED] : us[THREADED];
+}
+
 /* The share of the reduction's cost that is hidden behind computation, by the better of the two ways; 0 if the cost is too small to
  * measure. */
 static int hidden_percent(const double us[RUNS])
 {
-    double best = us[OVERLAPPED] < us[THREADED] ? us[OVERLAPPED] : us[THREADED];
     double cost = us[BLOCKING] - us[ALONE];
-    double percent = cost > us[ALONE] / 50 ? 100 * (us[BLOCKING] - best) / cost : 0;
+    double percent = cost > us[ALONE] / 50 ? 100 * (us[BLOCKING] - faster(us)) / cost : 0;
     return (int)(percent < 0 ? 0 : percent > 100 ? 100 : percent);
+}
+
+static void show_times(const struct demo *demo, const double us[RUNS], int cpus)
+{
+    printf("step time, median of %d epochs in turn:\n", demo->epochs);
+    for (int i = 0; i < RUNS; i++)
+        printf("  %-34s %9.1f us\n", mode_texts[i], us[i]);
+    if (demo->link > 0 && demo->limited == 0)
+        printf("no link was limited: these ranks have no TCP connections; COMM_BACKEND=tcp gives them some\n");
+    else if (demo->link > 0)
+        printf("each connection was limited to %.0f MB/s, as a network between hosts is\n", demo->link / 1e6);
+    else if (cpus > 0 && demo->ranks > cpus)
+        printf("(%d ranks on %d CPUs: while one waits another computes, so little is left to hide)\n", demo->ranks, cpus);
+    printf("overlap hid %d %% of what the reduction costs: a step took %.0f us instead of %.0f, %.0f %% less\n", hidden_percent(us),
+           faster(us), us[BLOCKING], 100 * (1 - faster(us) / us[BLOCKING]));
 }
 
 static bool report(struct demo *demo)
@@ -219,16 +262,21 @@ static bool report(struct demo *demo)
         return good;
     printf("loss %.4f, accuracy %.4f on %zu digits never trained on; products by %s\n", demo->runs[OVERLAPPED].loss, accuracy,
            demo->digits.count - demo->digits.train_count, matrix_library());
-    printf("step time, median of %d epochs in turn:\n", demo->epochs);
-    for (int i = 0; i < RUNS; i++)
-        printf("  %-34s %9.1f us\n", mode_texts[i], us[i]);
-    if (info.cpus > 0 && demo->ranks > info.cpus)
-        printf("  (%d ranks on %d CPUs: while one waits another computes, so little is left to hide)\n", demo->ranks, info.cpus);
+    show_times(demo, us, info.cpus);
     printf("weights after the three reduced trainings, on all ranks: %s\n", identical ? "the same bits" : "DIFFERENT");
     printf("demo: %s ranks=%d backend=%s accuracy=%.2f identical=%s hidden_pct=%d\n", good ? "ok" : "failed", demo->ranks, info.backend,
            accuracy, identical ? "yes" : "no", hidden_percent(us));
     fflush(stdout);
     return good;
+}
+
+/* A number of MB per second, or "auto". */
+static bool parse_link(struct demo *demo, const char *text)
+{
+    char *end;
+    demo->measure_link = strcmp(text, "auto") == 0;
+    demo->link = demo->measure_link ? 0 : strtod(text, &end) * 1e6;
+    return demo->measure_link || (*end == '\0' && demo->link >= 1e6 && demo->link < 1e12);
 }
 
 static bool parse(struct demo *demo, int argc, char **argv)
@@ -241,7 +289,7 @@ static bool parse(struct demo *demo, int argc, char **argv)
             epochs = strtol(argv[i + 1], NULL, 10);
         else if (strcmp(argv[i], "--data") == 0)
             demo->data = argv[i + 1];
-        else
+        else if (strcmp(argv[i], "--link") != 0 || !parse_link(demo, argv[i + 1]))
             return false;
     }
     demo->epochs = epochs >= 1 && epochs <= EPOCHS_MAX ? (int)epochs : 0;
@@ -252,7 +300,7 @@ int main(int argc, char **argv)
 {
     static struct demo demo;
     if (!parse(&demo, argc, argv)) {
-        fprintf(stderr, "usage: train [--epochs 1..%d] [--data FILE]\n", EPOCHS_MAX);
+        fprintf(stderr, "usage: train [--epochs 1..%d] [--data FILE] [--link MB_PER_SECOND|auto]\n", EPOCHS_MAX);
         return 2;
     }
     matrix_begin();

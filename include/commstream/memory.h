@@ -21,7 +21,8 @@ extern "C" {
 /**
  * Allocates zeroed, page-aligned memory that other ranks of this host can read without a copy.
  *
- * Other ranks never write it. After an operation fails, they may still read what it was given. Like MPI_Alloc_mem and ncclMemAlloc.
+ * Other ranks never write it. After an operation fails, they may still read what it was given. On a communicator of backend nccl it is
+ * memory of the rank's device, and is not zeroed. Like MPI_Alloc_mem and ncclMemAlloc.
  *
  * @param c      a communicator of the world that uses the memory
  * @param bytes  number of bytes, at least 1
@@ -44,10 +45,11 @@ COMM_API void comm_mem_free(struct comm_communicator *c, void *ptr);
 /**
  * Registers the caller's own memory, to avoid registration in each operation.
  *
- * The memory stays the caller's and must stay mapped until comm_mem_unregister(). No backend uses this yet: the call only records
- * the memory. Like ncclCommRegister and ibv_reg_mr.
+ * The memory stays the caller's and must stay mapped until comm_mem_unregister(). A communicator of backend nccl registers memory of its
+ * device with NCCL, for its own operations; if NCCL cannot, the memory is used as any other. On other backends the call only records the
+ * memory. Like ncclCommRegister and ibv_reg_mr.
  *
- * @param c      a communicator of the world that uses the memory
+ * @param c      a communicator of the world that uses the memory; nccl: the one whose operations use it
  * @param ptr    start of the memory
  * @param bytes  its length
  * @return COMM_OK; COMM_ERR_STATE if it is registered already; COMM_ERR_ARGUMENT or COMM_ERR_MEMORY
@@ -57,7 +59,7 @@ COMM_MUST enum comm_result comm_mem_register(struct comm_communicator *c, void *
 /**
  * Undoes comm_mem_register(). No operation may still use the memory. Like ncclCommDeregister.
  *
- * @param c    a communicator of the world that it was registered for
+ * @param c    a communicator of the world that it was registered for; nccl: the same one
  * @param ptr  start of the memory; NULL is ignored
  */
 COMM_API void comm_mem_unregister(struct comm_communicator *c, void *ptr);

@@ -173,7 +173,8 @@ COMM_MUST enum comm_result comm_id_create(const struct comm_config *config, stru
  * @param c           communicator, freed unless the result is COMM_ERR_STATE; NULL is ignored
  * @param timeout_ns  how long to wait for issued work; COMM_DEFAULT_TIMEOUT: 5 s
  * @return COMM_OK; COMM_ERR_TIMEOUT if work was left unfinished: it ended with COMM_ERR_CLOSED, here and on every rank that still needed
- *         it; COMM_ERR_STATE inside a callback or while a plan is recorded; COMM_ERR_ARGUMENT
+ *         it; COMM_ERR_STATE inside a callback, while a plan is recorded, and while a CUDA graph has calls of c: destroy the graph, then
+ *         close; COMM_ERR_ARGUMENT
  */
 COMM_API enum comm_result comm_close(struct comm_communicator *c, int64_t timeout_ns);
 

@@ -18,6 +18,8 @@ struct CUgraph_st;
 struct CUgraphNode_st;
 struct CUgraphEdgeData_st;
 struct CUuserObject_st;
+struct CUmod_st;
+struct CUfunc_st;
 struct ncclComm;
 
 typedef unsigned long long cuda_address; /* CUdeviceptr */
@@ -88,7 +90,14 @@ enum { CUDA_ATTRIBUTE_MEMOPS_64 = 122 };
     X(cuMemsetD16Async, "cuMemsetD16Async", unsigned, (cuda_address to, unsigned short value, size_t count, struct CUstream_st *stream))   \
     X(cuMemsetD2D32Async, "cuMemsetD2D32Async", unsigned,                                                                                  \
       (cuda_address to, size_t pitch, unsigned value, size_t width, size_t height, struct CUstream_st *stream))                            \
-    X(cuMemcpyAsync, "cuMemcpyAsync", unsigned, (cuda_address to, cuda_address from, size_t bytes, struct CUstream_st * stream))
+    X(cuMemcpyAsync, "cuMemcpyAsync", unsigned, (cuda_address to, cuda_address from, size_t bytes, struct CUstream_st * stream))           \
+    X(cuLaunchHostFunc, "cuLaunchHostFunc", unsigned, (struct CUstream_st * stream, void (*fn)(void *arg), void *arg))                     \
+    X(cuModuleLoadData, "cuModuleLoadData", unsigned, (struct CUmod_st * *module, const void *image))                                      \
+    X(cuModuleUnload, "cuModuleUnload", unsigned, (struct CUmod_st * module))                                                              \
+    X(cuModuleGetFunction, "cuModuleGetFunction", unsigned, (struct CUfunc_st * *function, struct CUmod_st * module, const char *name))    \
+    X(cuLaunchKernel, "cuLaunchKernel", unsigned,                                                                                          \
+      (struct CUfunc_st * function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x, unsigned threads_y,       \
+       unsigned threads_z, unsigned shared_bytes, struct CUstream_st *stream, void **parameters, void **extra))
 
 /* What graphs need. They are NULL with a driver for less than CUDA 12.3. */
 #define CUDA_NEWER_CALLS(X)                                                                                                                \
@@ -129,6 +138,7 @@ enum {
 };
 enum {
     NCCL_OLDEST = 21800 /* ncclCommSplit, with a configuration for the child */,
+    NCCL_WITH_MEMORY = 21900,
     NCCL_WITH_F8 = 22400,
     NCCL_WITH_REVOKE = 22800,
     NCCL_UNSET = INT32_MIN
@@ -184,7 +194,12 @@ struct nccl_config {
     X(ncclGroupStart, "ncclGroupStart", unsigned, (void))                                                                                  \
     X(ncclGroupEnd, "ncclGroupEnd", unsigned, (void))
 
-/* Entry points that exist since NCCL_WITH_REVOKE. They are NULL with an older library. */
+/* Entry points that exist since NCCL_WITH_MEMORY, and since NCCL_WITH_REVOKE. They are NULL with an older library. */
+#define NCCL_MEMORY_CALLS(X)                                                                                                               \
+    X(ncclMemAlloc, "ncclMemAlloc", unsigned, (void **memory, size_t bytes))                                                               \
+    X(ncclMemFree, "ncclMemFree", unsigned, (void *memory))                                                                                \
+    X(ncclCommRegister, "ncclCommRegister", unsigned, (struct ncclComm * comm, void *memory, size_t bytes, void **handle))                 \
+    X(ncclCommDeregister, "ncclCommDeregister", unsigned, (struct ncclComm * comm, void *handle))
 #define NCCL_NEWER_CALLS(X) X(ncclCommRevoke, "ncclCommRevoke", unsigned, (struct ncclComm * comm, int flags)) /* 2.28 */
 
 /* ------------------------------------------------------------------------------------------------------------ the tables */
@@ -195,6 +210,7 @@ struct cuda_calls {
 };
 struct nccl_calls {
     NCCL_CALLS(CUDA_CALLS_FIELD)
+    NCCL_MEMORY_CALLS(CUDA_CALLS_FIELD)
     NCCL_NEWER_CALLS(CUDA_CALLS_FIELD)
 };
 #undef CUDA_CALLS_FIELD

@@ -67,7 +67,9 @@ static bool class_spans(struct device *device, const void *pointer, size_t bytes
 }
 
 /* ------------------------------------------------------------------------------------------------------------ places */
-static enum comm_result class_record(struct device *device, struct CUstream_st *stream, struct device_place *place)
+/* Finds the device of the stream and does `what` there. */
+static enum comm_result on_stream(struct device *device, struct CUstream_st *stream, struct device_place *place,
+                                  enum comm_result (*what)(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place))
 {
     struct cuda_inside inside;
     enum comm_result r;
@@ -75,35 +77,31 @@ static enum comm_result class_record(struct device *device, struct CUstream_st *
 
     if (!d)
         return r;
-    r = cuda_place(d, stream, place);
+    r = what(d, stream, place);
     cuda_end(d, &inside);
     return r;
+}
+
+static enum comm_result class_record(struct device *device, struct CUstream_st *stream, struct device_place *place)
+{
+    return on_stream(device, stream, place, cuda_place);
+}
+
+static enum comm_result wait_here(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place)
+{
+    return cuda_wait(d, stream, place);
 }
 
 static enum comm_result class_wait(struct device *device, struct CUstream_st *stream, const struct device_place *place)
 {
-    struct cuda_inside inside;
-    enum comm_result r;
-    struct cuda_device *d = cuda_begin_on(device, stream, &inside, &r);
+    struct device_place copy = *place;
 
-    if (!d)
-        return r;
-    r = cuda_wait(d, stream, place);
-    cuda_end(d, &inside);
-    return r;
+    return on_stream(device, stream, &copy, wait_here);
 }
 
 static enum comm_result class_park(struct device *device, struct CUstream_st *stream, struct device_place *place)
 {
-    struct cuda_inside inside;
-    enum comm_result r;
-    struct cuda_device *d = cuda_begin_on(device, stream, &inside, &r);
-
-    if (!d)
-        return r;
-    r = cuda_park(d, stream, place);
-    cuda_end(d, &inside);
-    return r;
+    return on_stream(device, stream, place, cuda_park);
 }
 
 static bool poll_one(struct cuda_device *d)

@@ -1,6 +1,6 @@
 /* The life of devices: each is found by its name and opened once per process, and later opens share it. class.c has what the library asks
  * of an open one. */
-#include "cuda/device.h"
+#include "cuda/kernels.h"
 
 #include "base/format.h"
 
@@ -115,6 +115,7 @@ static bool forget(struct cuda_device *d)
         for (uint32_t i = 0; i < DEVICE_WAYS; i++)
             if (d->copies[i].stream)
                 calls->cuStreamDestroy(d->copies[i].stream);
+        cuda_unload_kernels(d);
         if (d->scratch)
             calls->cuMemFree(d->scratch);
         if (d->words)

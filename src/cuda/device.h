@@ -68,6 +68,11 @@ struct cuda_device {
         uint32_t word;              /* the stream counts copies here; 0: it cannot, and places use slots */
         uint64_t begun;
     } copies[DEVICE_WAYS];
+    struct cuda_kernels {
+        _Atomic bool asked;
+        struct CUmod_st *module;
+        _Atomic(struct CUfunc_st *) fold; /* NULL: the host does it */
+    } kernels;
     const void *known[64]; /* cache of pointers to memory of this device, since a driver query is slow */
 };
 

@@ -24,6 +24,7 @@ struct symbol {
 static const struct symbol driver_symbols[] = {CUDA_CALLS(DRIVER_SYMBOL)};
 static const struct symbol driver_newer[] = {CUDA_NEWER_CALLS(DRIVER_SYMBOL)};
 static const struct symbol nccl_symbols[] = {NCCL_CALLS(NCCL_SYMBOL)};
+static const struct symbol nccl_memory[] = {NCCL_MEMORY_CALLS(NCCL_SYMBOL)};
 static const struct symbol nccl_newer[] = {NCCL_NEWER_CALLS(NCCL_SYMBOL)};
 
 /* ------------------------------------------------------------------------------------------------------------ the dynamic loader */
@@ -225,6 +226,7 @@ enum comm_result cuda_load_nccl(const struct cuda_source *source, struct nccl_ca
     const char *missing = fill(source, library, nccl_symbols, sizeof nccl_symbols / sizeof *nccl_symbols, calls);
     unsigned result = missing ? NCCL_INTERNAL_ERROR : calls->ncclGetVersion(version);
     if (!missing && result == NCCL_OK && *version >= NCCL_OLDEST) {
+        fill_newer(source, library, nccl_memory, sizeof nccl_memory / sizeof *nccl_memory, *version >= NCCL_WITH_MEMORY, calls);
         fill_newer(source, library, nccl_newer, sizeof nccl_newer / sizeof *nccl_newer, *version >= NCCL_WITH_REVOKE, calls);
         return COMM_OK;
     }

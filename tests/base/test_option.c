@@ -170,7 +170,7 @@ static void unknown_keys_are_told_the_known_ones(void **state)
     refused("wnidow=8", NULL, NULL,
             "wnidow=8 in the options string: no such option; options are backend progress log window queue order order_block algorithm "
             "check machine trace_dir open_timeout operation_timeout peer_timeout link_timeout isa spin yield chunk minimal cpus "
-            "nccl_min_ctas nccl_max_ctas nccl_cga_cluster_size nccl_split_share");
+            "nccl_min_ctas nccl_max_ctas nccl_cga_cluster_size nccl_split_share nccl_fallback");
 }
 
 static void every_offender_is_named(void **state)

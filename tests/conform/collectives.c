@@ -144,8 +144,11 @@ static void add_counts(struct sweep *sweep, struct job_shape shape)
 static void add_kind(struct sweep *sweep, enum job_kind kind)
 {
     if (kind == JOB_BARRIER) {
+        uint32_t thin = sweep->thin;
+        sweep->thin = sweep->forced ? 1 : thin; /* of few shapes a part may be none */
         for (int i = 0; i < 3; i++)
             add_shape(sweep, (struct job_shape){.kind = kind, .type = COMM_BYTE});
+        sweep->thin = thin;
         return;
     }
     for (int t = 0; t < ORACLE_TYPES; t++) {
@@ -189,7 +192,7 @@ static size_t sweep_ranks(int32_t ranks, const struct sweep_plan *plan)
     rig_note("%d ranks, options \"%s\"%s", ranks, plan->options ? plan->options : "", plan->threads ? ", a thread each" : "");
     rig_open_options(&rig, ranks, plan->options);
     sweep->ranks = ranks;
-    sweep->thin = plan->thin * rig_thin();
+    sweep->thin = plan->thin * rig_thin(1, 3, 25);
     sweep->kind = plan->kind;
     sweep->threads = plan->threads;
     sweep->large = plan->large;

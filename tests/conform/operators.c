@@ -142,7 +142,7 @@ static void sweep(int32_t ranks, size_t element, const char *options)
             &(struct comm_op_options){.size = sizeof(struct comm_op_options), .name = "lines", .element_bytes = element, .ordered = 1},
             &stage.op[r]));
     for (int kind = 0; kind < KINDS; kind++) {
-        size_t counts[] = {0, 1, 5, 3000 / element + 1, (rig_quick() ? 150000 : 400000) / element};
+        size_t counts[] = {0, 1, 5, 3000 / element + 1, selected(400000, 150000, 150000) / element};
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
             one(&stage, (enum kind)kind, counts[i], false);
             one(&stage, (enum kind)kind, counts[i], true);

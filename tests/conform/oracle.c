@@ -192,10 +192,8 @@ static union number combine_integer(union number a, union number b, enum comm_ty
         v.integer = !a.integer != !b.integer;
         break;
     }
-    /* Wrap to the type's width, as in memory. */
-    unsigned char bytes[8];
-    number_store(bytes, 0, type, v);
-    return number_load(bytes, 0, type);
+    v.integer = wrap(v.integer, type);
+    return v;
 }
 
 static union number combine_number(union number a, union number b, enum comm_type type, comm_op op)
@@ -282,7 +280,9 @@ struct tree {
 
 int32_t oracle_block = 1;
 
-static struct value tree_block(const struct tree *tree, size_t i, int32_t first, int32_t level);
+enum { TOGETHER = 32 }; /* elements: each rank's are loaded, and each two blocks combined, for so many at a time */
+
+static void tree_block(const struct tree *tree, size_t i, size_t n, int32_t first, int32_t level, struct value *to);
 
 static int32_t levels_of(int32_t ranks)
 {
@@ -292,25 +292,33 @@ static int32_t levels_of(int32_t ranks)
     return levels;
 }
 
-/* A rank's element, or the result of a block of ranks. */
-static struct value tree_leaf(const struct tree *tree, size_t i, int32_t leaf)
+/* A rank's elements from `i` on, or the results of a block of ranks. */
+static void tree_leaf(const struct tree *tree, size_t i, size_t n, int32_t leaf, struct value *to)
 {
     int32_t first = leaf * tree->block, count = tree->all - first < tree->block ? tree->all - first : tree->block;
     struct tree within = {tree->in + first, count, tree->type, tree->op, 1, count};
-    return tree->block == 1 ? element_load(tree->in[leaf], i, tree->type) : tree_block(&within, i, 0, levels_of(count));
+    if (tree->block > 1)
+        tree_block(&within, i, n, 0, levels_of(count), to);
+    for (size_t e = 0; tree->block == 1 && e < n; e++)
+        to[e] = element_load(tree->in[leaf], i + e, tree->type);
 }
 
 /* The block of 2^level ranks from `first`, cut off at the end of the team: its lower half, and what exists of the
  * upper. */
-static struct value tree_block(const struct tree *tree, size_t i, int32_t first, int32_t level)
+static void tree_block(const struct tree *tree, size_t i, size_t n, int32_t first, int32_t level, struct value *to)
 {
-    if (level == 0)
-        return tree_leaf(tree, i, first);
-    struct value low = tree_block(tree, i, first, level - 1);
+    if (level == 0) {
+        tree_leaf(tree, i, n, first, to);
+        return;
+    }
+    struct value high[TOGETHER];
     int32_t middle = first + (1 << (level - 1));
+    tree_block(tree, i, n, first, level - 1, to);
     if (middle >= tree->ranks)
-        return low;
-    return combine(low, tree_block(tree, i, middle, level - 1), tree->type, tree->op);
+        return;
+    tree_block(tree, i, n, middle, level - 1, high);
+    for (size_t e = 0; e < n; e++)
+        to[e] = combine(to[e], high[e], tree->type, tree->op);
 }
 
 static void divide(union number *number, int32_t by, bool wide)
@@ -325,13 +333,17 @@ void oracle_reduce(const void *const *in, int32_t ranks, size_t n, enum comm_typ
 {
     struct tree tree = {in, (ranks + oracle_block - 1) / oracle_block, type, op, oracle_block, ranks};
     int32_t levels = levels_of(tree.ranks);
-    for (size_t i = 0; i < n; i++) {
-        struct value v = tree_block(&tree, i, 0, levels);
-        if (op == COMM_AVG) {
-            divide(&v.is, ranks, part_type(type) == COMM_F64);
-            divide(&v.also, ranks, part_type(type) == COMM_F64);
+    struct value v[TOGETHER];
+    for (size_t i = 0; i < n; i += TOGETHER) {
+        size_t count = n - i < TOGETHER ? n - i : TOGETHER;
+        tree_block(&tree, i, count, 0, levels, v);
+        for (size_t e = 0; e < count; e++) {
+            if (op == COMM_AVG) {
+                divide(&v[e].is, ranks, part_type(type) == COMM_F64);
+                divide(&v[e].also, ranks, part_type(type) == COMM_F64);
+            }
+            element_store(out, i + e, type, v[e]);
         }
-        element_store(out, i, type, v);
     }
 }
 
@@ -354,7 +366,7 @@ static double plain_float(enum comm_type type, comm_op op, uint64_t *state)
     double mantissa = 1.0 + (double)(bits >> 12) * 0x1p-52, sign = bits & 1 ? -1.0 : 1.0;
     int spread = op == COMM_PROD ? 1 : type == COMM_F16 ? 9 : type == COMM_F8E4M3 || type == COMM_F8E5M2 ? 6 : 20;
     int exponent = (int)(bits >> 1 & 1023) % (2 * spread + 1) - spread;
-    return sign * ldexp(mantissa, exponent);
+    return sign * mantissa * power_of_two(exponent);
 }
 
 /* Whole elements are special, so that zeros meet zeros and NaN meets numbers. */
@@ -395,8 +407,8 @@ static double cancelling_float(enum comm_type type, uint64_t kind, uint64_t *sta
     uint64_t bits = oracle_random(state);
     int reach = type == COMM_F16 ? 14 : type == COMM_F64 ? 40 : type == COMM_F8E4M3 || type == COMM_F8E5M2 ? 7 : 20;
     if (bits % 3 == 0)
-        return ldexp(1.0 + (double)(bits >> 12) * 0x1p-52, -reach);
-    return (bits & 8 ? -1.0 : 1.0) * ldexp(1.0 + (double)(kind >> 32 & 7) * 0.125, reach);
+        return (1.0 + (double)(bits >> 12) * 0x1p-52) * power_of_two(-reach);
+    return (bits & 8 ? -1.0 : 1.0) * (1.0 + (double)(kind >> 32 & 7) * 0.125) * power_of_two(reach);
 }
 
 static void fill_numbers(void *at, size_t n, enum comm_type type, comm_op op, uint64_t seed, int32_t rank);

@@ -22,6 +22,29 @@ static bool is_signed(enum comm_type type)
     return type >= COMM_I8 && type <= COMM_I64;
 }
 
+/* Each element of each test goes through here several times, so no call of the C library does what a few bits say. */
+static inline double power_of_two(int exponent)
+{
+    uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+    double power;
+    memcpy(&power, &bits, 8);
+    return power;
+}
+
+/* The exponent of a normal number. */
+static inline int exponent_of(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, 8);
+    return (int)(bits >> 52 & 2047) - 1023;
+}
+
+/* To the nearest whole number, ties to even; for 0 to 2^51. */
+static inline int nearest(double x)
+{
+    return (int)(x + 0x1p52 - 0x1p52);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ half precision */
 static double decode_half(uint16_t bits)
 {
@@ -29,7 +52,7 @@ static double decode_half(uint16_t bits)
     int exponent = bits >> 10 & 31, mantissa = bits & 1023;
     if (exponent == 31)
         return mantissa ? (double)NAN : sign * (double)INFINITY;
-    return sign * (exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24));
+    return sign * (exponent ? (1024 + mantissa) * power_of_two(exponent - 25) : mantissa * 0x1p-24);
 }
 
 static uint16_t encode_half(double x)
@@ -42,9 +65,9 @@ static uint16_t encode_half(double x)
         return (uint16_t)(sign | 0x7c00);
     if (size == 0)
         return sign;
-    int exponent = ilogb(size) < -14 ? -14 : ilogb(size);
-    long units = lrint(ldexp(size, 10 - exponent)); /* ties to even; 2048 carries into the exponent by itself */
-    return (uint16_t)(sign | ((exponent + 14) * 1024 + (int)units));
+    int exponent = exponent_of(size) < -14 ? -14 : exponent_of(size);
+    int units = nearest(size * power_of_two(10 - exponent)); /* 2048 carries into the exponent by itself */
+    return (uint16_t)(sign | ((exponent + 14) * 1024 + units));
 }
 
 static double decode_brain(uint16_t bits)
@@ -65,7 +88,7 @@ static uint16_t encode_brain(float x)
     if (isinf(x) || (word & 0xffff) == 0)
         return low;
     uint16_t high = (uint16_t)(low + 1);
-    double above = isinf(decode_brain(high)) ? copysign(ldexp(1, 128), (double)x) : decode_brain(high);
+    double above = isinf(decode_brain(high)) ? copysign(0x1p128, (double)x) : decode_brain(high);
     double down = fabs((double)x - decode_brain(low)), up = fabs(above - (double)x);
     return down < up || (down == up && (low & 1) == 0) ? low : high;
 }
@@ -80,7 +103,9 @@ static double decode_small(uint8_t bits, enum comm_type type)
         return (double)NAN;
     if (type == COMM_F8E5M2 && exponent == 31)
         return sign * (double)INFINITY;
-    return sign * (exponent ? ldexp(mantissa + (1 << mantissas), exponent - bias - mantissas) : ldexp(mantissa, 1 - bias - mantissas));
+    if (exponent)
+        return sign * (mantissa + (1 << mantissas)) * power_of_two(exponent - bias - mantissas);
+    return sign * mantissa * power_of_two(1 - bias - mantissas);
 }
 
 /* The nearest of all finite numbers, by bisection; of two equally near, the one whose last bit is 0. Beyond the middle
@@ -108,6 +133,26 @@ static uint8_t encode_small(double x, enum comm_type type)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one element in and out */
+static inline void copy_bytes(void *to, const void *from, size_t bytes)
+{
+    if (bytes == 1)
+        memcpy(to, from, 1);
+    else if (bytes == 2)
+        memcpy(to, from, 2);
+    else if (bytes == 4)
+        memcpy(to, from, 4);
+    else
+        memcpy(to, from, 8);
+}
+
+/* A whole number as it is after it was in memory of its type's width. */
+static inline uint64_t wrap(uint64_t integer, enum comm_type type)
+{
+    unsigned shift = 64 - 8 * (unsigned)oracle_type_bytes(type);
+    uint64_t up = integer << shift;
+    return is_signed(type) ? (uint64_t)((int64_t)up >> shift) : up >> shift;
+}
+
 static union number number_load(const void *at, size_t i, enum comm_type type)
 {
     const unsigned char *from = (const unsigned char *)at + i * oracle_type_bytes(type);
@@ -130,11 +175,8 @@ static union number number_load(const void *at, size_t i, enum comm_type type)
         v.single = (float)decode_small(*from, type);
         return v;
     default:
-        memcpy(&v.integer, from, oracle_type_bytes(type)); /* little-endian hosts */
-        if (is_signed(type)) {
-            unsigned shift = 64 - 8 * (unsigned)oracle_type_bytes(type);
-            v.integer = (uint64_t)((int64_t)(v.integer << shift) >> shift);
-        }
+        copy_bytes(&v.integer, from, oracle_type_bytes(type)); /* little-endian hosts */
+        v.integer = wrap(v.integer, type);
         return v;
     }
 }
@@ -160,7 +202,7 @@ static void number_store(void *at, size_t i, enum comm_type type, union number v
         *to = encode_small((double)v.single, type);
         return;
     default:
-        memcpy(to, &v.integer, oracle_type_bytes(type));
+        copy_bytes(to, &v.integer, oracle_type_bytes(type));
     }
 }
 

@@ -252,7 +252,7 @@ static void run_many(uint64_t first, uint64_t count, bool threads)
         run_program(strtoull(one, NULL, 10), threads);
         return;
     }
-    for (uint64_t seed = first; seed < first + (rig_quick() ? count / 10 : count); seed++)
+    for (uint64_t seed = first; seed < first + selected((uint32_t)count, (uint32_t)count / 3, (uint32_t)count / 10); seed++)
         run_program(seed, threads);
 }
 

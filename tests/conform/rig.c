@@ -59,8 +59,7 @@ void rig_nap(int64_t ns)
 
 bool rig_quick(void)
 {
-    const char *quick = getenv("COMM_TEST_QUICK");
-    return quick && *quick && strcmp(quick, "0") != 0;
+    return selection_few();
 }
 
 void rig_note(const char *format, ...)
@@ -156,11 +155,11 @@ void rig_isolate(const char *name, void (*body)(void))
         fail_msg("%s ended with %d", name, WEXITSTATUS(status));
 }
 
-unsigned rig_thin(void)
+unsigned rig_thin(unsigned all, unsigned usual, unsigned few)
 {
     const char *thin = getenv("COMM_TEST_THIN");
-    unsigned long n = thin ? strtoul(thin, NULL, 10) : 0;
-    return n ? (unsigned)n : rig_quick() ? 25 : 1;
+    unsigned long n = thin && !selection_all() ? strtoul(thin, NULL, 10) : 0;
+    return n ? (unsigned)n : selected(all, usual, few);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ worlds */

@@ -6,6 +6,8 @@
 #ifndef CONFORM_RIG_H
 #define CONFORM_RIG_H
 
+#include "selection.h"
+
 #include <commstream/comm.h>
 
 #include <stdbool.h>
@@ -52,8 +54,9 @@ void rig_equal(long long a, long long b, const char *what, const char *file, int
  * for a long test on a busy machine. */
 void rig_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-bool rig_quick(void);    /* COMM_TEST_QUICK: the short selection, for slow builds */
-unsigned rig_thin(void); /* one in this many cases of a sweep is run: COMM_TEST_THIN, for even slower tools */
+bool rig_quick(void); /* the selection is `few` (selection.h) */
+/* One in this many cases of a sweep is run: by the selection, or COMM_TEST_THIN, for even slower tools. */
+unsigned rig_thin(unsigned all, unsigned usual, unsigned few);
 int64_t rig_now(void);
 /* How long this thread slept voluntarily between two readings, as the kernel counts it: it neither computed nor waited
  * for a busy CPU. So delays by a busy machine do not count, but waiting inside a call does. (proc(5),

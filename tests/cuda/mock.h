@@ -21,6 +21,7 @@ struct mock_options {
     uint64_t seed;
     int devices;      /* 0: 8 */
     int queues;       /* hardware queues of a device; 0: 8; 32: each stream has its own */
+    int no_kernels;   /* the driver does not take the module's kernels */
     int no_memops;    /* streams cannot write or wait for words */
     int init_result;  /* what cuInit returns */
     int driver, nccl; /* versions; 0: recent ones */

@@ -7,6 +7,23 @@
 
 #include "mock_inside.h"
 
+/* The entry points, from the lists that the module loads. A call releases both locks before it returns. */
+#define NCCL_EXPORT(field, symbol, result, parameters) MOCK_API result mock_##field parameters __asm__(symbol);
+NCCL_CALLS(NCCL_EXPORT)
+NCCL_MEMORY_CALLS(NCCL_EXPORT)
+NCCL_NEWER_CALLS(NCCL_EXPORT)
+#define NCCL_BEGIN                                                                                                                         \
+    if (mock_begin(__func__))                                                                                                              \
+        return NCCL_INTERNAL_ERROR;                                                                                                        \
+    mock_shared_lock()
+#define NCCL_END(result)                                                                                                                   \
+    do {                                                                                                                                   \
+        unsigned told = (unsigned)(result);                                                                                                \
+        mock_shared_unlock();                                                                                                              \
+        mock_end();                                                                                                                        \
+        return told;                                                                                                                       \
+    } while (0)
+
 enum { RANKS = 16 };
 enum what { NOTHING, ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER };
 /* The algorithms, which NCCL connects separately. Each pair of ranks is connected separately too. */
@@ -95,5 +112,8 @@ unsigned mock_check(const struct launch *l);
 void mock_put(const struct launch *first); /* puts the launches of one communicator on their streams */
 void mock_leave_clique(struct ncclComm *c);
 void mock_wait_a_little(void); /* the caller does not hold the shared lock */
+/* mock_comm.c, mock_nccl.c: the caller holds both locks */
+void mock_nccl_wait(void);
+void mock_free_launches(struct launch *l);
 
 #endif

@@ -461,6 +461,13 @@ IDLE(cuDevicePrimaryCtxRelease, (int device))
 IDLE(cuThreadExchangeStreamCaptureMode, (unsigned *mode))
 IDLE(cuStreamWaitEvent, (struct CUstream_st * stream, struct CUevent_st *event, unsigned flags))
 IDLE(cuStreamWaitValue64, (struct CUstream_st * stream, cuda_address word, uint64_t value, unsigned flags))
+IDLE(cuLaunchHostFunc, (struct CUstream_st * stream, void (*fn)(void *arg), void *arg))
+IDLE(cuModuleLoadData, (struct CUmod_st * *module, const void *image))
+IDLE(cuModuleUnload, (struct CUmod_st * module))
+IDLE(cuModuleGetFunction, (struct CUfunc_st * *function, struct CUmod_st *module, const char *name))
+IDLE(cuLaunchKernel,
+     (struct CUfunc_st * function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x, unsigned threads_y,
+      unsigned threads_z, unsigned shared_bytes, struct CUstream_st *stream, void **parameters, void **extra))
 IDLE(cuMemsetD32Async, (cuda_address to, unsigned value, size_t count, struct CUstream_st *stream))
 IDLE(cuMemsetD8Async, (cuda_address to, unsigned char value, size_t count, struct CUstream_st *stream))
 IDLE(cuMemsetD16Async, (cuda_address to, unsigned short value, size_t count, struct CUstream_st *stream))

@@ -25,18 +25,8 @@ struct CUgraphExec_st {
     struct CUgraph_st *graph;
 };
 
-#define BEGIN                                                                                                                              \
-    if (mock_begin(__func__))                                                                                                              \
-    return CUDA_UNKNOWN
-#define END(result)                                                                                                                        \
-    do {                                                                                                                                   \
-        unsigned told = (unsigned)(result);                                                                                                \
-        mock_end();                                                                                                                        \
-        return told;                                                                                                                       \
-    } while (0)
-#define EXPORT(field, symbol, result, parameters) MOCK_API result mock_##field parameters __asm__(symbol);
-CUDA_CALLS(EXPORT)
-CUDA_NEWER_CALLS(EXPORT)
+CUDA_CALLS(CUDA_EXPORT)
+CUDA_NEWER_CALLS(CUDA_EXPORT)
 /* These are called by tests alone. */
 #define TEST_CALLS(X)                                                                                                                      \
     X(cuStreamBeginCapture, "cuStreamBeginCapture_v2", unsigned, (struct CUstream_st * stream, unsigned mode))                             \
@@ -46,7 +36,7 @@ CUDA_NEWER_CALLS(EXPORT)
     X(cuGraphLaunch, "cuGraphLaunch", unsigned, (struct CUgraphExec_st * exec, struct CUstream_st * stream))                               \
     X(cuGraphExecDestroy, "cuGraphExecDestroy", unsigned, (struct CUgraphExec_st * exec))                                                  \
     X(cuGraphDestroy, "cuGraphDestroy", unsigned, (struct CUgraph_st * graph))
-TEST_CALLS(EXPORT)
+TEST_CALLS(CUDA_EXPORT)
 
 /* ------------------------------------------------------------------------------------------------------------ user objects */
 static void release(struct CUuserObject_st *object, unsigned count)
@@ -60,28 +50,28 @@ static void release(struct CUuserObject_st *object, unsigned count)
 
 unsigned mock_cuUserObjectCreate(struct CUuserObject_st **object, void *arg, void (*destroy)(void *arg), unsigned count, unsigned flags)
 {
-    BEGIN;
+    CUDA_BEGIN;
     if (flags != CUDA_OBJECT_NO_SYNC || !count)
-        END(CUDA_INVALID_VALUE);
+        CUDA_END(CUDA_INVALID_VALUE);
     *object = malloc(sizeof **object);
     **object = (struct CUuserObject_st){count, arg, destroy};
-    END(CUDA_OK);
+    CUDA_END(CUDA_OK);
 }
 
 unsigned mock_cuUserObjectRelease(struct CUuserObject_st *object, unsigned count)
 {
-    BEGIN;
+    CUDA_BEGIN;
     release(object, count);
-    END(CUDA_OK);
+    CUDA_END(CUDA_OK);
 }
 
 unsigned mock_cuGraphRetainUserObject(struct CUgraph_st *graph, struct CUuserObject_st *object, unsigned count, unsigned flags)
 {
-    BEGIN;
+    CUDA_BEGIN;
     if (count != 1 || flags != CUDA_GRAPH_MOVES_OBJECT || graph->objects == OBJECTS)
-        END(CUDA_INVALID_VALUE);
+        CUDA_END(CUDA_INVALID_VALUE);
     graph->object[graph->objects++] = object;
-    END(CUDA_OK);
+    CUDA_END(CUDA_OK);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ capture */
@@ -110,43 +100,43 @@ unsigned mock_cuStreamBeginCapture(struct CUstream_st *stream, unsigned mode)
 {
     static uint64_t ids;
 
-    BEGIN;
+    CUDA_BEGIN;
     (void)mode;
     if (!stream_of(stream) || stream_of(stream)->graph)
-        END(CUDA_INVALID_VALUE);
+        CUDA_END(CUDA_INVALID_VALUE);
     struct CUgraph_st *graph = calloc(1, sizeof *graph);
     graph->id = ++ids;
     graph->references = 1;
     stream_of(stream)->graph = graph;
     mock_add(THING_GRAPH, graph, 0, mock_device());
-    END(CUDA_OK);
+    CUDA_END(CUDA_OK);
 }
 
 unsigned mock_cuStreamEndCapture(struct CUstream_st *stream, struct CUgraph_st **graph)
 {
-    BEGIN;
+    CUDA_BEGIN;
     if (!stream_of(stream) || !stream_of(stream)->graph)
-        END(CUDA_INVALID_VALUE);
+        CUDA_END(CUDA_INVALID_VALUE);
     *graph = stream_of(stream)->graph;
     stream_of(stream)->graph = NULL;
-    END(CUDA_OK);
+    CUDA_END(CUDA_OK);
 }
 
 /* mock_capture() marks a stream without a graph: such a capture has been invalidated. */
 unsigned mock_cuStreamGetCaptureInfo_v3(struct CUstream_st *stream, unsigned *status, uint64_t *id, struct CUgraph_st **graph,
                                         struct CUgraphNode_st *const **before, const struct CUgraphEdgeData_st **edges, size_t *count)
 {
-    BEGIN;
+    CUDA_BEGIN;
     (void)before, (void)edges, (void)count;
     const struct CUstream_st *s = stream_of(stream);
     if (!s)
-        END(CUDA_INVALID_HANDLE);
+        CUDA_END(CUDA_INVALID_HANDLE);
     *status = s->graph ? CUDA_CAPTURE_ACTIVE : s->capturing ? INVALIDATED : CUDA_CAPTURE_NONE;
     if (s->graph) {
         *id = s->graph->id;
         *graph = s->graph;
     }
-    END(CUDA_OK);
+    CUDA_END(CUDA_OK);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ graphs */
@@ -167,15 +157,15 @@ static void drop(struct CUgraph_st *graph)
 
 unsigned mock_cuGraphInstantiate(struct CUgraphExec_st **exec, struct CUgraph_st *graph, unsigned long long flags)
 {
-    BEGIN;
+    CUDA_BEGIN;
     (void)flags;
     if (mock_find(graph) != THING_GRAPH)
-        END(CUDA_INVALID_VALUE);
+        CUDA_END(CUDA_INVALID_VALUE);
     *exec = malloc(sizeof **exec);
     (*exec)->graph = graph;
     graph->references++;
     mock_add(THING_EXEC, *exec, 0, mock_device());
-    END(CUDA_OK);
+    CUDA_END(CUDA_OK);
 }
 
 static void put(const struct mock_op *op, struct CUstream_st *stream)
@@ -192,29 +182,29 @@ static void put(const struct mock_op *op, struct CUstream_st *stream)
 
 unsigned mock_cuGraphLaunch(struct CUgraphExec_st *exec, struct CUstream_st *stream)
 {
-    BEGIN;
+    CUDA_BEGIN;
     if (!stream_of(stream) || mock_find(exec) != THING_EXEC)
-        END(CUDA_INVALID_VALUE);
+        CUDA_END(CUDA_INVALID_VALUE);
     for (const struct mock_op *op = exec->graph->first; op; op = op->next)
         put(op, stream_of(stream));
-    END(CUDA_OK);
+    CUDA_END(CUDA_OK);
 }
 
 unsigned mock_cuGraphExecDestroy(struct CUgraphExec_st *exec)
 {
-    BEGIN;
+    CUDA_BEGIN;
     if (!mock_remove(THING_EXEC, exec))
-        END(CUDA_INVALID_VALUE);
+        CUDA_END(CUDA_INVALID_VALUE);
     drop(exec->graph);
     free(exec);
-    END(CUDA_OK);
+    CUDA_END(CUDA_OK);
 }
 
 unsigned mock_cuGraphDestroy(struct CUgraph_st *graph)
 {
-    BEGIN;
+    CUDA_BEGIN;
     if (!mock_remove(THING_GRAPH, graph))
-        END(CUDA_INVALID_VALUE);
+        CUDA_END(CUDA_INVALID_VALUE);
     drop(graph);
-    END(CUDA_OK);
+    CUDA_END(CUDA_OK);
 }

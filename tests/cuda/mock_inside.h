@@ -7,6 +7,26 @@
 
 #include <pthread.h>
 
+/* A call of the driver. Calls that need a context fail without one, and after a fault of its device. */
+#define CUDA_BEGIN                                                                                                                         \
+    if (mock_begin(__func__))                                                                                                              \
+    return CUDA_UNKNOWN
+#define CUDA_END(result)                                                                                                                   \
+    do {                                                                                                                                   \
+        unsigned told = (unsigned)(result);                                                                                                \
+        mock_end();                                                                                                                        \
+        return told;                                                                                                                       \
+    } while (0)
+#define CUDA_BEGIN_INSIDE                                                                                                                  \
+    CUDA_BEGIN;                                                                                                                            \
+    if (mock_device() < 0)                                                                                                                 \
+        CUDA_END(CUDA_INVALID_CONTEXT);                                                                                                    \
+    if (mock.fault[mock_device()])                                                                                                         \
+    CUDA_END(CUDA_LAUNCH_FAILED)
+/* Declares the exported symbols, from the list that the module loads. */
+#define CUDA_EXPORT(field, symbol, result, parameters) MOCK_API result mock_##field parameters __asm__(symbol);
+
+enum { MOCK_CAPTURE_UNSUPPORTED = 900, MOCK_CAPTURE_ISOLATION = 905 };
 enum { MOCK_DEVICES = 8, MOCK_QUEUES = 32, MOCK_THINGS = 8192 };
 enum mock_kind { OP_COPY, OP_FILL, OP_KERNEL, OP_RECORD, OP_WAIT, OP_WRITE, OP_STAND, OP_FOREIGN, OP_AGAIN };
 
@@ -54,7 +74,9 @@ enum mock_thing {
     THING_REGISTERED,
     THING_COMM,
     THING_GRAPH,
-    THING_EXEC
+    THING_EXEC,
+    THING_ENLISTED,
+    THING_MODULE
 };
 struct mock_machine {
     pthread_mutex_t lock;
@@ -99,6 +121,9 @@ MOCK_API struct CUstream_st *mock_stream(struct CUstream_st *handle);
 MOCK_API bool mock_stream_on(struct CUstream_st *handle, int device);
 MOCK_API bool mock_is_capturing(const struct CUstream_st *stream);
 MOCK_API int mock_owner(const void *at); /* the device that owns the memory, or -1 */
+bool mock_usable(struct CUstream_st *stream);
+/* True, and a misuse with this text, if the stream is being captured. */
+bool mock_breaks_capture(struct CUstream_st *stream, const char *what);
 /* Returns the kind of object that contains `at`, or 0. */
 MOCK_API enum mock_thing mock_find(const void *at);
 

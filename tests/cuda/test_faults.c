@@ -134,7 +134,7 @@ static bool use_world(struct comm_communicator **world)
 /* If a call that frees an object fails, that object leaks. */
 static bool loses(const char *call)
 {
-    static const char *const ends[] = {"Destroy", "Free", "Release", "Abort", "PushCurrent", "Unregister"};
+    static const char *const ends[] = {"Destroy", "Free", "Release", "Abort", "PushCurrent", "Unregister", "Unload"};
 
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (strstr(call, ends[i]))

@@ -40,15 +40,15 @@ static const char *const names[] = {"broadcast",   "reduce",           "allreduc
 static const struct {
     enum comm_type type;
     size_t bytes;
-    uint64_t one, two;
-} types[] = {{COMM_U8, 1, 1, 2},
-             {COMM_F8E4M3, 1, 0x38, 0x40},
-             {COMM_F16, 2, 0x3c00, 0x4000},
-             {COMM_BF16, 2, 0x3f80, 0x4000},
-             {COMM_I32, 4, 1, 2},
-             {COMM_F32, 4, 0x3f800000, 0x40000000},
-             {COMM_I64, 8, 1, 2},
-             {COMM_F64, 8, 0x3ff0000000000000, 0x4000000000000000}};
+    uint64_t one, two, third; /* third: of floats a NaN */
+} types[] = {{COMM_U8, 1, 1, 2, 3},
+             {COMM_F8E4M3, 1, 0x38, 0x40, 0x7f},
+             {COMM_F16, 2, 0x3c00, 0x4000, 0x7e01},
+             {COMM_BF16, 2, 0x3f80, 0x4000, 0x7fc1},
+             {COMM_I32, 4, 1, 2, 3},
+             {COMM_F32, 4, 0x3f800000, 0x40000000, 0x7fc00001},
+             {COMM_I64, 8, 1, 2, 3},
+             {COMM_F64, 8, 0x3ff0000000000000, 0x4000000000000000, 0x7ff8000000000001}};
 enum { TYPES = sizeof types / sizeof *types };
 
 struct call {
@@ -79,10 +79,14 @@ static uint64_t draw(uint64_t below)
     return (random_state >> 33) % below;
 }
 
-static void fill(unsigned char *to, int type)
+/* Sums and products of NaNs are not tested: their bits depend on the order of the operands. */
+static void fill(unsigned char *to, const struct call *k)
 {
-    for (size_t i = 0; i < BYTES / types[type].bytes; i++)
-        memcpy(to + i * types[type].bytes, draw(2) ? &types[type].two : &types[type].one, types[type].bytes);
+    const uint64_t values[] = {types[k->type].one, types[k->type].two, types[k->type].third};
+    uint64_t most = k->op == COMM_SUM || k->op == COMM_PROD ? 2 : 3;
+
+    for (size_t i = 0; i < BYTES / types[k->type].bytes; i++)
+        memcpy(to + i * types[k->type].bytes, &values[draw(most)], types[k->type].bytes);
 }
 
 static enum comm_result issue(struct comm_communicator *c, const struct call *k, int rank, void *in, void *out, struct comm_request *q)
@@ -137,11 +141,11 @@ static enum comm_result issue(struct comm_communicator *c, const struct call *k,
 
 static struct call draw_call(int ranks, enum kind kind)
 {
-    static const comm_op ops[] = {COMM_SUM, COMM_PROD, COMM_MAX, COMM_MIN};
+    static const comm_op ops[] = {COMM_SUM, COMM_PROD, COMM_MAX, COMM_MIN, COMM_BAND, COMM_BOR, COMM_BXOR};
     struct call k = {
         .kind = kind, .ranks = ranks, .type = (int)draw(TYPES), .root = (int)draw((uint64_t)ranks), .n = draw(12), .in_place = draw(2)};
 
-    k.op = ops[draw(types[k.type].type == COMM_U8 || types[k.type].type == COMM_I32 || types[k.type].type == COMM_I64 ? 4 : 2)];
+    k.op = ops[draw(types[k.type].type == COMM_U8 || types[k.type].type == COMM_I32 || types[k.type].type == COMM_I64 ? 7 : 4)];
     for (int r = 0; r < ranks; r++) {
         size_t at = draw(3);
         for (int to = 0; to < ranks; to++) {
@@ -157,8 +161,8 @@ static void put(struct bed *bed, const struct call *k)
 {
     for (int r = 0; r < bed->ranks; r++) {
         struct side *s = &bed->side[r];
-        fill(s->host_in, k->type);
-        fill(s->host_out, k->type);
+        fill(s->host_in, k);
+        fill(s->host_out, k);
         memcpy(s->first_in, s->host_in, BYTES);
         memcpy(s->first_out, s->host_out, BYTES);
         bench_copy(&s->bench, s->stream, s->in, s->first_in, BYTES);

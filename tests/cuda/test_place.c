@@ -1,6 +1,6 @@
 /* Places on streams, waits and parks on the mock driver. The test steps it by hand, in orders chosen by seeds. */
 #include "bench.h"
-#include "cuda/nccl.h"
+#include "cuda/nccl/nccl.h"
 #include "mock.h"
 #include "wire/table.h"
 

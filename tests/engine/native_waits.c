@@ -166,6 +166,28 @@ RIG_TEST(contract_6_4_natives_are_polled_at_deadlines)
     rig_close(&rig);
 }
 
+/* A stream copies by itself: a look that takes long has only asked the device, and the sleeper sleeps between two of them. */
+RIG_TEST(a_slow_look_at_a_stream_is_no_progress)
+{
+    struct rig rig;
+    int32_t in[RANKS], out[RANKS];
+    struct comm_request q[RANKS];
+    fake.flags = NATIVE_STREAM;
+    fake.stalls = true;
+    fake.look_ns = 10000;
+    rig_open(&rig, RANKS, COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .options = "spin=0us,yield=0us,cpus=8"));
+    issue_sums(rig.world, in, out, q);
+    uint64_t before = fake.looks;
+    int64_t start = rig_now();
+    IS(comm_wait(q[0], 300 * RIG_MS), COMM_PENDING);
+    uint64_t turns = (fake.looks - before) / RANKS, most = (uint64_t)((rig_now() - start) / RIG_MS) * 4 + 60;
+    if (turns > most)
+        rig_die(__FILE__, __LINE__, "%llu looks at each; expected no more than %llu", (unsigned long long)turns, (unsigned long long)most);
+    fake.stalls = false;
+    rig_wait_all(q, RANKS);
+    rig_close(&rig);
+}
+
 static void *unstall(void *arg)
 {
     (void)arg;
@@ -245,6 +267,7 @@ int main(void)
         cmocka_unit_test(contract_8_1_a_stream_starts_inside_the_call),
         cmocka_unit_test(a_stream_whose_wait_cannot_end_well),
         cmocka_unit_test(contract_6_4_natives_are_polled_at_deadlines),
+        cmocka_unit_test(a_slow_look_at_a_stream_is_no_progress),
         cmocka_unit_test(contract_6_5_a_loop_hears_of_natives),
         cmocka_unit_test(only_the_programs_threads_enter),
     };

@@ -1,7 +1,7 @@
 /*
  * Sleeping in one process. A thread that retires an operation notifies (engine_wake, which has no fence) while another
- * sleeps on the bell, with the poll ownership, or parks; and the progress thread parks when there is nothing to do.
- * Runs the real progress/pass.c and engine.c, over a communicator whose only work is a flag.
+ * sleeps on the bell, with the poll ownership, or parks; and the progress thread rests when there is nothing to do.
+ * Runs the real progress/pass.c, thread.c and engine.c, over a communicator whose only work is a flag.
  */
 #include "model/cases.h"
 
@@ -12,6 +12,7 @@
 #undef engine_callback_due
 #define engine_callback_due model_due
 #include "progress/engine.c"
+#include "progress/thread.c"
 #undef engine_callback_due
 
 static struct office {
@@ -95,7 +96,8 @@ static void setup(bool barrier_is_there)
     model_name(&e->sleepers.epoch, 4, "epoch");
     model_name(&e->table.active, 8, "active");
     model_name(&e->sleepers.work, 4, "work");
-    model_name(&e->sleepers.progress_thread_parked, 4, "progress thread parked");
+    model_name(&e->sleepers.thread_rests, 4, "thread rests");
+    model_name(&e->sleepers.thread_moves, 4, "thread moves");
     model_name(&e->sleepers.waiters, 4, "waiters");
     model_name(&e->stopping, 4, "stopping");
     model_name(&o->done, 4, "done");
@@ -131,8 +133,10 @@ static void retire(void)
 
 static void sleep_until_done(void)
 {
+    const struct mover m = {.reached = is_done, .deadline = ENGINE_NEVER};
+
     while (!is_done(NULL)) {
-        engine_sleep(&o->engine, is_done, NULL, ENGINE_NEVER, false);
+        engine_sleep(&o->engine, &m);
         if (!is_done(NULL))
             model_env.relax(&model_env, true); /* a lock was held: try again when that may have changed */
     }
@@ -203,14 +207,29 @@ const struct model_case case_told_two = {
     .name = "told, a sleeper and one who parks", .threads = 3, .setup = ordinary_setup, .run = two_sleep, .most = 60000};
 
 /* ------------------------------------------------------------------------------------------------------------ the progress thread */
+static struct comm_env napping_env;
+
+/* A nap between looks ends by its timer, whatever others do. A pause between passes waits for them. A rest does not end by itself. */
+static void nap_or_rest(const struct comm_env *env, _Atomic uint32_t *word, uint32_t seen, int64_t deadline)
+{
+    if (deadline - env->now(env) > NAP_MOST_NS)
+        model_env.park(&model_env, word, seen, deadline);
+    else if (deadline - env->now(env) == PAUSE_NS)
+        model_env.relax(&model_env, true);
+}
+
 static void progress_thread_setup(void)
 {
     setup(false);
+    napping_env = model_env;
+    napping_env.park = nap_or_rest;
+    o->engine.env = &napping_env;
+    o->engine.waiting.looks = 1;
     atomic_store(&o->engine.table.active[0], 0);
     o->last = true;
 }
 
-/* Work arrives while the progress thread parks, or is about to, and is done though no thread waits for it. */
+/* Work arrives while the progress thread rests, or is about to, and is done though no thread waits for it. */
 static void progress_thread(uint32_t t)
 {
     if (t) {
@@ -225,11 +244,8 @@ static void progress_thread(uint32_t t)
 
 static const struct model_fault progress_thread_faults[] = {
     {.what = "what is active is set without seq_cst", .kind = MODEL_CHANGE, .name = "active", .thread = 0},
-    {.what = "who looks for a parked progress thread does so without seq_cst",
-     .kind = MODEL_LOAD,
-     .name = "progress thread parked",
-     .thread = 0},
-    {.what = "the progress thread says that it parks without seq_cst", .kind = MODEL_STORE, .name = "progress thread parked", .thread = 1},
+    {.what = "who looks for a resting progress thread does so without seq_cst", .kind = MODEL_LOAD, .name = "thread rests", .thread = 0},
+    {.what = "the progress thread says that it rests without seq_cst", .kind = MODEL_STORE, .name = "thread rests", .thread = 1},
     {.what = "the progress thread looks for what is active without seq_cst", .kind = MODEL_LOAD, .name = "active", .thread = 1},
     {.what = NULL},
 };

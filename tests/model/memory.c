@@ -154,9 +154,10 @@ static void check_shadow(uint32_t thread, uintptr_t address, bool write, bool pl
 {
     struct shadow *s = &shadows[(address - (uintptr_t)arena) / GRAIN];
     const struct view *now = &knowers[thread].now;
-    if (s->run != run_number)
+    bool first = s->run != run_number; /* the first use in this run, which most are of long copies */
+    if (first)
         *s = (struct shadow){.run = run_number};
-    for (uint32_t t = 0; t < threads; t++) {
+    for (uint32_t t = 0; !first && t < threads; t++) {
         bool races = s->plain_write[t] > now->clock[t] || (write && s->plain_read[t] > now->clock[t]) ||
                      (plain && s->write[t] > now->clock[t]) || (plain && write && s->read[t] > now->clock[t]);
         if (t != thread && races)

@@ -93,7 +93,7 @@ RIG_TEST(with_crc_no_wrong_data)
     for (enum middle_fault fault = MIDDLE_CHANGE; fault < MIDDLE_FAULTS; fault++)
         for (int connection = 0; connection < 2; connection++)
             for (int i = 0; i < 3; i++)
-                if (!rig_quick() || (i == 1 && connection == (int)fault % 2))
+                if (selection_all() || (connection == (int)fault % 2 && (i == 1 || !selection_few())))
                     broken(fault, connection, ((int)fault + i) % 2, at[connection][i]);
 }
 

@@ -1,4 +1,4 @@
-/* The same tests for each kind of poller; and a ring that fails later. */
+/* The same tests for each kind of poller: transfers, their ends, and who is woken; and a ring that fails later. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,8 +7,7 @@
 #include <cmocka.h>
 
 #include "group.h"
-#include "net/poll/poller.h"
-#include "wire/table.h"
+#include "net/poller_rig.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,64 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
-
-enum { PAIRS = 8, BIG = 8 << 20 };
-
-/* A poller of the given kind over PAIRS socket pairs: sockets 2i and 2i + 1 are the ends of pair i. */
-struct rig {
-    struct poller *p;
-    int fd[2 * PAIRS];
-};
-
-static void rig_up(struct rig *r, const struct poller_class *class)
-{
-    struct poller_config config = {.env = wire_default_env(), .sockets = 2 * PAIRS};
-
-    assert_int_equal(class->open(&config, &r->p), 0);
-    for (int i = 0; i < PAIRS; i++)
-        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, &r->fd[2 * i]), 0);
-    for (uint32_t i = 0; i < 2 * PAIRS; i++)
-        assert_int_equal(class->add(r->p, i, r->fd[i]), 0);
-}
-
-static void rig_down(struct rig *r)
-{
-    for (uint32_t i = 0; i < 2 * PAIRS; i++) {
-        r->p->class->remove(r->p, i);
-        close(r->fd[i]);
-    }
-    r->p->class->close(r->p);
-}
-
-/* The result of one transfer, immediate or by event. */
-static int64_t await(struct rig *r, uint32_t socket, enum poller_way way, int64_t started)
-{
-    struct poller_event event[4];
-
-    if (started != -EINPROGRESS)
-        return started;
-    const struct comm_env *env = wire_default_env();
-    for (int64_t end = env->now(env) + 5000000000; env->now(env) < end;) {
-        uint32_t n = r->p->class->reap(r->p, event, 1, NULL, 0);
-        if (n) {
-            assert_int_equal(event[0].socket, socket);
-            assert_int_equal(event[0].way, way);
-            return event[0].result;
-        }
-    }
-    fail_msg("nothing came");
-    return 0;
-}
-
-static int64_t start(struct rig *r, uint32_t socket, enum poller_way way, const struct iovec *vector, uint32_t count)
-{
-    int64_t result = r->p->class->start(r->p, socket, way, vector, count);
-
-    r->p->class->submit(r->p);
-    return result;
-}
 
 static void scattered(const struct poller_class *class)
 {
@@ -224,66 +166,6 @@ static void wakes(const struct poller_class *class)
     rig_down(&r);
 }
 
-/* Receives one byte by looks at this socket alone. */
-static void found_by_trying(struct rig *r, uint32_t socket, struct iovec *vector)
-{
-    struct poller_event event[4];
-    uint32_t n = 0;
-
-    assert_int_equal(write(r->fd[socket - 1], "x", 1), 1);
-    int64_t got = start(r, socket, POLLER_RECEIVE, vector, 1);
-    for (int look = 0; got == -EINPROGRESS && look < 100000; look++) {
-        n = r->p->class->reap(r->p, event, 4, &socket, 1);
-        got = n ? event[0].result : got;
-    }
-    assert_int_equal(got, 1);
-}
-
-/* A socket that was found by attempts hundreds of times in a row must still wake a sleeper, and still report room for sends. When nobody
- * tries it any more, a look at all sockets must find it. */
-static void tried_for_long(const struct poller_class *class)
-{
-    static char much[BIG];
-    struct rig r;
-    char in[8];
-    struct iovec vector = {in, 8}, big = {much, BIG};
-    struct poller_event event[4];
-
-    rig_up(&r, class);
-    for (int i = 0; i < 300; i++)
-        found_by_trying(&r, 5, &vector);
-    assert_int_equal(start(&r, 5, POLLER_RECEIVE, &vector, 1), -EINPROGRESS);
-    class->arm(r.p, true);
-    while (class->reap(r.p, event, 4, NULL, 0))
-        continue;
-    struct pollfd wait = {.fd = r.p->fd, .events = POLLIN};
-    assert_int_equal(poll(&wait, 1, 20), 0);
-    assert_int_equal(write(r.fd[4], "x", 1), 1);
-    int woken = 0;
-    for (int i = 0; i < 100 && !woken; i++)
-        woken = poll(&wait, 1, 1000) == 1;
-    assert_true(woken);
-    class->arm(r.p, false);
-    assert_int_equal(await(&r, 5, POLLER_RECEIVE, -EINPROGRESS), 1);
-
-    for (int i = 0; i < 300; i++)
-        found_by_trying(&r, 5, &vector);
-    assert_int_equal(start(&r, 5, POLLER_RECEIVE, &vector, 1), -EINPROGRESS);
-    assert_int_equal(write(r.fd[4], "x", 1), 1);
-    assert_int_equal(await(&r, 5, POLLER_RECEIVE, -EINPROGRESS), 1);
-
-    int64_t sent = await(&r, 5, POLLER_SEND, start(&r, 5, POLLER_SEND, &big, 1));
-    assert_true(sent > 0 && sent < BIG);
-    sent = start(&r, 5, POLLER_SEND, &big, 1);
-    assert_int_equal(sent, -EINPROGRESS);
-    while (recv(r.fd[4], much, BIG, MSG_DONTWAIT) > 0)
-        continue;
-    assert_true(await(&r, 5, POLLER_SEND, sent) > 0);
-    for (int i = 0; i < 70; i++) /* looks at a silent socket, until it is watched again */
-        class->reap(r.p, event, 4, NULL, 0);
-    rig_down(&r);
-}
-
 struct submitter {
     struct rig *r;
     struct iovec *vector;
@@ -315,174 +197,12 @@ static void outlives_its_thread(const struct poller_class *class)
     rig_down(&r);
 }
 
-static void hot_ones(const struct poller_class *class)
-{
-    struct rig r;
-    char in[2][8];
-    struct iovec vector[2] = {{in[0], 8}, {in[1], 8}};
-    struct poller_event event[4];
-    uint32_t hot = 9, seen[2 * PAIRS] = {0};
-
-    rig_up(&r, class);
-    assert_int_equal(start(&r, 9, POLLER_RECEIVE, &vector[0], 1), -EINPROGRESS);
-    assert_int_equal(start(&r, 11, POLLER_RECEIVE, &vector[1], 1), -EINPROGRESS);
-    assert_int_equal(write(r.fd[10], "cold", 4), 4);
-    assert_int_equal(write(r.fd[8], "hot", 3), 3);
-    for (int turn = 0; turn < 100000 && !(seen[9] && seen[11]); turn++) { /* the other sockets are not forgotten */
-        uint32_t n = class->reap(r.p, event, 4, &hot, 1);
-        for (uint32_t i = 0; i < n; i++)
-            seen[event[i].socket]++;
-    }
-    assert_true(seen[9] == 1 && seen[11] == 1);
-    rig_down(&r);
-}
-
-/* One attempt on socket 9; if it is busy, reap with that socket hot. Returns the attempt's result. */
-static int64_t attempt(struct rig *r, uint32_t seen[])
-{
-    struct poller_event event[4];
-    uint32_t hot = 9;
-    int64_t got = r->p->class->attempt(r->p, 9);
-    uint32_t n = got == -EBUSY ? r->p->class->reap(r->p, event, 4, &hot, 1) : 0;
-
-    for (uint32_t i = 0; i < n; i++)
-        seen[event[i].socket]++;
-    return got;
-}
-
-/* A waiter takes what arrives again and again without starting anew. reap is required now and then, so that others are not forgotten. A
- * sleeper is woken. */
-static void attempted(const struct poller_class *class)
-{
-    struct rig r;
-    char in[2][8];
-    struct iovec vector[2] = {{in[0], 8}, {in[1], 8}};
-    uint32_t seen[2 * PAIRS] = {0}, came = 0;
-
-    rig_up(&r, class);
-    assert_int_equal(start(&r, 9, POLLER_RECEIVE, &vector[0], 1), -EINPROGRESS);
-    assert_int_equal(start(&r, 11, POLLER_RECEIVE, &vector[1], 1), -EINPROGRESS);
-    for (int round = 0; round < 200; round++) {
-        assert_int_equal(write(r.fd[8], "again", 5), 5);
-        for (int turn = 0; turn < 1000 && !(came + seen[9] > (uint32_t)round); turn++)
-            if (attempt(&r, seen) == 5)
-                came++;
-        assert_int_equal(came + seen[9], round + 1);
-        if (seen[9]) { /* reap found it, so it is not in progress any more */
-            came += seen[9];
-            seen[9] = 0;
-            assert_int_equal(start(&r, 9, POLLER_RECEIVE, &vector[0], 1), -EINPROGRESS);
-        }
-        assert_memory_equal(in[0], "again", 5);
-    }
-    assert_true(came == 200 && attempt(&r, seen) != 5);
-    assert_int_equal(write(r.fd[10], "cold", 4), 4);
-    for (int turn = 0; turn < 1000 && !seen[11]; turn++)
-        attempt(&r, seen);
-    assert_int_equal(seen[11], 1);
-
-    class->arm(r.p, true);
-    struct poller_event event[4];
-    while (class->reap(r.p, event, 4, NULL, 0))
-        continue;
-    assert_int_equal(write(r.fd[8], "x", 1), 1);
-    struct pollfd wait = {.fd = r.p->fd, .events = POLLIN};
-    int woken = 0;
-    for (int i = 0; i < 100 && !woken; i++)
-        woken = poll(&wait, 1, 1000) == 1;
-    assert_true(woken);
-    class->arm(r.p, false);
-    assert_int_equal(await(&r, 9, POLLER_RECEIVE, -EINPROGRESS), 1);
-    rig_down(&r);
-}
-
-/* The kernel lists which descriptors an epoll instance watches. */
-static bool is_watched(const struct rig *r, int fd)
-{
-    char path[64], line[256];
-    bool found = false;
-
-    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", r->p->fd);
-    FILE *file = fopen(path, "re");
-    assert_non_null(file);
-    for (int watched = -1; fgets(line, sizeof line, file);)
-        found |= sscanf(line, "tfd: %d", &watched) == 1 && watched == fd;
-    fclose(file);
-    return found;
-}
-
-/* Receives on socket 9 at most `most` times, or until it is not watched. Returns how often. */
-static int find(struct rig *r, const struct iovec *vector, int most, bool until_unwatched)
-{
-    uint32_t seen[2 * PAIRS] = {0};
-    int times = 0;
-
-    for (; times < most && !(until_unwatched && !is_watched(r, r->fd[9])); times++) {
-        bool came = false;
-        assert_int_equal(write(r->fd[8], "again", 5), 5);
-        for (int turn = 0; turn < 1000 && !came && !seen[9]; turn++)
-            came = attempt(r, seen) == 5;
-        assert_true(came || seen[9] == 1);
-        if (seen[9])
-            assert_int_equal(start(r, 9, POLLER_RECEIVE, vector, 1), -EINPROGRESS);
-        seen[9] = 0;
-    }
-    return times;
-}
-
-static void sleep_and_wake(struct rig *r)
-{
-    r->p->class->arm(r->p, true);
-    assert_true(is_watched(r, r->fd[9]));
-    r->p->class->arm(r->p, false);
-}
-
-/* A socket that is found again and again is no longer watched. After a sleep this takes longer, unless it paid. */
-static void unwatched_where_it_pays(void **state)
-{
-    enum { FIRST = 32, PAID = 256, SLACK = 8 /* found while all sockets were looked at */ };
-    struct rig r;
-    char in[8];
-    struct iovec vector = {in, 8};
-
-    (void)state;
-    rig_up(&r, &poller_epoll);
-    assert_int_equal(start(&r, 9, POLLER_RECEIVE, &vector, 1), -EINPROGRESS);
-    assert_in_range(find(&r, &vector, PAID, true), FIRST, FIRST + SLACK);
-    sleep_and_wake(&r);
-    assert_in_range(find(&r, &vector, PAID, true), 2 * FIRST, 2 * FIRST + SLACK);
-    find(&r, &vector, PAID + PAID / FIRST, false);
-    sleep_and_wake(&r);
-    assert_in_range(find(&r, &vector, PAID, true), FIRST, FIRST + SLACK);
-    rig_down(&r);
-}
-
-static void on_each(void (*fn)(const struct poller_class *))
-{
-    fn(&poller_epoll);
-    if (group_ring_missing()) {
-        group_skip_part("%s", group_ring_missing());
-        return;
-    }
-#ifdef COMM_HAVE_URING
-    fn(&poller_uring);
-#endif
-}
-#define ON_EACH(name)                                                                                                                      \
-    static void test_##name(void **state)                                                                                                  \
-    {                                                                                                                                      \
-        (void)state;                                                                                                                       \
-        on_each(name);                                                                                                                     \
-    }
 ON_EACH(scattered)
 ON_EACH(cancelled)
 ON_EACH(large)
 ON_EACH(ends)
 ON_EACH(wakes)
-ON_EACH(tried_for_long)
 ON_EACH(outlives_its_thread)
-ON_EACH(hot_ones)
-ON_EACH(attempted)
 
 /* ------------------------------------------------------------------------------------------------------------ a ring that fails */
 /* Puts another file in the place of the poller's ring, so that the kernel refuses every entry into it. */
@@ -557,16 +277,8 @@ static void ring_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scattered),
-        cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_large),
-        cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_wakes),
-        cmocka_unit_test(test_tried_for_long),
-        cmocka_unit_test(test_outlives_its_thread),
-        cmocka_unit_test(test_hot_ones),
-        cmocka_unit_test(test_attempted),
-        cmocka_unit_test(unwatched_where_it_pays),
+        cmocka_unit_test(test_scattered), cmocka_unit_test(test_cancelled), cmocka_unit_test(test_large),
+        cmocka_unit_test(test_ends),      cmocka_unit_test(test_wakes),     cmocka_unit_test(test_outlives_its_thread),
         cmocka_unit_test(ring_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Does exactly what the guides tell a newcomer to do, on a copy of the tree, and runs the result.
 
-    newcomer.py algorithm|option SOURCE WORK CC CMAKE
+    newcomer.py SOURCE WORK CC CMAKE
 
-docs/internals/adding-an-algorithm.md: one file, one row. docs/internals/adding-an-option.md: one field, one row, the page.
+docs/internals/adding-an-algorithm.md: one file, one row. docs/internals/adding-an-option.md: one field, one row, the page. Both on one copy,
+which is built once: neither touches what the other does.
 """
 import os
 import pathlib
@@ -61,13 +62,15 @@ def build(tree, cc, cmake):
     return built / "bin"
 
 
-def algorithm(tree, cc, cmake):
+def add_algorithm(tree):
     room = tree / "src/core/algo"
     text = (room / "allreduce_read_all.c").read_text()
     (room / "allreduce_toy.c").write_text(text.replace("allreduce_read_all", "allreduce_toy").replace('"read_all"', '"toy"'))
     rows = room / "rows.def"
     rows.write_text(rows.read_text() + ROW)
-    programs = build(tree, cc, cmake)
+
+
+def see_algorithm(programs):
     said = run(programs / "comm-run", "-n", "3", programs / "comm-perf", "allreduce", "--check", "--max", "512", "--backend", "shm",
                COMM_ALGORITHM="allreduce:toy")
     must("toy" in said, f"comm-perf does not name the algorithm:\n{said}")
@@ -75,10 +78,12 @@ def algorithm(tree, cc, cmake):
         COMM_ALGORITHM="allreduce:tox")
 
 
-def option(tree, cc, cmake):
+def add_option(tree):
     edit(tree / "src/core/base/option.h", "    uint32_t order_block;\n", "    uint32_t order_block;\n    uint32_t toy;\n")
     edit(tree / "src/core/base/option_table.c", '    {.key = "queue",\n', OPTION + '    {.key = "queue",\n')
-    programs = build(tree, cc, cmake)
+
+
+def see_option(programs):
     must("COMM_TOY" in run(programs / "comm-info", "options"), "comm-info does not list the option")
     must("COMM_TOY" in run(programs / "comm-info", "--options-markdown"), "the page does not list the option")
     run(programs / "comm-perf", "allreduce", "--max", "8", COMM_TOY="3")
@@ -87,10 +92,14 @@ def option(tree, cc, cmake):
 
 
 def main():
-    what, source, work, cc, cmake = sys.argv[1:]
-    tree = pathlib.Path(work) / what
+    source, work, cc, cmake = sys.argv[1:]
+    tree = pathlib.Path(work) / "tree"
     copy(pathlib.Path(source), tree)
-    {"algorithm": algorithm, "option": option}[what](tree, cc, cmake)
+    add_algorithm(tree)
+    add_option(tree)
+    programs = build(tree, cc, cmake)
+    see_algorithm(programs)
+    see_option(programs)
     shutil.rmtree(tree)
 
 

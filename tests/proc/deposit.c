@@ -294,7 +294,7 @@ static void fail_everywhere(enum way way)
     enum { POINTS = sizeof points / sizeof *points };
 
     proc_needs_shm();
-    for (int i = 0; i < POINTS * MOMENTS; i += rig_quick() ? 3 : 1) {
+    for (int i = 0; i < POINTS * MOMENTS; i += (int)selected(1, 2, 3)) {
         now.moment = (enum moment)(i % MOMENTS);
         now.way = way;
         now.nth = points[i / MOMENTS];
@@ -336,7 +336,7 @@ RIG_TEST(contract_4_3_late_stores_after_a_deadline)
 RIG_TEST(contract_4_3_stores_that_end_anywhere)
 {
     proc_needs_shm();
-    for (int i = 0; i < (rig_quick() ? 8 : 40); i++) {
+    for (int i = 0; i < ((int)selected(40, 20, 8)); i++) {
         now.moment = MOMENT_ANY;
         now.way = i % 2 ? WAY_KILLED : WAY_REVOKE;
         now.victim = i / 2 % RANKS;

@@ -331,7 +331,7 @@ static void programs_main(struct proc *proc, int32_t rank, struct comm_communica
         s.slot[k / 2].memory[k % 2][1] = at;
         CHECK((s.slot[k / 2].memory[k % 2][0] = malloc(MOST)) != NULL);
     }
-    for (uint32_t round = 0; round < (rig_quick() ? 6 : 30); round++) {
+    for (uint32_t round = 0; round < (selected(30, 12, 6)); round++) {
         run[draw(&s.alike, MODES)](&s, round);
         for (int k = 0; k < SLOTS; k++)
             check(&s, &s.slot[k], round);
@@ -349,7 +349,7 @@ RIG_TEST(random_calls_beside_stored_results)
     enum { OPTIONS = sizeof options / sizeof *options };
 
     proc_needs_shm();
-    for (uint32_t i = 0; i < (rig_quick() ? 3 : 9); i++) {
+    for (uint32_t i = 0; i < (selected(9, 5, 3)); i++) {
         struct proc proc = {.options = options[i % OPTIONS], .place = (void *)(uintptr_t)(i + 1)};
         rig_note("seed %u, options \"%s\"", i + 1, options[i % OPTIONS]);
         proc_start(&proc, 2 + (int32_t)(i / 3 % 3), programs_main);

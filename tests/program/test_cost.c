@@ -10,6 +10,7 @@
 
 #include "select/select.h"
 #include "program/build.h"
+#include "selection.h"
 #include "model/cost.h"
 #include "program/test_env.h"
 
@@ -139,11 +140,11 @@ static void slices_take_two_latencies_by_hand(void **state)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ all algorithms */
-/* With COMM_TEST_QUICK, for slow builds: small teams and short blocks. */
+/* Usually long blocks of small teams and short ones of large teams; of few, neither long blocks nor large teams. */
 static bool leave_out(int32_t size, size_t bytes)
 {
-    const char *quick = getenv("COMM_TEST_QUICK");
-    return quick && *quick && strcmp(quick, "0") != 0 && (size > 17 || bytes > 100000);
+    bool large = size > 17, full = bytes > 100000;
+    return !selection_all() && (selection_few() ? large || full : large && full);
 }
 
 static bool fits(const struct algo_row *row, int32_t size, size_t bytes)

@@ -370,14 +370,14 @@ static void run_all(struct check *check, enum order order)
 
 static void compare_all(struct check *check)
 {
+    char guard[CHECK_GUARD_BYTES];
+    memset(guard, CHECK_GUARD, sizeof guard);
     for (int32_t r = 0; r < check->size && !check->broken; r++) {
         const struct check_rank *rank = &check->rank[r];
         if (memcmp(rank->memory, rank->image, rank->keep_bytes))
             check_fail(check, rank, "has a result that is not T of all contributions, or wrote what is not its output");
-        for (size_t i = rank->memory_bytes - CHECK_GUARD_BYTES; i < rank->memory_bytes; i++) {
-            if ((uint8_t)rank->memory[i] != CHECK_GUARD)
-                check_fail(check, rank, "wrote behind its scratch memory");
-        }
+        if (memcmp(rank->memory + rank->memory_bytes - CHECK_GUARD_BYTES, guard, sizeof guard))
+            check_fail(check, rank, "wrote behind its scratch memory");
     }
 }
 

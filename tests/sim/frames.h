@@ -160,6 +160,8 @@ bool frames_come_again(const struct sim_fault *fault);
 struct frames_channel *frames_find(struct frames_wire *w, uint32_t name, uint32_t from, int32_t peer); /* NULL: the receiver's channel is
                                                                                                         * gone */
 void frames_arrive(struct frames_channel *c, struct frame *f);
+void frames_note_arrives(struct frames_channel *c, uint32_t peer, const struct frame *f);
+uint32_t frames_advance_notes(struct frames_channel *c, struct wire_event *events, uint32_t max);
 void frames_event(struct frames_channel *c, const struct wire_event *event);
 struct slot *slot_find(struct frames_channel *c, uint32_t peer, wire_key key, bool make);
 void slot_drop(struct frames_channel *c, struct slot *s);

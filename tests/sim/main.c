@@ -1,6 +1,7 @@
 /* sim: runs seeds of a workload, each of which is the whole life of a world, and prints how to repeat a failing one. */
 #define _GNU_SOURCE
 #include "sim/sim.h"
+#include "selection.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -40,22 +41,14 @@ static int help(void)
     return 2;
 }
 
-static bool is_set(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value && *value && strcmp(value, "0") != 0;
-}
-
-/* As ctest runs it: always the same seeds first, then new ones, for about a minute in all, or a quarter of that on slow
- * builds. COMM_TEST_FRESH=0 leaves the new ones out; any other number is the first new seed, so that a run can be
- * repeated. */
+/* As ctest runs it: always the same seeds first, then new ones, while there is time (selection.h). COMM_TEST_FRESH=0 leaves the new ones
+ * out; any other number is the first new seed, so that a run can be repeated. */
 static void choose_test(struct arguments *a)
 {
     enum { SEEDS = 60, FIRST = 8000 };
     const char *from = getenv("COMM_TEST_FRESH");
 
-    a->seconds = is_set("COMM_TEST_QUICK") ? 9 : 44;
+    a->seconds = selected(44, 20, 9);
     a->seeds = SEEDS;
     a->seed = FIRST;
     a->fresh = from && *from ? number_of(a, "COMM_TEST_FRESH", from) : (uint64_t)time(NULL) * 1000;

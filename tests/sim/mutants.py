@@ -47,13 +47,12 @@ MUTANTS = {
     "wait_passes_failure": [("comm/step.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence.ticket, COMM_OK);",
                              "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->fence.ticket, COMM_OK);")],
     # Who goes to sleep does not look once more after saying so.
-    "sleeper_looks_once": [("progress/pass.c", "    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap",
-                            "    (void)callbacks;\n    if (!fn(arg) && !nap")],
-    # Who slept for all leaves without waking the next.
+    "sleeper_looks_once": [("progress/pass.c", "    if (engine_pass(e, m->callbacks) == PASS_IDLE && !m->reached(m->arg) && !nap",
+                            "    if (!m->reached(m->arg) && !nap")],
+    # Who slept for all leaves, and keeps the right to sleep on the bell.
     "poll_owner_kept": [("progress/pass.c", "    atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);\n"
                     "    if (atomic_load_explicit(&e->sleepers.parked, memory_order_seq_cst)) {",
-                    "    atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);\n"
-                    "    if (atomic_load_explicit(&e->sleepers.parked, memory_order_seq_cst) > 1000) {")],
+                    "    if (atomic_load_explicit(&e->sleepers.parked, memory_order_seq_cst)) {")],
     # A small exchange that found no room for its bytes ends without having shown them.
     "exchange_unshown": [("fastpath/finish.c", "        if (here != WIRE_DONE || e->unshown | e->unread)", "        if (here != WIRE_DONE)")],
     # A small exchange goes beside others whatever they touch.

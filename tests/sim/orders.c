@@ -112,10 +112,9 @@ static void explore(struct orders_tally *t, int32_t ranks, enum deed_kind kind, 
            runs >= most ? ", not all" : "");
 }
 
-struct orders_tally orders_explore(bool quick)
+struct orders_tally orders_explore(uint64_t most)
 {
     struct orders_tally t = {0, 0, 0};
-    uint64_t most = quick ? 700 : 60000;
 
     for (int32_t ranks = 2; ranks <= RANKS_MOST; ranks++)
         for (int kind = 0; kind < DEED_KINDS; kind++)

@@ -7,6 +7,6 @@
 struct orders_tally {
     uint64_t runs, failures, events;
 };
-struct orders_tally orders_explore(bool quick);
+struct orders_tally orders_explore(uint64_t most); /* `most` orders of each world */
 
 #endif

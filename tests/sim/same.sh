@@ -2,8 +2,8 @@
 # same.sh SIM: the same seeds, twice in one process and in two processes with other addresses and another environment: the same hashes.
 set -u
 sim=$1
-seeds=30
-case ${COMM_TEST_QUICK:-0} in 0) ;; *) seeds=15 ;; esac
+seeds=12
+case ${COMM_TEST_LONG:-0} in 0) ;; *) seeds=30 ;; esac
 COMM_SIM_SHRINK=0
 export COMM_SIM_SHRINK
 # A run that fails would give the same answer twice as well.

@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "select/select.h"
+#include "selection.h"
 #include "sim/inside.h"
 #include "sim/orders.h"
 #include "sim/sweep.h"
@@ -44,11 +45,14 @@ static void size_case(struct sweep_tally *t, const struct algo_row *row, int32_t
     }
 }
 
-/* One in five sizes between the small ones and those near powers of two, and one in ten of the larger ones: the rest is
- * like its neighbours, and takes minutes. */
-static bool is_worth(int32_t ranks)
+/* Of the larger sizes those near powers of two, one in five up to 40, and one in ten from there: the rest is like its neighbours, and takes
+ * minutes. Usually an algorithm has a third of them, each another third than the next in the table. */
+static bool is_worth(int32_t ranks, uint32_t algorithm)
 {
-    return ranks <= 17 || ranks % (ranks < 40 ? 5 : 10) == 3 || (ranks >= 31 && ranks <= 33) || ranks >= 63;
+    bool near = (ranks >= 31 && ranks <= 33) || ranks >= 63;
+    if (ranks <= 17)
+        return true;
+    return (near || ranks % (ranks < 40 ? 5 : 10) == 3) && (selection_all() || ((uint32_t)ranks + algorithm) % 3 == 0);
 }
 
 static struct sweep_tally sweep_sizes(int32_t most, bool all)
@@ -57,7 +61,7 @@ static struct sweep_tally sweep_sizes(int32_t most, bool all)
 
     for (uint32_t i = 0; i < algo_count; i++)
         for (int32_t ranks = algo_table[i].ranks_min; ranks <= most && ranks <= algo_table[i].ranks_max; ranks++)
-            if (deed_of(algo_table[i].collective) != DEED_KINDS && (all || is_worth(ranks)))
+            if (deed_of(algo_table[i].collective) != DEED_KINDS && (all || is_worth(ranks, i)))
                 size_case(&t, &algo_table[i], ranks, ranks % 2 ? SIM_WIRE_LINES : SIM_WIRE_FRAMES);
     return t;
 }
@@ -70,27 +74,27 @@ static bool tell(const char *what, struct sweep_tally t)
     return t.failures == 0 && t.cases > 0;
 }
 
-static struct sweep_tally sweep_orders(bool quick)
+static struct sweep_tally sweep_orders(void)
 {
-    struct orders_tally o = orders_explore(quick);
+    struct orders_tally o = orders_explore(selected(60000, 250, 80));
 
     return (struct sweep_tally){o.runs, o.failures, o.events};
 }
 
 int main(int count, char **text)
 {
-    const char *quick_text = getenv("COMM_TEST_QUICK"), *what = count > 1 ? text[1] : "";
-    bool quick = quick_text && *quick_text && strcmp(quick_text, "0") != 0, good = true;
-    uint64_t stride = count > 2 ? strtoull(text[2], NULL, 10) : quick ? 1949 : 647;
+    const char *what = count > 1 ? text[1] : "";
+    bool good = true, all = count > 2 && !strcmp(text[2], "all");
+    uint64_t stride = count > 2 ? strtoull(text[2], NULL, 10) : selected(647, 1949, 1949);
     uint64_t ranks = count > 3 ? strtoull(text[3], NULL, 10) : SWEEP_FAULT_RANKS;
     uint64_t first = count > 4 ? strtoull(text[4], NULL, 10) : 0;
 
     if (!strcmp(what, "sizes"))
-        return !tell(what, sweep_sizes(quick ? 17 : RANKS_SWEPT, count > 2 && !strcmp(text[2], "all")));
+        return !tell(what, sweep_sizes(selection_few() ? 17 : RANKS_SWEPT, all));
     if (!strcmp(what, "faults") && stride && ranks >= 2 && ranks <= SWEEP_FAULT_RANKS && first < stride)
         return !tell(what, sweep_faults((int32_t)ranks, stride, first, count > 2));
     if (!strcmp(what, "orders"))
-        return !tell(what, sweep_orders(quick));
+        return !tell(what, sweep_orders());
     fprintf(stderr, "usage: sim_sweep sizes [all] | faults [STRIDE [RANKS [FIRST]]] | orders\n");
     return good ? 2 : 1;
 }

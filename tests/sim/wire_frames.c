@@ -341,23 +341,6 @@ static void bytes_arrive(struct frames_channel *c, uint32_t peer, const struct f
         frames_send(c); /* sends the acknowledgement of a landing */
 }
 
-static void note_arrives(struct frames_channel *c, uint32_t peer, const struct frame *f)
-{
-    struct frames_peer *p = &c->peer[peer];
-
-    if (!p->note)
-        p->note = sim_memory_take(WIRE_NOTE_SORTS * sizeof *p->note, 64);
-    BASE_ASSERT(p->note);
-    struct note *n = &p->note[wire_key_edge(f->key)];
-    c->fresh_notes += !n->fresh;
-    n->fresh = true;
-    n->tag = f->tag;
-    n->bytes = (uint32_t)f->bytes;
-    n->key = f->key;
-    memset(n->data, 0, sizeof n->data);
-    memcpy(n->data, f->data, f->bytes);
-}
-
 void frames_arrive(struct frames_channel *c, struct frame *f)
 {
     uint32_t peer = f->from->rank;
@@ -365,7 +348,7 @@ void frames_arrive(struct frames_channel *c, struct frame *f)
 
     switch (f->kind) {
     case FRAME_NOTE:
-        note_arrives(c, peer, f);
+        frames_note_arrives(c, peer, f);
         break;
     case FRAME_BYTES:
         p->sends = true;
@@ -383,30 +366,6 @@ void frames_arrive(struct frames_channel *c, struct frame *f)
     }
 }
 
-static uint32_t advance_notes(struct frames_channel *c, struct wire_event *events, uint32_t max)
-{
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; c->fresh_notes && i < c->size * WIRE_NOTE_SORTS && n < max && n < sizeof c->note / sizeof *c->note; i++) {
-        struct frames_peer *p = &c->peer[i / WIRE_NOTE_SORTS];
-        struct note *note = p->note ? &p->note[i % WIRE_NOTE_SORTS] : NULL;
-        if (!note || !note->fresh)
-            continue;
-        note->fresh = false;
-        c->fresh_notes--;
-        memcpy(c->note[n], note->data, sizeof note->data);
-        events[n] = (struct wire_event){.kind = WIRE_EVENT_ANNOUNCED,
-                                        .result = WIRE_NOTE,
-                                        .peer = (int32_t)(i / WIRE_NOTE_SORTS),
-                                        .tag = note->tag,
-                                        .key = note->key,
-                                        .bytes = note->bytes,
-                                        .note = c->note[n]};
-        n++;
-    }
-    return n;
-}
-
 static uint32_t frames_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max)
 {
     struct frames_channel *c = channel_of(channel);
@@ -420,7 +379,7 @@ static uint32_t frames_advance(struct wire_channel *channel, struct wire_event *
             continue;
         frame_post(c, frame_make(c, (uint32_t)events[n].peer, FRAME_CONSUMED, wire_key_seq(events[n].key), NULL, 0));
     }
-    return n + advance_notes(c, events + n, max - n);
+    return n + frames_advance_notes(c, events + n, max - n);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ join, leave */

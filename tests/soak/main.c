@@ -65,7 +65,7 @@ static void choose_test(struct arguments *a)
 
     a->seed = from && *from ? number_of(a, "COMM_TEST_FRESH", from) : (uint64_t)time(NULL) * 1000;
     a->runs = a->seed ? (a->hostile ? 60 : 220) : 0;
-    a->runs = rig_quick() ? a->runs / 2 : a->runs;
+    a->runs /= selected(1, 2, 2);
     a->seconds = 40;
 }
 

@@ -49,7 +49,8 @@ struct shared {
 typedef void scenario_fn(struct rank *rank);
 
 uint64_t rank_random(struct rank *r);
-/* The number of rounds of a scenario: the variant or, if that is 0, `usual`; a quarter of it if COMM_TEST_QUICK is set. */
+/* The number of rounds of a scenario: the variant or, if that is 0, `usual`; half of it, a quarter or all of it, as is selected
+ * (selection.h). */
 uint32_t rank_count(const struct rank *r, uint32_t usual);
 void rank_meet(struct rank *r); /* a barrier outside the wire */
 /* Joins a channel over all ranks of the world. */

@@ -4,7 +4,7 @@
     python bindings/python/torch/bench.py all --ranks 4 --rounds 9     # every collective
     torchrun --nnodes=2 ... bindings/python/torch/bench.py allreduce   # ranks that torchrun starts, such as on two hosts
 
-Each round measures both backends at one length, in turn, so that a machine that slows down slows both. A figure is the
+Each round measures the backends at one length, in turn, so that a machine that slows down slows both. A figure is the
 median over the rounds of the slowest rank's time for one call that is waited for. A length is that of a rank's input;
 of a part of the input for those that send a part to each rank.
 """
@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 import ranks
 
-BACKENDS = ("commstream", "gloo")
+BACKENDS = ["commstream", "gloo"]
 SECONDS = 0.3  # for one figure, about
 
 
@@ -72,32 +72,33 @@ def once(call, case, repeats):
     return taken.item()
 
 
-def time_both(call, cases, rounds):
+def time_all(call, cases, rounds):
     """{backend: median seconds}; all ranks agree on how often a call is repeated, from the first times."""
-    repeats = {name: max(1, min(300, int(SECONDS / rounds / once(call, cases[name], 2)))) for name in BACKENDS}
-    times = {name: [] for name in BACKENDS}
+    repeats = {name: max(1, min(300, int(SECONDS / rounds / once(call, cases[name], 2)))) for name in cases}
+    times = {name: [] for name in cases}
     for _ in range(rounds):
-        for name in BACKENDS:
+        for name in cases:
             cases[name].one.fill_(1e-6)
             times[name].append(once(call, cases[name], repeats[name]))
-    return {name: statistics.median(times[name]) for name in BACKENDS}
+    return {name: statistics.median(times[name]) for name in cases}
 
 
 class Table:
     def __init__(self, args, name):
         self.csv, self.name, self.shown = args.csv, name, dist.get_rank() == 0
-        header = ["bytes", *(f"{backend} us" for backend in BACKENDS), "gloo / commstream"]
+        ours = [backend for backend in args.backends if backend != "gloo"]
+        header = ["bytes", *(f"{backend} us" for backend in args.backends), *(f"gloo / {backend}" for backend in ours)]
         self.say(",".join(["collective", *header]) if self.csv else f"\n{name}, {dist.get_world_size()} ranks\n\n| " + " | ".join(header) + " |")
         if not self.csv:
-            self.say("|---:|---:|---:|---:|")
+            self.say("|" + "---:|" * len(header))
 
     def say(self, line):
         if self.shown:
             print(line, flush=True)
 
     def row(self, size, seconds):
-        us = [seconds[backend] * 1e6 for backend in BACKENDS]
-        cells = [str(size), *(f"{t:.1f}" for t in us), f"{us[1] / us[0]:.2f}"]
+        ratios = [seconds["gloo"] / taken for backend, taken in seconds.items() if backend != "gloo"]
+        cells = [str(size), *(f"{taken * 1e6:.1f}" for taken in seconds.values()), *(f"{ratio:.2f}" for ratio in ratios)]
         self.say(",".join([self.name, *cells]) if self.csv else "| " + " | ".join(cells) + " |")
 
 
@@ -111,12 +112,12 @@ def sizes(args, name):
 
 
 def measure_all(args):
-    groups = {backend: dist.new_group(backend=backend) for backend in BACKENDS}
+    groups = {backend: ranks.new_group(backend) for backend in args.backends}
     for name in COLLECTIVES if args.collective == "all" else [args.collective]:
         table = Table(args, name)
         for size in sizes(args, name):
-            cases = {backend: Case(groups[backend], size // 4) for backend in BACKENDS}
-            table.row(size, time_both(COLLECTIVES[name], cases, args.rounds))
+            cases = {backend: Case(groups[backend], size // 4) for backend in args.backends}
+            table.row(size, time_all(COLLECTIVES[name], cases, args.rounds))
 
 
 def main():
@@ -127,10 +128,12 @@ def main():
     parser.add_argument("--max", type=int, default=64 * 2**20, help="bytes")
     parser.add_argument("--factor", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--plain", action="store_true", help="commstream without encryption too, which Gloo does not have")
     parser.add_argument("--csv", action="store_true")
     args = parser.parse_args()
     if args.min < 4 or args.factor < 2 or args.rounds < 1 or args.ranks < 1:
         parser.error("expected --min of 4 or more, --factor of 2 or more, --rounds and --ranks of 1 or more")
+    args.backends = [*BACKENDS, "commstream plain"] if args.plain else BACKENDS
     ranks.run(measure_all, args)
 
 

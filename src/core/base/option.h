@@ -31,7 +31,7 @@ struct base_options {
     int32_t isa;
     int32_t minimal;                                     /* every limit at its minimum */
     uint32_t nccl_min_ctas, nccl_max_ctas, nccl_cluster; /* 0: NCCL's own choice */
-    int32_t nccl_split_share;
+    int32_t nccl_split_share, nccl_fallback;
     char backend[16];
     char algorithm[256];
     char check[32];

@@ -294,6 +294,13 @@ const struct base_option base_option_table[] = {
      .default_text = "no",
      .help = "the two NCCL communicators of each communicator share NCCL's resources (splitShare): less memory of the device; equal on "
              "all ranks"},
+    {.key = "nccl_fallback",
+     .environment = "COMM_NCCL_FALLBACK",
+     .type = OPTION_BOOL,
+     AT(nccl_fallback),
+     .default_text = "no",
+     .help = "where some rank has no NCCL, or two ranks have one device, a world of backend nccl opens all the same: device buffers are "
+             "staged over shared memory inside a host and TCP between hosts, and a warning says so once; equal on all ranks"},
     {.key = "mpi_threads",
      .environment = "COMM_MPI_THREADS",
      .type = OPTION_CHOICE,

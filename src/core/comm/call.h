@@ -12,7 +12,12 @@
 #include "progress/engine.h"
 
 enum { CALL_IN_ON_DEVICE = 1, CALL_OUT_ON_DEVICE = 2 }; /* buffers that the CPU cannot access: the operation is staged */
-enum { ENGINE_CALL_PLAN = 1 /* started by a plan: plans match plans */, ENGINE_CALL_GROUP = 2 /* a member of a group */ };
+enum {
+    ENGINE_CALL_PLAN = 1,     /* started by a plan: plans match plans */
+    ENGINE_CALL_GROUP = 2,    /* a member of a group */
+    ENGINE_CALL_RECORDED = 4, /* NATIVE_RECORDED */
+    ENGINE_CALL_FOLDED = 8,   /* NATIVE_FOLDED */
+};
 /* A collective as the program called it, with buffers resolved: in-place calls have real addresses. The call copies counts and displs. */
 struct engine_call {
     uint32_t collective; /* enum comm_collective */

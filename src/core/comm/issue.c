@@ -237,6 +237,18 @@ static enum comm_result hold_operator(struct comm_state *b, comm_op op, struct e
     return e->user ? COMM_OK : COMM_ERR_ARGUMENT;
 }
 
+/* Adds what this rank decided by itself about a call of the library: the others must have decided the same. */
+static void add_ways(struct comm_state *b, struct entry *e)
+{
+    const struct native_class *class = b->native->native->class;
+    uint32_t ways = class->ways ? class->ways(b->native) : 0;
+
+    if (BASE_LIKELY(!ways))
+        return;
+    e->flags |= (uint8_t)((ways & NATIVE_RECORDED ? ENGINE_CALL_RECORDED : 0) | (ways & NATIVE_FOLDED ? ENGINE_CALL_FOLDED : 0));
+    e->fingerprint = (uint32_t)base_hash(e->fingerprint, ways);
+}
+
 /* Chooses what executes the call, the native or a program. A stream keeps order by itself, so its buffers are not tracked here, and a
  * barrier holds back nothing. */
 static enum comm_result choose_doer(struct comm_state *b, const struct engine_call *call, struct entry *e)
@@ -251,6 +263,7 @@ static enum comm_result choose_doer(struct comm_state *b, const struct engine_ca
     if (r == COMM_OK) {
         e->by = ENTRY_BY_NATIVE;
         e->record.algorithm = b->native->native->class->name;
+        add_ways(b, e);
         return COMM_OK;
     }
     if (r != COMM_ERR_UNSUPPORTED)
@@ -297,6 +310,12 @@ enum comm_result state_issue(struct comm_state *b, const struct engine_call *cal
     e->ended_arg = ended_arg;
     number_call(b, e, false);
     uint64_t ticket = timeline_issue(&b->line);
+    struct engine_call made;
+    if (BASE_UNLIKELY(e->flags != call->flags)) {
+        made = *call;
+        made.flags = e->flags;
+        call = &made;
+    }
     publish(b, ticket, e, call, COMM_OK);
     b->stats.operations++;
     if (req)

@@ -255,11 +255,16 @@ struct comm_state {
     struct recording recording;
 };
 
-/* True if `at` is device memory and this communicator can access only host memory. If no driver is loaded, this costs one load and one
- * branch. */
+/* Can a buffer be memory of a device? If no driver is loaded, this costs one load and one branch. */
+static inline bool state_sees_devices(const struct comm_state *b)
+{
+    return BASE_UNLIKELY(b->devices && atomic_load_explicit(b->devices, memory_order_relaxed));
+}
+
+/* True if `at` is device memory and this communicator can access only host memory. */
 static inline bool state_is_foreign(const struct comm_state *b, const void *at)
 {
-    if (BASE_LIKELY(!b->devices || !atomic_load_explicit(b->devices, memory_order_relaxed)))
+    if (!state_sees_devices(b))
         return false;
     return !(b->native && b->library_work.flags & NATIVE_STREAM) && b->unit.engine->env->on_device(b->unit.engine->env, at);
 }
@@ -269,7 +274,7 @@ static inline uint8_t state_on_device(const struct comm_state *b, const struct e
 {
     uint8_t in = 0, out = 0;
 
-    if (BASE_LIKELY(!b->devices || !atomic_load_explicit(b->devices, memory_order_relaxed)))
+    if (!state_sees_devices(b))
         return 0;
     in = state_is_foreign(b, call->in);
     out = call->out == call->in ? in : state_is_foreign(b, call->out);

@@ -384,6 +384,15 @@ static inline bool has_beside(const struct comm_state *b)
     return b->p2p.first != P2P_NONE || b->setup.sending || b->rma.apart || message_wants_step(b->messages);
 }
 
+static inline void note_delivered(struct comm_state *b)
+{
+    _Atomic uint32_t *delivered = &b->unit.handle->delivered;
+
+    if (b->p2p.finished)
+        atomic_store_explicit(delivered, atomic_load_explicit(delivered, memory_order_relaxed) + 1, memory_order_relaxed);
+    b->p2p.finished = false;
+}
+
 /* After a call or a pass: starts work that may start, flushes what peers wait for, and wakes sleepers. */
 static void settle(struct comm_state *b)
 {
@@ -396,7 +405,7 @@ static void settle(struct comm_state *b)
     if (b->line.done != b->reported.done || b->failed != b->reported.failed || b->p2p.finished) {
         b->reported.done = b->line.done;
         b->reported.failed = b->failed;
-        b->p2p.finished = false;
+        note_delivered(b);
         engine_wake(b->unit.engine);
     }
     b->now = 0;

@@ -23,6 +23,7 @@ void world_drop(struct world *w)
     engine_forget_wire(e, &w->port);
     if (w->native)
         w->native->class->close(w->native);
+    w->native = NULL;
     for (const struct comm_part *const *part = e->parts; *part; part++)
         if ((*part)->world_close)
             (*part)->world_close(w);

@@ -76,8 +76,10 @@ void data_copy(void *to, const void *from, size_t bytes, bool nontemporal)
 
 void data_dirty(void *at, size_t bytes)
 {
-    for (size_t i = 0; i < bytes; i += LINE_BYTES)
-        dirty_line((char *)at + i);
+    char *const end = (char *)at + bytes;
+
+    for (char *line = at; line < end; line += LINE_BYTES)
+        dirty_line(line);
 }
 
 void data_take(void *to, void *from, size_t bytes, bool nontemporal)

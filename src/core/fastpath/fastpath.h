@@ -44,6 +44,7 @@ struct call_template {
     bool later;             /* a scan: what this rank shows depends on what it receives first */
     uint32_t looked;        /* a bit for each rank whose bytes are needed */
     uint32_t fetched;       /* those of them whose lines are prefetched */
+    uint32_t beside;        /* those of them whose bytes are next to their line, and few */
     uint32_t first;         /* those of them whose bytes go into what this rank shows */
     data_reduce_fn *reduce; /* NULL: the received bytes are copied */
     struct data_reduce sum; /* complete except for `to` */

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { FETCH_AHEAD = 8, SAME_TIME = 8, LINE_BYTES = 64, BESIDE_BYTES = 512 };
+enum { FETCH_AHEAD = 8, SAME_TIME = 8 };
 enum { WAIT_TURNS = 400, WAIT_EAGER_TURNS = 64, WAIT_YIELDS = 32, WAIT_FETCH_BYTES = 16384 };
 
 /* ------------------------------------------------------------------------------------------------------------ arrival */
@@ -134,7 +134,6 @@ enum wire_result fastpath_come(struct comm_state *b, const struct call_template 
 static inline void make_result(struct comm_state *b, struct call_template *f, const void *in, char *out)
 {
     struct fastpath *x = b->fastpath;
-    void *theirs = BASE_UNLIKELY(f->dirties) ? (void *)(uintptr_t)x->from[!b->team.rank] : NULL;
 
     if (BASE_UNLIKELY(f->totals)) {
         fastpath_make_prefix(b, f, in, out);
@@ -152,8 +151,8 @@ static inline void make_result(struct comm_state *b, struct call_template *f, co
         uint32_t r = (uint32_t)__builtin_ctz(parts);
         copy_few((char *)((uintptr_t)out + f->to[r]), (const char *)((uintptr_t)x->from[r] + f->at), f->length[r]);
     }
-    if (BASE_UNLIKELY(f->dirties))
-        data_dirty(theirs, f->dirties);
+    if (BASE_UNLIKELY(f->dirties)) /* from the start of what the peer shows; a reduction has moved `from` on */
+        data_dirty((char *)(uintptr_t)x->from[!b->team.rank] - (f->elements ? f->at : 0), f->dirties);
 }
 
 void fastpath_make_result(struct comm_state *b, struct call_template *f, const void *in, void *out)
@@ -202,17 +201,19 @@ static inline enum wire_result come_straight(struct comm_state *b, struct entry 
 {
     struct fastpath *x = b->fastpath;
     const struct call_template *f = e->template;
-    enum wire_result here = WIRE_DONE;
 
-    for (uint32_t left = f->looked & ~x->seen; left && here == WIRE_DONE; left &= left - 1) {
+    for (uint32_t left = f->looked & ~x->seen; left; left &= left - 1) {
         uint32_t r = (uint32_t)__builtin_ctz(left);
-        if (f->came[r] > LINE_BYTES && f->came[r] <= BESIDE_BYTES)
+        if (f->beside >> r & 1)
             b->wire->fetch(b->channel, wire_key_of(e->seq, 0, 0), r, f->came[r]);
-        here = b->wire->see(b->channel, wire_key_of(e->seq, 0, 0), e->chain, r, f->came[r], &x->from[r]);
-        x->seen |= (uint32_t)(here == WIRE_DONE) << r;
-        x->lacks = r;
+        enum wire_result here = b->wire->see(b->channel, wire_key_of(e->seq, 0, 0), e->chain, r, f->came[r], &x->from[r]);
+        if (here != WIRE_DONE) {
+            x->lacks = r;
+            return here;
+        }
+        x->seen |= 1u << r;
     }
-    return here;
+    return WIRE_DONE;
 }
 
 /* Records why the oldest operation cannot end yet. */

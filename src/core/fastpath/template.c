@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { CUT_BYTES = 128, CUT_LEAST = 256 };
+enum { CUT_BYTES = 128, CUT_LEAST = 256, LINE_BYTES = 64, BESIDE_BYTES = 512 };
 
 /* ------------------------------------------------------------------------------------------------------------ lookup */
 static const size_t *vector_of(const struct engine_call *call, uint32_t i)
@@ -176,8 +176,10 @@ static void fill_common(const struct comm_state *b, const struct engine_call *ca
     if (exchange->flags & ALGO_TOTALS)
         fill_totals(b, call, f);
     f->few = b->wire->show && f->shown <= b->channel->caps.once_max;
-    for (int32_t r = 0; r < size; r++)
+    for (int32_t r = 0; r < size; r++) {
         f->few &= !(f->looked >> r & 1) || f->came[r] <= b->channel->caps.once_max;
+        f->beside |= (uint32_t)(f->came[r] > LINE_BYTES && f->came[r] <= BESIDE_BYTES) << r;
+    }
     if (b->channel->caps.dirties && f->looked && !f->totals && f->came[!rank] > b->channel->caps.inline_max)
         f->dirties = f->came[!rank];
     f->call.fits &= !f->totals || (f->few && mine * data_partial_bytes(call->type) <= FASTPATH_TOTAL_BYTES);

@@ -6,6 +6,8 @@
 
 /* For a failed communicator: may the library still use the buffers of its operations? */
 bool native_holds(struct comm_state *b);
+/* STATE, with the reason in why: something of the program's still needs the library's part of the communicator. */
+enum comm_result native_may_close(struct comm_state *b, char *why, size_t why_bytes);
 
 extern const struct comm_part native_part;
 

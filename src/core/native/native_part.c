@@ -45,6 +45,14 @@ static enum comm_result open(struct comm_state *b, struct team_offer *offer)
     return r == COMM_ERR_UNSUPPORTED ? COMM_OK : r;
 }
 
+static enum comm_result go_without(struct comm_state *b, enum comm_result result)
+{
+    b->native = NULL;
+    b->library = NULL;
+    b->library_work.flags = 0;
+    return result;
+}
+
 /* Packs the members' offers into b->offers, as state_connect did with the wires' offers. */
 static enum comm_result connect(struct comm_state *b, const struct team_offer *offers)
 {
@@ -56,25 +64,20 @@ static enum comm_result connect(struct comm_state *b, const struct team_offer *o
         all &= offers[r].has_native != 0;
     if (!b->native)
         return COMM_OK;
-    if (!all) { /* some member has none for this communicator: then no member uses it */
+    if (!all) /* some member has none for this communicator: then no member uses it */
         b->native->native->class->leave(b->native, WIRE_CLOSE);
-        b->native = NULL;
-        b->library = NULL;
-        b->library_work.flags = 0;
-        return COMM_OK;
-    }
+    if (!all)
+        return go_without(b, COMM_OK);
     for (int32_t r = 0; r < b->team.size; r++)
         memcpy(packed + (size_t)r * NATIVE_OFFER_BYTES, offers[r].native, NATIVE_OFFER_BYTES);
     enum comm_result result = b->native->native->class->join(b->world->native, &team, packed, NULL, &b->native);
-    if (result != COMM_OK) {
-        b->native = NULL;
-        b->library = NULL;
-        b->library_work.flags = 0;
-    } else if (b->library_work.flags & NATIVE_STREAM) {
+    if (result != COMM_OK)
+        return go_without(b, result == COMM_ERR_UNSUPPORTED ? COMM_OK : result);
+    if (b->library_work.flags & NATIVE_STREAM) {
         b->line.ahead = b->line.capacity_max; /* operations on a stream need no run, so the window does not limit them */
         b->terms.unpacked = true;
     }
-    return result;
+    return COMM_OK;
 }
 
 static enum comm_result joined(struct comm_state *b)
@@ -149,6 +152,10 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
                                .displs = e->call.displs,
                                .in_counts = e->call.in_counts,
                                .in_displs = e->call.in_displs,
+                               .reduce = native_reducer(b, e->record.collective, e->call.type, e->call.op),
+                               .context = e->user, /* it begins with what the kernel needs */
+                               .grain = e->user ? ((const struct data_user *)(const void *)e->user)->element_bytes : 1,
+                               .exact = native_is_exact(b, e->record.collective, e->call.type, e->call.op),
                                .cookie = ticket};
     int32_t code = 0;
 
@@ -358,7 +365,8 @@ static bool wait_short(struct comm_state *b, uint64_t ticket)
 }
 
 /* A library that copies inside its poll (as MPI does) does not report it. But such a poll takes long, and a waiting thread must not go to
- * sleep between two of them. So a long poll counts as movement. */
+ * sleep between two of them. So a long poll counts as movement. A stream copies by itself: a poll of it that takes long has asked the
+ * device, and nothing has moved. */
 static bool step(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
@@ -369,11 +377,13 @@ static bool step(struct comm_state *b)
             tend(b);
         return moved;
     }
-    int64_t before = env->now(env);
+    bool copies = !(b->library_work.flags & NATIVE_STREAM);
+    int64_t before = copies ? env->now(env) : 0;
     moved |= look(b);
-    if (moved || env->now(env) - before > COPYING_NS)
+    moved = moved || (copies && env->now(env) - before > COPYING_NS);
+    if (moved)
         atomic_store_explicit(&b->unit.engine->sleepers.nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
-    return moved || env->now(env) - before > COPYING_NS;
+    return moved;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ failing and leaving */
@@ -400,6 +410,13 @@ bool native_holds(struct comm_state *b)
     if (b->library_work.held && may_enter(b))
         b->library_work.held = b->native->native->class->leave(b->native, WIRE_ABORT);
     return b->library_work.held != 0;
+}
+
+enum comm_result native_may_close(struct comm_state *b, char *why, size_t why_bytes)
+{
+    const struct native_class *class = b->native ? b->native->native->class : NULL;
+
+    return class && class->may_close ? class->may_close(b->native, why, why_bytes) : COMM_OK;
 }
 
 static void leave(struct comm_state *b)

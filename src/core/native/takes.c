@@ -15,7 +15,19 @@ static bool order_matters(enum comm_type type)
     return type >= COMM_F8E4M3 && type != COMM_I32_INDEX && type != COMM_I64_INDEX;
 }
 
-static struct native_call call_of(const struct engine_call *call)
+data_reduce_fn *native_reducer(const struct comm_state *b, uint32_t collective, enum comm_type type, comm_op op)
+{
+    if (!(b->library_work.flags & NATIVE_FOLDS) || !reduces(collective))
+        return NULL;
+    return op & OPERATOR_USER ? data_reduce_user : data_reducer(type, op, b->unit.engine->isa);
+}
+
+bool native_is_exact(const struct comm_state *b, uint32_t collective, enum comm_type type, comm_op op)
+{
+    return reduces(collective) && (op & OPERATOR_USER || (b->terms.fixed_order && order_matters(type)));
+}
+
+static struct native_call call_of(const struct comm_state *b, const struct engine_call *call)
 {
     return (struct native_call){.collective = call->collective,
                                 .type = call->type,
@@ -28,7 +40,9 @@ static struct native_call call_of(const struct engine_call *call)
                                 .counts = call->counts,
                                 .displs = call->displs,
                                 .in_counts = call->in_counts,
-                                .in_displs = call->in_displs};
+                                .in_displs = call->in_displs,
+                                .reduce = native_reducer(b, call->collective, call->type, call->op),
+                                .exact = native_is_exact(b, call->collective, call->type, call->op)};
 }
 
 bool native_is_device_memory(struct comm_state *b, const void *memory)
@@ -52,18 +66,19 @@ enum comm_result native_takes(struct comm_state *b, const struct engine_call *ca
 {
     if (call->collective == COLLECTIVE_SPLIT || call->collective == COLLECTIVE_DUP || call->collective == COLLECTIVE_WINDOW)
         return COMM_ERR_UNSUPPORTED;
-    if ((b->terms.fixed_order || b->world->order_block) && reduces(call->collective) &&
-        order_matters(call->type)) /* a fixed order is never silently relaxed */
+    bool folds = (b->library_work.flags & NATIVE_FOLDS) && !b->world->order_block;
+    bool is_ordered = (b->terms.fixed_order || b->world->order_block) && reduces(call->collective) && order_matters(call->type);
+    if (is_ordered && !folds) /* a fixed order is never silently relaxed */
         return leave_to_program(b, call, "fixed order was asked for, and only programs on host memory have that");
     if (call->collective == COLLECTIVE_GROUP || call->collective == COLLECTIVE_BROADCAST_BYTES)
         return COMM_ERR_UNSUPPORTED; /* done by programs: their buffers are host memory, or were checked before */
-    if (BASE_UNLIKELY(call->op & OPERATOR_USER) && reduces(call->collective))
+    if (BASE_UNLIKELY(call->op & OPERATOR_USER) && !folds && reduces(call->collective))
         return leave_to_program(b, call, "an operator of the program's own works on host memory");
     if (state_forced(b) && algo_is_forced(state_forced(b), call->collective))
         return leave_to_program(b, call, "option algorithm asks for a program, which works on host memory");
     if (BASE_UNLIKELY(b->world->check) && collective_is_ragged(call->collective))
         return leave_to_program(b, call, "with option check the two ends of each edge compare their counts, on host memory");
-    struct native_call native = call_of(call);
+    struct native_call native = call_of(b, call);
     char why[256];
     enum comm_result r = b->native->native->class->accept(b->native, &native, why, sizeof why);
     if (BASE_UNLIKELY(r != COMM_OK && r != COMM_ERR_UNSUPPORTED))

@@ -6,6 +6,9 @@
 
 /* COMM_OK: the library does the call. UNSUPPORTED: a program does it. Any other result refuses the call, and last_refused says why. */
 enum comm_result native_takes(struct comm_state *b, const struct engine_call *call);
+/* For NATIVE_FOLDS: the host's kernel of a reduction, and whether the result must be this kernel's. */
+data_reduce_fn *native_reducer(const struct comm_state *b, uint32_t collective, enum comm_type type, comm_op op);
+bool native_is_exact(const struct comm_state *b, uint32_t collective, enum comm_type type, comm_op op);
 bool native_is_device_memory(struct comm_state *b, const void *memory);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { TICK_NS = 1000000000, TICK_LEAST_NS = 1000000 };
+enum { LOOKS_BEFORE_REST = 5, TICK_NS = 1000000000, TICK_LEAST_NS = 1000000 };
 
 static void stop_thread(struct engine *e, struct env_thread *thread)
 {
@@ -116,6 +116,7 @@ enum comm_result engine_create(const struct engine_config *config, char *text, s
     e->isa = isa_of(options);
     e->waiting.spin_ns = options->spin_ns;
     e->waiting.yield_ns = options->yield_ns;
+    e->waiting.looks = LOOKS_BEFORE_REST;
     e->cpus = options->cpus ? (uint32_t)options->cpus : env->cpus(env);
     atomic_store_explicit(&e->monitor.tick_ns, TICK_NS, memory_order_relaxed);
     atomic_store_explicit(&e->sleepers.nap_ns, TICK_LEAST_NS, memory_order_relaxed);
@@ -238,10 +239,7 @@ void engine_activate(struct engine *e, uint32_t index, bool active)
         atomic_fetch_and_explicit(&e->table.active[index / 64], ~bit, memory_order_seq_cst);
     if (!active)
         return;
-    if (atomic_load_explicit(&e->sleepers.progress_thread_parked, memory_order_seq_cst)) {
-        atomic_fetch_add_explicit(&e->sleepers.work, 1, memory_order_seq_cst);
-        e->env->wake(e->env, &e->sleepers.work, 1);
-    }
+    engine_wake_thread(e);
     /* A thread that went to sleep before this call has not looked at this communicator, and another thread may already have read the data
      * that this communicator waits for. So wake it. */
     if (atomic_load_explicit(&e->sleepers.asleep, memory_order_seq_cst) | atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst))

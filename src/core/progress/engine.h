@@ -92,9 +92,11 @@ struct engine_sleepers {
     _Atomic uint32_t risen;      /* how often a thread has stopped sleeping on the bell; a loop may wait for a change */
     _Atomic uint32_t epoch;      /* the other threads park on it */
     /* parked: threads that park on epoch. waiters: threads in engine_move_until. asleep: threads that sleep on the bell. armed: 1 while an
-     * event loop may sleep on the descriptor of the bell. progress_thread_parked: 1 while the progress thread parks on `work`. */
-    _Atomic uint32_t parked, waiters, asleep, armed, progress_thread_parked;
-    _Atomic uint32_t work;    /* the progress thread parks on it while there is no work */
+     * event loop may sleep on the descriptor of the bell. */
+    _Atomic uint32_t parked, waiters, asleep, armed;
+    /* The progress thread (thread.c). thread_moves: 1 while it moves work. thread_rests: 1 while it rests until it is woken. It naps and
+     * rests on `work`. */
+    _Atomic uint32_t thread_moves, thread_rests, work;
     _Atomic uint32_t natives; /* communicators with work in a native, which wakes no thread: sleepers poll every nap_ns */
     _Atomic int64_t nap_ns;
     _Atomic uint32_t silents; /* wires that wake no thread; also counted in natives, for the naps */
@@ -103,6 +105,7 @@ struct engine_sleepers {
 /* How long a waiting thread spins and yields before it sleeps (pass.c). */
 struct engine_waiting {
     int64_t spin_ns, yield_ns;
+    uint32_t looks;               /* of the progress thread that find nothing to do, before it rests */
     _Atomic uint32_t patience;    /* how much longer to yield before sleeping; learned from sleeps that were too short */
     _Atomic int64_t sleep_until;  /* yielding cost a whole time slice: sleep instead until this time */
     _Atomic int64_t yielded_long; /* when a long yield last ended */
@@ -215,6 +218,15 @@ typedef bool engine_until_fn(void *arg);
 /* Makes passes until fn returns true (returns true) or until the deadline (returns false). own: the communicator that most likely matters,
  * or NULL. */
 bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline);
+/* The same without counting as a waiting thread, as the progress thread needs it. */
+struct mover {
+    engine_until_fn *reached;
+    void *arg;
+    int64_t deadline;
+    bool callbacks;      /* runs callbacks */
+    bool sleeps_at_once; /* when nothing moves: no spinning, no yielding */
+};
+bool engine_move(struct engine *e, struct comm_communicator *own, const struct mover *m);
 void engine_wake_unlocked(struct engine *e); /* engine_wake for callers outside a communicator's lock */
 void engine_wake(struct engine *e);          /* something retired, failed, was set or is due: wakes the sleepers */
 /* engine_wake with a quick check first, since there are usually no sleepers. */
@@ -231,12 +243,19 @@ static inline void engine_wake_any(struct engine *e)
 bool engine_yield(struct engine *e, int64_t *now);
 int64_t engine_deadline(const struct engine *e, int64_t timeout_ns);
 bool engine_in_callback(struct engine *e);
-void engine_progress_thread(void *arg);
 void engine_disarm(struct engine *e);
 /* lowers `until` to the time when a sleeper must look without being woken */
 void engine_nap_until(struct engine *e, int64_t now, int64_t *until);
 enum pass engine_arm_bell(struct engine *e);
 bool engine_callback_due(struct engine *e);
+
+/* thread.c: the progress thread */
+void engine_progress_thread(void *arg);
+bool engine_nothing_active(const struct engine *e);
+/* A pause of the progress thread after passes that moved something or found a lock held, when it has no CPU of its own. */
+void engine_pause_thread(struct engine *e);
+/* Wakes the progress thread if it rests. Called after there is something for it to do. */
+void engine_wake_thread(struct engine *e);
 
 /* serve.c: serves what peers request of windows while no thread here waits */
 struct serve_round {

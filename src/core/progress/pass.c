@@ -229,14 +229,14 @@ static bool natives_alone(struct engine *e)
            atomic_load_explicit(&e->sleepers.silents, memory_order_relaxed);
 }
 
-static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
+static void sleep_on_bell(struct engine *e, const struct mover *m)
 {
     const struct comm_env *env = e->env;
     int64_t now = env->now(env), until = now + atomic_load_explicit(&e->monitor.tick_ns, memory_order_relaxed);
     uint32_t seen = atomic_load_explicit(&e->sleepers.epoch, memory_order_seq_cst);
 
-    if (until > deadline)
-        until = deadline;
+    if (until > m->deadline)
+        until = m->deadline;
     check_active(e, now);
     atomic_fetch_add_explicit(&e->sleepers.asleep, 1, memory_order_seq_cst);
     bool naps = e->sleepers.loud;
@@ -245,12 +245,12 @@ static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int6
     if (natives_alone(e))
         engine_nap_until(e, now, &until);
     atomic_thread_fence(memory_order_seq_cst);
-    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap_beside_loop(e, seen, until)) {
+    if (engine_pass(e, m->callbacks) == PASS_IDLE && !m->reached(m->arg) && !nap_beside_loop(e, seen, until)) {
         now = env->now(env);
         env->bell_wait(env, &e->bell, until);
         e->sleepers.loud = atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst) && env->now(env) < until;
-        /* naps are short by design, so nothing can be learned from them */
-        if (!atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed))
+        /* naps are short by design, and the progress thread does not climb the ladder: nothing can be learned from them */
+        if (!m->sleeps_at_once && !atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed))
             learn_patience(e, env->now(env) - now);
     }
     atomic_fetch_sub_explicit(&e->sleepers.parked, naps, memory_order_seq_cst);
@@ -259,27 +259,27 @@ static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int6
     atomic_fetch_add_explicit(&e->sleepers.risen, 1, memory_order_seq_cst);
 }
 
-static void park(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline)
+static void park(struct engine *e, const struct mover *m)
 {
     const struct comm_env *env = e->env;
     int64_t until = env->now(env) + SLEEP_MOST_NS;
     uint32_t seen = atomic_load_explicit(&e->sleepers.epoch, memory_order_seq_cst);
 
     atomic_fetch_add_explicit(&e->sleepers.parked, 1, memory_order_seq_cst);
-    if (atomic_load_explicit(&e->sleepers.poll_owner, memory_order_seq_cst) && engine_pass(e, false) == PASS_IDLE && !fn(arg))
-        env->park(env, &e->sleepers.epoch, seen, until < deadline ? until : deadline);
+    if (atomic_load_explicit(&e->sleepers.poll_owner, memory_order_seq_cst) && engine_pass(e, false) == PASS_IDLE && !m->reached(m->arg))
+        env->park(env, &e->sleepers.epoch, seen, until < m->deadline ? until : m->deadline);
     atomic_fetch_sub_explicit(&e->sleepers.parked, 1, memory_order_seq_cst);
 }
 
-static void engine_sleep(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
+static void engine_sleep(struct engine *e, const struct mover *m)
 {
     uint32_t free = 0;
 
     if (!atomic_compare_exchange_strong_explicit(&e->sleepers.poll_owner, &free, 1, memory_order_seq_cst, memory_order_seq_cst)) {
-        park(e, fn, arg, deadline);
+        park(e, m);
         return;
     }
-    sleep_on_bell(e, fn, arg, deadline, callbacks);
+    sleep_on_bell(e, m);
     atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);
     if (atomic_load_explicit(&e->sleepers.parked, memory_order_seq_cst)) {
         atomic_fetch_add_explicit(&e->sleepers.epoch, 1, memory_order_seq_cst);
@@ -346,7 +346,7 @@ bool engine_yield(struct engine *e, int64_t *now)
 }
 
 /* One idle turn: spin, then yield, then sleep. If ranks outnumber CPUs, yield at once. */
-static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
+static void climb(struct engine *e, struct ladder *l, enum pass found, const struct mover *m)
 {
     int64_t spin = e->oversubscribed ? 0 : e->waiting.spin_ns, yield = e->oversubscribed ? CROWDED_YIELD_NS : e->waiting.yield_ns;
 
@@ -361,15 +361,17 @@ static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void 
         yield *= 1 + atomic_load_explicit(&e->waiting.patience, memory_order_relaxed);
     }
     int64_t idle = l->now - l->idle_since;
-    if (idle < spin)
+    if (m->sleeps_at_once) {
+        if (l->turns == 1 || found & PASS_BUSY)
+            engine_pause_thread(e);
+        engine_sleep(e, m);
+    } else if (idle < spin)
         e->env->relax(e->env, false);
     else if (idle < spin + yield && engine_yield(e, &l->now))
         return;
     else
-        engine_sleep(e, fn, arg, deadline, callbacks);
+        engine_sleep(e, m);
 }
-
-static bool nothing_active(const struct engine *e);
 
 /* While passes move something, the clock is read only now and then. But what moves need not be what the caller waits for. */
 static bool is_late(struct engine *e, uint32_t turn, int64_t deadline)
@@ -377,79 +379,49 @@ static bool is_late(struct engine *e, uint32_t turn, int64_t deadline)
     return turn % DEADLINE_TURNS == DEADLINE_TURNS - 1 && e->env->now(e->env) >= deadline;
 }
 
-bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline)
+/* A thread of the program starts to wait. The progress thread gives way: it leaves the bell, if it sleeps there, and then rests. */
+static void begin_waiting(struct engine *e)
+{
+    atomic_fetch_add_explicit(&e->sleepers.waiters, 1, memory_order_seq_cst);
+    if (BASE_UNLIKELY(atomic_load_explicit(&e->sleepers.thread_moves, memory_order_seq_cst) &&
+                      atomic_load_explicit(&e->sleepers.asleep, memory_order_seq_cst)))
+        e->env->bell_ring(e->env, &e->bell);
+}
+
+static void end_waiting(struct engine *e)
+{
+    if (atomic_fetch_sub_explicit(&e->sleepers.waiters, 1, memory_order_seq_cst) == 1 && !engine_nothing_active(e))
+        engine_wake_thread(e);
+}
+
+bool engine_move(struct engine *e, struct comm_communicator *own, const struct mover *m)
 {
     struct ladder l = {0};
-    bool callbacks = e->notify == COMM_NOTIFY_ANY, reached;
 
-    atomic_fetch_add_explicit(&e->sleepers.waiters, 1, memory_order_relaxed);
     for (uint32_t turn = 0;; turn++) {
-        enum pass moved = own && turn % OWN_TURNS ? step_handle(e, own, false) : engine_pass(e, callbacks);
-        reached = fn(arg);
-        if (reached)
-            break;
+        enum pass moved = own && turn % OWN_TURNS ? step_handle(e, own, false) : engine_pass(e, m->callbacks);
+        if (m->reached(m->arg))
+            return true;
         if (moved & PASS_MOVED) {
             l = (struct ladder){0};
-            if (is_late(e, turn, deadline))
-                break;
+            if (is_late(e, turn, m->deadline))
+                return false;
             continue;
         }
-        climb(e, &l, fn, arg, deadline, callbacks);
-        if (l.now >= deadline && e->env->now(e->env) >= deadline)
-            break;
-    }
-    if (atomic_fetch_sub_explicit(&e->sleepers.waiters, 1, memory_order_seq_cst) == 1 && !nothing_active(e) &&
-        atomic_load_explicit(&e->sleepers.progress_thread_parked, memory_order_seq_cst)) {
-        atomic_fetch_add_explicit(&e->sleepers.work, 1, memory_order_seq_cst);
-        e->env->wake(e->env, &e->sleepers.work, 1);
-    }
-    return reached;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ the progress thread */
-static bool nothing_active(const struct engine *e)
-{
-    for (uint32_t w = 0; w < atomic_load_explicit(&e->table.words, memory_order_acquire); w++)
-        if (atomic_load_explicit(&e->table.active[w], memory_order_seq_cst))
+        climb(e, &l, moved, m);
+        if (l.now >= m->deadline && e->env->now(e->env) >= m->deadline)
             return false;
-    return true;
-}
-
-static bool progress_thread_rests(void *arg)
-{
-    struct engine *e = arg;
-
-    return atomic_load_explicit(&e->stopping, memory_order_relaxed) || nothing_active(e) ||
-           atomic_load_explicit(&e->sleepers.waiters, memory_order_relaxed) > 1; /* this thread itself is one */
-}
-
-/* Parks while callers wait, since they move everything. The last caller to leave wakes the progress thread if there is work, and so does
- * any work that comes later (engine_activate). */
-static void park_progress_thread(struct engine *e, uint32_t seen)
-{
-    atomic_store_explicit(&e->sleepers.progress_thread_parked, 1, memory_order_seq_cst);
-    if (atomic_load_explicit(&e->sleepers.waiters, memory_order_seq_cst) && !atomic_load_explicit(&e->stopping, memory_order_seq_cst))
-        e->env->park(e->env, &e->sleepers.work, seen, e->env->now(e->env) + SLEEP_MOST_NS);
-    atomic_store_explicit(&e->sleepers.progress_thread_parked, 0, memory_order_seq_cst);
-}
-
-/* Moves work while no caller is inside the library. */
-void engine_progress_thread(void *arg)
-{
-    struct engine *e = arg;
-    const struct comm_env *env = e->env;
-
-    while (!atomic_load_explicit(&e->stopping, memory_order_acquire)) {
-        uint32_t seen = atomic_load_explicit(&e->sleepers.work, memory_order_seq_cst);
-        atomic_store_explicit(&e->sleepers.progress_thread_parked, 1, memory_order_seq_cst);
-        if (nothing_active(e) && !atomic_load_explicit(&e->stopping, memory_order_seq_cst))
-            env->park(env, &e->sleepers.work, seen, ENV_FOREVER);
-        atomic_store_explicit(&e->sleepers.progress_thread_parked, 0, memory_order_seq_cst);
-        if (atomic_load_explicit(&e->sleepers.waiters, memory_order_seq_cst))
-            park_progress_thread(e, seen); /* callers move everything; the last one to leave wakes this thread */
-        else
-            engine_move_until(e, NULL, progress_thread_rests, e, ENGINE_NEVER);
     }
+}
+
+bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline)
+{
+    struct mover m = {.reached = fn, .arg = arg, .deadline = deadline, .callbacks = e->notify == COMM_NOTIFY_ANY};
+
+    begin_waiting(e);
+    bool reached = engine_move(e, own, &m);
+    end_waiting(e);
+    return reached;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ event loops of the caller */

@@ -127,10 +127,12 @@ bool engine_rise(struct engine *e, struct serve_round *round)
     return (round->heeds || round->nap_ns) && heed_wires(e, false);
 }
 
-/* A waiting thread makes passes itself, but it may leave before it has seen a request. So the monitor looks once more. */
+/* A thread that waits, or moves work, makes passes itself, but it may leave before it has seen a request. So the monitor looks once more.
+ */
 void engine_serve_round(struct engine *e, struct serve_round *round, bool came)
 {
-    bool waiters = atomic_load_explicit(&e->sleepers.waiters, memory_order_seq_cst) != 0;
+    bool waiters = atomic_load_explicit(&e->sleepers.waiters, memory_order_seq_cst) |
+                   atomic_load_explicit(&e->sleepers.thread_moves, memory_order_seq_cst);
 
     round->quiet = came ? 0 : round->quiet + 1;
     if ((came || round->owed) && !waiters) {

@@ -1,11 +1,12 @@
 /*
- * Memory of a world: what callers got from comm_mem_alloc, and what they have registered. If the wire has memory that peers can reach,
- * comm_mem_alloc uses that, otherwise the heap. All of it is freed at the latest with the world.
+ * Memory of a world: what callers got from comm_mem_alloc, and what they have registered. If the communicator's library has memory of a
+ * device, comm_mem_alloc uses that; otherwise, if the wire has memory that peers can reach, that; otherwise the heap. All of it is freed
+ * at the latest with the world.
  */
 #include "rma/queue.h"
 
 enum { PAGE = 4096 };
-enum kind { KIND_REACHED, KIND_HEAP, KIND_REGISTERED };
+enum kind { KIND_REACHED, KIND_HEAP, KIND_DEVICE, KIND_REGISTERED };
 struct world_memory {
     struct world_memory *next;
     void *at;
@@ -26,6 +27,8 @@ static void give_back(struct world *w, struct world_memory *m)
         class_of(w)->give(w->port.wire, m->at, false);
     if (m->kind == KIND_HEAP)
         env->give(env, m->at, m->bytes);
+    if (m->kind == KIND_DEVICE && w->native) /* otherwise the library gave it back when it was closed */
+        w->native->class->give(w->native, m->at);
     env->give(env, m, sizeof *m);
 }
 
@@ -47,11 +50,20 @@ static struct world_memory **find(struct world *w, const void *at, bool own)
     return link;
 }
 
-static void take(const struct world *w, struct world_memory *m)
+static const struct native_class *library_of(const struct comm_state *b)
 {
+    return b->native && b->native->native->class->take ? b->native->native->class : NULL;
+}
+
+static void take(struct comm_state *b, struct world_memory *m)
+{
+    const struct world *w = b->world;
     const struct comm_env *env = w->engine->env;
 
-    if (class_of(w)) {
+    if (library_of(b)) {
+        m->kind = KIND_DEVICE;
+        m->at = library_of(b)->take(b->native, m->bytes);
+    } else if (class_of(w)) {
         m->kind = KIND_REACHED;
         m->at = class_of(w)->take(w->port.wire, m->bytes, WIRE_PLACE_DEFAULT);
     } else {
@@ -89,9 +101,11 @@ static enum comm_result add(struct comm_communicator *c, size_t bytes, void *reg
     if (m) {
         *m = (struct world_memory){.at = registered, .bytes = bytes, .kind = KIND_REGISTERED};
         if (!registered)
-            take(b->world, m);
+            take(b, m);
         if (m->at)
             r = enlist(b->world, m);
+        if (r == COMM_OK && registered && library_of(b))
+            library_of(b)->enlist(b->native, m->at, bytes);
         if (r == COMM_OK)
             *at = m->at;
         else
@@ -127,6 +141,8 @@ enum comm_result engine_memory_give(struct comm_communicator *c, void *at, bool 
     if (m)
         *link = m->next;
     base_unlock(&w->memory_lock, env);
+    if (m && !own && library_of(b))
+        library_of(b)->delist(b->native, at);
     if (m)
         give_back(w, m);
     env->cancel(env, before);

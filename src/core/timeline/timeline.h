@@ -50,6 +50,7 @@ struct comm_communicator {
     uint64_t next_message;
     struct comm_communicator *link; /* in the free list */
     _Atomic int32_t rank, size;     /* read by any thread without the lock, also while another closes the state */
+    _Atomic uint32_t delivered;     /* counts passes that completed messages; written under the lock */
     _Atomic uint32_t glances;       /* tests and waits that found everything complete; threads that count at once may lose some */
 };
 

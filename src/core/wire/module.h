@@ -13,7 +13,7 @@
 #include "wire/device.h"
 #include "wire/native.h"
 
-enum { MODULE_ABI = 4 };
+enum { MODULE_ABI = 5 };
 #define MODULE_ENTRY "comm_module_entry"
 
 /* The core's side. Constant for the life of the process. */

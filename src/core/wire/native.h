@@ -22,12 +22,14 @@
 #include <commstream/type.h>
 
 #include "base/option.h"
+#include "data/data.h"
 #include "wire/collective.h"
 #include "wire/device.h"
 #include "wire/wire.h"
 
 enum native_flag {
     NATIVE_STREAM = 1, /* the library's own queue orders what is started */
+    NATIVE_FOLDS = 4,  /* only with NATIVE_STREAM: it can move the inputs and have the host's kernel reduce them (native_call.reduce) */
     NATIVE_CALLER = 2, /* only threads that are inside a call of the program may enter it: no progress thread, no monitor */
 };
 enum { NATIVE_OFFER_BYTES = 192, NATIVE_VERSION_BYTES = 64 };
@@ -69,7 +71,17 @@ struct native_call {
     const size_t *counts, *displs; /* v forms: in elements, one per rank, kept in place until the operation ends. gather_v, scatter_v: only
                                     * at the root; elsewhere NULL, and n is this rank's own count */
     const size_t *in_counts, *in_displs; /* alltoall_v: of `in`; NULL: in place */
+    data_reduce_fn *reduce;              /* of a reduction, for NATIVE_FOLDS: the host's kernel; otherwise NULL */
+    const void *context;                 /* for the kernel; only at `start`, valid until the operation has ended */
+    size_t grain;                        /* at `start`: so many elements are never split */
+    bool exact; /* the result must have the bits of the host's kernel: the order is fixed, or the operator is the program's */
     uint64_t cookie;
+};
+
+/* How the native does a call, where the ranks may decide differently: what they compare beside the call. */
+enum native_way {
+    NATIVE_RECORDED = 1, /* it goes into a graph of the program's, which runs it later */
+    NATIVE_FOLDED = 2,   /* the library only moves the inputs; the host's kernel reduces them */
 };
 
 /* A message in device memory. */
@@ -105,7 +117,8 @@ struct native_class {
     enum comm_result (*open)(const struct native_config *config, struct native **native);
     /* Called twice. With offers NULL it makes the channel and writes this rank's offer. Then, with the offers of all
      * members in rank order, it begins to connect. Never blocks. UNSUPPORTED from the first call: this communicator has
-     * no native; if any member says so, none has one. Any other error of either call ends the channel. */
+     * no native; if any member says so, none has one. UNSUPPORTED from the second: the same, and all members get it. Any other error
+     * of either call ends the channel. */
     enum comm_result (*join)(struct native *native, const struct wire_team *team, const void *offers, void *offer,
                              struct native_channel **channel);
     /* After the second join: PENDING, then OK or an error. After an error the channel must still be left with `leave`. */
@@ -114,6 +127,8 @@ struct native_class {
      * what is equal on all ranks (type, operator, lengths; never addresses or displacements). A call without buffers or
      * counts is only a query. Any other result refuses the call on this rank, with the reason in why. */
     enum comm_result (*accept)(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes);
+    /* NULL: always 0. The NATIVE_* ways of the call that `accept` took last. */
+    uint32_t (*ways)(struct native_channel *channel);
     /* Starts an accepted call. COMM_OK: the library owns its buffers until its event. An error fails the communicator. */
     enum comm_result (*start)(struct native_channel *channel, const struct native_call *call, int32_t *code);
     /* Only NATIVE_STREAM (otherwise NULL): what is started from now on runs after the point. COMM_OK: an event with the
@@ -135,6 +150,15 @@ struct native_class {
     /* Returns what has ended. Bounded. An ordinary native is also called when nothing of this rank is pending: a library that moves only
      * inside its calls then does what it owes to other ranks. */
     uint32_t (*advance)(struct native_channel *channel, struct native_event *events, uint32_t max);
+    /* NULL: always OK. STATE, with the reason in why: something of the program's still needs the channel (a CUDA graph), so that its
+     * communicator cannot be closed yet. */
+    enum comm_result (*may_close)(struct native_channel *channel, char *why, size_t why_bytes);
+    /* Memory of the channel's device; all NULL: there is none. take: not zeroed, or NULL. `close` gives back what is left. enlist: the
+     * library may prepare for the channel's operations on this memory of the caller's, until delist or leave. */
+    void *(*take)(struct native_channel *channel, size_t bytes);
+    void (*give)(struct native *native, void *memory);
+    void (*enlist)(struct native_channel *channel, void *memory, size_t bytes);
+    void (*delist)(struct native_channel *channel, void *memory);
     /* WIRE_ABORT: the communicator failed. Stop what can be stopped and release what is parked, without blocking;
      * called again, look again. WIRE_CLOSE: the last call on the channel. Both return the number of operations whose
      * buffers the library may still access. What is left at WIRE_CLOSE the native keeps for ever, on purpose. */

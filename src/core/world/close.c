@@ -39,6 +39,7 @@ static bool alone(void *arg)
 
 static struct comm_state *begin(struct comm_communicator *c, enum comm_result *r)
 {
+    char why[256] = "";
     struct comm_state *b = state_lock(c, r);
 
     if (!b)
@@ -46,6 +47,14 @@ static struct comm_state *begin(struct comm_communicator *c, enum comm_result *r
     if (b->recording.plan || engine_in_callback(b->unit.engine)) { /* only the end of its plan or group closes a recorder */
         state_unlock(b);
         *r = COMM_ERR_STATE;
+        return NULL;
+    }
+    *r = native_may_close(b, why, sizeof why);
+    if (*r != COMM_OK) {
+        if (b->failed) /* its detail says why it failed */
+            base_log(&b->unit.engine->log, LOG_WARNING, "comm=%s comm_close: %s", b->name, why);
+        state_unlock(b);
+        (void)!engine_decline(c, *r, NULL, "comm_close: %s", why);
         return NULL;
     }
     (void)state_step(b);    /* a receive whose message has arrived must complete and not be cancelled */

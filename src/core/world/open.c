@@ -188,14 +188,14 @@ static enum comm_result probe_native(struct opening *o)
     if (!wire_backend_library(o->backend))
         return COMM_OK;
     o->probed = wire_backend_library(o->backend)->probe(&config, o->version);
-    return o->launch.ranks == 1 || !o->backend->boot ? o->probed : COMM_OK;
+    return (o->launch.ranks == 1 || !o->backend->boot) && !o->options.nccl_fallback ? o->probed : COMM_OK;
 }
 
 static enum comm_result open_native(struct opening *o, struct world *w)
 {
     struct native_config config = native_config_of(o);
 
-    if (!o->backend->native)
+    if (!o->backend->native || o->without)
         return COMM_OK;
     enum comm_result r = o->backend->native->open(&config, &w->native);
     if (r == COMM_OK && (w->native->flags & NATIVE_CALLER))

@@ -34,6 +34,7 @@ struct opening {
     uint32_t check;          /* CHECK_* */
     int32_t neighbours;      /* ranks of this world on this machine, including this one */
     enum comm_result probed; /* result of this rank's probe of the backend's native */
+    bool without;            /* some rank lacks the native, and nccl_fallback has all do without it */
     char version[NATIVE_VERSION_BYTES];
     char text[OPEN_TEXT_BYTES];
 };

@@ -39,9 +39,26 @@ enum comm_result open_gather(struct opening *o, const void *in, size_t bytes, vo
     return COMM_OK;
 }
 
+/* With option nccl_fallback a rank without NCCL is no error: all do without it. */
+static bool do_without(struct opening *o, const struct agreement *all, size_t ranks)
+{
+    size_t lacking = 0;
+
+    while (lacking < ranks && all[lacking].native == COMM_OK)
+        lacking++;
+    o->without = lacking < ranks && o->options.nccl_fallback && base_equal(o->backend->name, "nccl");
+    if (o->without && o->launch.rank <= 0)
+        base_log(&o->log, LOG_WARNING, "nccl_fallback: rank %zu has no NCCL (%s); device buffers are staged over %s%s%s", lacking,
+                 base_result_name((enum comm_result)(int32_t)all[lacking].native), o->backend->near ? o->backend->near : "shared memory",
+                 o->backend->far ? " and " : "", o->backend->far ? o->backend->far : "");
+    return o->without;
+}
+
 /* All ranks report the lowest rank without the library, or with another version than rank 0. That rank's own error has the details. */
 static enum comm_result compare_natives(struct opening *o, const struct agreement *all, size_t ranks)
 {
+    if (do_without(o, all, ranks))
+        return COMM_OK;
     if (o->probed != COMM_OK)
         return o->probed;
     for (size_t r = 0; r < ranks; r++) {

@@ -272,6 +272,33 @@ static void moves(struct suite *s)
     }
 }
 
+static void keep(void *inout, const void *in, size_t elements, void *arg)
+{
+    (void)in, (void)elements;
+    ++*(uint32_t *)inout; /* not called with one rank: nothing is combined */
+    (void)arg;
+}
+
+/* What NCCL cannot reduce: by the module's kernel on the device, and by the host's kernel (an operator of the program's own). */
+static void folds(struct suite *s)
+{
+    const struct comm_op_options options = {.size = sizeof options, .name = "keep", .element_bytes = 4};
+    struct comm_request q;
+    comm_op own;
+
+    OK(comm_op_create(s->world, keep, NULL, &options, &own));
+    for (uint32_t round = 1; round <= 10; round++) {
+        delay(s, s->compute);
+        bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
+        OK(comm_queue_wait_stream(s->world, s->compute));
+        OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_F32, COMM_MIN, NULL));
+        OK(comm_allreduce(s->world, s->out, s->kept, SUITE_WORDS * 4, COMM_BYTE, own, &q));
+        OK(comm_wait(q, PATIENCE_NS));
+        expect(s, s->consume, s->kept, round);
+    }
+    comm_op_free(s->world, own);
+}
+
 /* A message to itself, since with one rank a sum in place runs nothing. */
 static void graphs(struct suite *s)
 {
@@ -309,6 +336,7 @@ const struct suite_check suite_checks[] = {
     {"streams wait for the host", streams_wait_for_the_host},
     {"NCCL: grouped send and receive to itself", sends_to_itself},
     {"alltoall, scan, messages to itself", moves},
+    {"reductions that NCCL lacks, by a kernel and by the host", folds},
     {"a CUDA graph, launched 1,000 times", graphs},
 };
 const int suite_check_count = sizeof suite_checks / sizeof *suite_checks;

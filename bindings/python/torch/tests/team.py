@@ -27,6 +27,19 @@ def needs(*methods):
     return unittest.skipIf(missing, f"torch {torch.__version__.partition('+')[0]} has no {', '.join(missing)} of process groups")
 
 
+def monitored_barrier(group=None, **options):
+    """Older torch offers it by name to Gloo alone; the group's method is the backend's."""
+    import torch.distributed as dist
+
+    try:
+        dist.monitored_barrier(group, **options)
+    except ValueError as e:
+        if "only implemented for GLOO" not in str(e):
+            raise
+        timeout = options.get("timeout", datetime.timedelta(seconds=SECONDS))
+        (group or dist.group.WORLD).monitored_barrier(timeout, wait_all_ranks=options.get("wait_all_ranks", False))
+
+
 def _serve(pipe, rank, size, backend, store):
     import torch
     import torch.distributed as dist

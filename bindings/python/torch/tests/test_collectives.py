@@ -4,11 +4,12 @@ import functools
 import resource
 import sys
 import unittest
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from team import Team, group
+from team import Team, group, monitored_barrier
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
@@ -216,7 +217,7 @@ def case_python_calls():
         dist.broadcast_object_list(one, src=1, group=g)
         assert one == [{"of": 1}]
         dist.barrier(group=g)
-        dist.monitored_barrier(group=g)
+        monitored_barrier(g)
         assert dist.get_backend(g) == backend
     z = torch.complex(torch.ones(3), torch.full((3,), float(rank)))
     dist.all_reduce(z, group=group("commstream"))
@@ -407,6 +408,27 @@ def case_refusals():
     assert t[0] == dist.get_world_size(), rank
 
 
+def _switches_of_engine():
+    """How often the threads that complete work for which nobody waits have slept."""
+    slept = 0
+    for task in Path("/proc/self/task").iterdir():
+        if (task / "comm").read_text().strip() == "commstream":
+            lines = (task / "status").read_text().splitlines()
+            slept += sum(int(line.split()[1]) for line in lines if line.startswith("voluntary"))
+    return slept
+
+
+def case_waits_need_no_thread():
+    """Also in a torch whose flight recorder is told when each operation completes."""
+    t, g = torch.ones(4), group("commstream")
+    dist.barrier(group=g)
+    before = _switches_of_engine()
+    for _ in range(300):
+        dist.all_reduce(t, op=dist.ReduceOp.MAX, group=g)
+    slept = _switches_of_engine() - before
+    assert slept < 30, f"the thread slept {slept} times during 300 calls that the caller waits for"
+
+
 def _rooted(root):
     options = dist.BroadcastOptions()
     options.rootRank = root
@@ -470,6 +492,10 @@ class Collectives(unittest.TestCase):
 
     def test_coalesced(self):
         self.team.call(case_coalesced)
+
+    @unittest.skipIf(not hasattr(dist.AllreduceOptions(), "asyncOp"), "torch does not say whether the caller waits")
+    def test_waits_need_no_thread(self):
+        self.team.call(case_waits_need_no_thread)
 
     def test_refusals(self):
         self.team.call(case_refusals)

@@ -12,7 +12,7 @@ import unittest
 import torch
 import torch.distributed as dist
 
-from team import Team, needs
+from team import monitored_barrier, needs, Team
 
 CPU = torch.device("cpu")
 
@@ -190,16 +190,6 @@ def case_missing_rank():
         assert "missing: 1, 2" in str(e), e
 
 
-def monitored_barrier(**options):
-    """Older torch offers it by name to Gloo alone; the group's method is the backend's."""
-    try:
-        dist.monitored_barrier(**options)
-    except ValueError as e:
-        if "only implemented for GLOO" not in str(e):
-            raise
-        dist.group.WORLD.monitored_barrier(options["timeout"], wait_all_ranks=options.get("wait_all_ranks", False))
-
-
 def case_monitored_barrier():
     rank = dist.get_rank()
     monitored_barrier(timeout=datetime.timedelta(seconds=20))
@@ -221,6 +211,23 @@ def case_timeouts_of_groups():
     except ValueError as e:
         assert "expected 1 to" in str(e), e
     backend.set_timeout(datetime.timedelta(seconds=60))
+
+
+def case_pending():
+    """Waiting for all work of a group: also work that was dropped, and whose results have to be copied to where they belong."""
+    g = dist.new_group(backend="commstream")
+    apart = torch.ones(1000, 2)[:, 0]
+    for _ in range(20):
+        apart.fill_(1)
+        backend_of(g).allreduce([apart])
+        g._wait_for_pending_works()
+        assert (apart == dist.get_world_size()).all(), apart
+
+
+def case_memory_stats():
+    stats = backend_of(dist.new_group(backend="commstream")).memory_stats
+    stats = stats() if callable(stats) else stats
+    assert stats["memory_bytes"] > 0, stats
 
 
 def case_mismatch():
@@ -337,6 +344,14 @@ class TwoRanks(unittest.TestCase):
     @needs("set_timeout")
     def test_timeouts(self):
         self.team.call(case_timeouts_of_groups)
+
+    @needs("_wait_for_pending_works")
+    def test_pending(self):
+        self.team.call(case_pending)
+
+    @needs("memory_stats")
+    def test_memory_stats(self):
+        self.team.call(case_memory_stats)
 
     def test_deadline(self):
         self.team.call(case_deadline)

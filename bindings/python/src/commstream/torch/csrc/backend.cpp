@@ -86,7 +86,8 @@ WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, 
         result = issue(c, c, request, {[&](comm_communicator *group, comm_request *r) { return issue_group(group, r, calls); }});
     operation->world->check(result, operation->name);
     auto work = c10::make_intrusive<Work>(operation, rank_, type);
-    if ((async || hooks_->want_completion()) && !operation->complete())
+    /* A caller that waits at once needs no thread, with hooks either: it calls them, or else whoever the work is left to. */
+    if (async && !operation->complete())
         operation->adopt();
     return work;
 }
@@ -186,6 +187,29 @@ void Backend::abort()
 void Backend::shutdown()
 {
     replace_world(nullptr);
+}
+
+bool Backend::isInitialized()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    return world_ != nullptr;
+}
+
+/* Of this rank, those that were dropped too. What they copy to tensors that are not dense has then been copied. */
+void Backend::waitForPendingWorks()
+{
+    auto all = world();
+    all->check(comm_sync(all->get(), COMM_FOREVER), "waitForPendingWorks");
+    all->engine()->settle(*all);
+}
+
+std::unordered_map<std::string, uint64_t> Backend::getMemoryStats()
+{
+    auto all = world();
+    comm_info info{};
+    info.size = sizeof info;
+    all->check(comm_describe(all->get(), &info), "getMemoryStats");
+    return {{"memory_bytes", info.memory_bytes}};
 }
 
 void Backend::replace_world(std::shared_ptr<World> next)

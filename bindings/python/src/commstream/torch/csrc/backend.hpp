@@ -83,6 +83,9 @@ class Backend final : public c10d::Backend
     ErrorType getError();
     void abort();
     void shutdown();
+    bool isInitialized();
+    void waitForPendingWorks() override;
+    std::unordered_map<std::string, uint64_t> getMemoryStats();
 
     bool supportsTimeEstimation() const { return true; }
     void startTimeEstimate();

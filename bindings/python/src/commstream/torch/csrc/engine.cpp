@@ -99,6 +99,21 @@ void Engine::adopt(const std::shared_ptr<Operation> &operation)
         ring();
 }
 
+void Engine::settle(const World &world)
+{
+    std::vector<std::shared_ptr<Operation>> adopted;
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        for (const auto &operation : pending_)
+            if (operation->world.get() == &world)
+                adopted.push_back(operation);
+    }
+    for (const auto &operation : adopted)
+        operation->complete();
+    std::unique_lock<std::mutex> hold(lock_);
+    none_ending_.wait(hold, [this] { return ending_ == 0; });
+}
+
 /* One of the threads takes the part of the one that moves. The lock is held. */
 void Engine::let_move()
 {
@@ -143,6 +158,7 @@ void Engine::take_ended(std::vector<std::shared_ptr<Operation>> &ended)
     auto first = std::stable_partition(pending_.begin(), pending_.end(), running);
     ended.assign(first, pending_.end());
     pending_.erase(first, pending_.end());
+    ending_ += ended.size();
 }
 
 /* Moves what can be moved. True: nothing more can be done before the descriptor becomes readable. */
@@ -169,7 +185,13 @@ bool Engine::move(std::vector<std::shared_ptr<Operation>> &ended, int *fd)
 void Engine::end(std::vector<std::shared_ptr<Operation>> &ended, bool *mover)
 {
     auto by_another = [](const std::shared_ptr<Operation> &o) { return !o->settle_quietly(comm_test(o->request)); };
+    size_t taken = ended.size();
     ended.erase(std::remove_if(ended.begin(), ended.end(), by_another), ended.end());
+    if (taken) {
+        std::lock_guard<std::mutex> hold(lock_);
+        ending_ -= taken;
+        none_ending_.notify_all();
+    }
     if (std::any_of(ended.begin(), ended.end(), [](const std::shared_ptr<Operation> &o) { return o->calls_others(); })) {
         std::lock_guard<std::mutex> hold(lock_);
         *mover = moving_ = false;

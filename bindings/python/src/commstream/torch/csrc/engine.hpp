@@ -24,6 +24,7 @@ namespace commstream
 {
 
 struct Operation;
+class World;
 
 class Engine
 {
@@ -42,6 +43,8 @@ class Engine
     void enlist(comm_communicator *c);
     void leave(comm_communicator *c);
     void adopt(const std::shared_ptr<Operation> &operation);
+    /* Settles the adopted operations of a world that are complete, or waits for who is settling them. */
+    void settle(const World &world);
 
   private:
     void stop();
@@ -57,6 +60,8 @@ class Engine
     std::vector<comm_communicator *> members_;
     std::vector<std::shared_ptr<Operation>> pending_;
     std::vector<std::thread> threads_;
+    std::condition_variable none_ending_;
+    size_t ending_ = 0;   /* operations that are complete, and that a thread is settling */
     int idle_ = 0;        /* threads that wait for work */
     bool moving_ = false; /* a thread moves operations, or sleeps on the descriptor */
     int bell_ = -1;

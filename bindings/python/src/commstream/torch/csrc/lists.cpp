@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 
@@ -36,6 +37,44 @@ int64_t elements(const Tensors &list)
     for (const at::Tensor &t : list)
         n += t.numel();
     return n;
+}
+
+/* Up to this a copy by torch takes longer than its bytes: it makes views and looks up its kernel. */
+constexpr size_t largest_plain = 65536;
+
+bool is_plain(const at::Tensor &t, const at::Tensor &like)
+{
+    return t.nbytes() <= largest_plain && t.is_contiguous() && !t.is_conj() && !t.is_neg() && t.scalar_type() == like.scalar_type();
+}
+
+void copy_in(const at::Tensor &flat, const Tensors &list)
+{
+    if (std::all_of(list.begin(), list.end(), [&](const at::Tensor &t) { return is_plain(t, flat); })) {
+        auto to = static_cast<char *>(flat.data_ptr());
+        for (const at::Tensor &t : list) {
+            if (t.numel())
+                memcpy(to, t.data_ptr(), t.nbytes());
+            to += t.nbytes();
+        }
+        return;
+    }
+    Tensors parts;
+    for (const at::Tensor &t : list)
+        parts.push_back(t.reshape({-1}));
+    at::Tensor out = flat;
+    at::cat_out(out, parts);
+}
+
+void copy_out(const at::Tensor &flat, const Tensors &list)
+{
+    int64_t at = 0;
+    for (const at::Tensor &t : list) {
+        if (is_plain(t, flat) && t.numel())
+            memcpy(t.data_ptr(), static_cast<const char *>(flat.data_ptr()) + static_cast<size_t>(at) * flat.itemsize(), t.nbytes());
+        else
+            t.copy_(flat.narrow(0, at, t.numel()).view(t.sizes()));
+        at += t.numel();
+    }
 }
 
 bool is_free(const at::Tensor &kept)
@@ -73,11 +112,8 @@ at::Tensor input_of_list(Operation &op, const Tensors &list, const Tensors &outp
         if (std::none_of(outputs.begin(), outputs.end(), [&](const at::Tensor &t) { return t.is_alias_of(row); }))
             return op.input(row);
     }
-    Tensors flat;
-    for (const at::Tensor &t : list)
-        flat.push_back(t.reshape({-1}));
     at::Tensor copy = op.world->scratch.take(elements(list), list[0].options());
-    at::cat_out(copy, flat);
+    copy_in(copy, list);
     return op.input(copy);
 }
 
@@ -92,13 +128,7 @@ at::Tensor output_of_list(Operation &op, const Tensors &list)
     }
     at::Tensor flat = op.world->scratch.take(elements(list), list[0].options());
     op.keep.push_back(flat);
-    op.after.push_back([list, flat] {
-        int64_t at = 0;
-        for (const at::Tensor &t : list) {
-            t.copy_(flat.narrow(0, at, t.numel()).view(t.sizes()));
-            at += t.numel();
-        }
-    });
+    op.after.push_back([list, flat] { copy_out(flat, list); });
     return flat;
 }
 

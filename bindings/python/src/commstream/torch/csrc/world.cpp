@@ -173,12 +173,6 @@ void Hooks::remove_abort(int64_t id)
     abort_.erase(id);
 }
 
-bool Hooks::want_completion() const
-{
-    std::lock_guard<std::mutex> hold(lock_);
-    return !completion_.empty();
-}
-
 bool Hooks::empty() const
 {
     std::lock_guard<std::mutex> hold(lock_);

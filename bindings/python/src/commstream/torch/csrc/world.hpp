@@ -34,7 +34,6 @@ class Hooks
     void remove_abort(int64_t id);
     void completed(uint64_t key) const;
     void aborting() const;
-    bool want_completion() const;
     bool empty() const;
 
   private:

@@ -5,7 +5,7 @@
  * NCCL works on all parts of a group at once. If input and output are the same memory, the stream first copies the input into memory of
  * the channel (`spare`). The stream runs one operation after another, so all operations share that memory.
  */
-#include "cuda/nccl.h"
+#include "cuda/nccl/nccl.h"
 
 #include "base/format.h"
 

@@ -2,7 +2,8 @@
  * Joining and ending. NCCL's calls for both may block, and may hang if a peer is gone. So each runs on a thread of its own, with a bound. A
  * thread that does not return by then is left behind on purpose, with everything that it may touch, and the log says so.
  */
-#include "cuda/nccl.h"
+#include "cuda/kernels.h"
+#include "cuda/nccl/nccl.h"
 
 #include "base/format.h"
 
@@ -184,6 +185,7 @@ static void join_thread(void *arg)
     enum comm_result r = COMM_ERR_BACKEND;
 
     if (cuda_enter(c->d, &inside)) {
+        cuda_load_kernels(c->d);
         result = make_both(c);
         if (result == NCCL_OK)
             result = await_warm(c);
@@ -223,6 +225,7 @@ static void end_thread(void *arg)
         if (result != NCCL_OK || more != NCCL_OK)
             say(c, LOG_WARNING, abort ? "ncclCommAbort" : "ncclCommDestroy", result != NCCL_OK ? result : more);
         nccl_free_spares(c);
+        nccl_free_folds(c);
         cuda_leave(c->d, &inside);
     }
     atomic_store_explicit(&c->state, NCCL_LEFT, memory_order_release);
@@ -269,12 +272,26 @@ static bool free_parts(struct nccl_channel *c)
     return r == COMM_OK;
 }
 
+static bool free_folds(struct nccl_channel *c)
+{
+    struct cuda_inside inside;
+
+    if (!c->folds.steps && !c->folds.inputs)
+        return true;
+    if (!cuda_enter(c->d, &inside))
+        return false;
+    bool freed = nccl_free_folds(c);
+    cuda_leave(c->d, &inside);
+    return freed;
+}
+
 static bool free_channel(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;
 
-    if (atomic_load_explicit(&c->graphs, memory_order_acquire) || !free_parts(c))
+    if (atomic_load_explicit(&c->graphs, memory_order_acquire) || !free_folds(c) || !free_parts(c))
         return false;
+    nccl_forget_enlisted(c);
     if (c->pending)
         env->give(env, c->pending, c->room * sizeof *c->pending);
     env->give(env, c, sizeof *c);

@@ -3,6 +3,7 @@
 #define CUDA_NCCL_H
 
 #include "cuda/device.h"
+#include "data/data.h"
 #include "wire/native.h"
 
 /* What a rank sends to the others for a new communicator. NCCL's id is taken from rank 0. `host` and `bus` name the rank's device. */
@@ -22,6 +23,13 @@ struct nccl_parked {
     uint64_t cookie;
     struct device_place place;
     bool taken;
+};
+
+/* Reductions by the host's kernels (fold.c). */
+struct nccl_folds {
+    void *pinned; /* NULL: none yet */
+    cuda_address inputs;
+    struct nccl_step *steps; /* all that were made */
 };
 
 enum { NCCL_SPARES = 40, SPARE_LEAST = 65536, SPARE_LINE = 256 };
@@ -62,7 +70,17 @@ struct nccl_channel {
     cuda_address spare[NCCL_SPARES]; /* the last one is the largest and the one in use */
     size_t spare_bytes;
     uint32_t spares;
+    uint32_t ways; /* NATIVE_* of the call that was accepted last */
+    struct nccl_folds folds;
+    struct nccl_enlisted *enlisted; /* registered memory */
     bool joins, warms, ends, aborted, has_id;
+};
+
+/* Memory of ncclMemAlloc, or of cuMemAlloc where NCCL is too old (memory.c). */
+struct nccl_memory {
+    struct nccl_memory *next;
+    void *at;
+    struct cuda_device *d;
 };
 
 struct nccl {
@@ -71,6 +89,7 @@ struct nccl {
     const struct base_log *log;
     struct base_lock lock; /* protects the list and the devices */
     struct nccl_channel *ending;
+    struct nccl_memory *memory;
     struct cuda_device *device[CUDA_DEVICES]; /* the devices that this world has opened */
     char named[32];                           /* the configured device; empty: chosen by rank */
     char (*by_rank)[32];                      /* the same for each rank of the world; NULL: all use `named` */
@@ -80,6 +99,8 @@ struct nccl {
     struct nccl *next; /* in the list of worlds left behind */
     int32_t rank;      /* in the world; -1: all ranks are in this process */
     int32_t local_rank;
+    bool falls_back;                                       /* option nccl_fallback */
+    _Atomic bool said_shared;                              /* that two ranks have one device */
     int min_ctas, max_ctas, cga_cluster_size, split_share; /* NCCL's configuration: NCCL_UNSET, or the value asked for */
 };
 
@@ -91,6 +112,7 @@ void nccl_begin_end(struct nccl_channel *c, bool abort);
 uint32_t nccl_reap(struct nccl *n, int64_t deadline);
 /* issue.c: the class's functions that put work on the stream */
 enum comm_result nccl_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes);
+uint32_t nccl_ways(struct native_channel *channel);
 enum comm_result nccl_start(struct native_channel *channel, const struct native_call *call, int32_t *code);
 enum comm_result nccl_wait(struct native_channel *channel, const struct native_point *point, uint64_t cookie);
 void nccl_reach(struct native_channel *channel, uint64_t cookie);
@@ -104,6 +126,19 @@ uint32_t nccl_advance(struct native_channel *channel, struct native_event *event
 enum comm_result nccl_reserve(struct nccl_channel *c, const struct native_call *call);
 unsigned nccl_move(struct nccl_channel *c, const struct native_call *call);
 void nccl_free_spares(struct nccl_channel *c);
+/* fold.c: reductions that NCCL lacks, on device buffers. The same two steps. */
+enum { NCCL_FOLDS = DATA_WAYS_MAX }; /* the most ranks */
+enum comm_result nccl_reserve_fold(struct nccl_channel *c, const struct native_call *call);
+unsigned nccl_fold(struct nccl_channel *c, const struct native_call *call);
+bool nccl_free_folds(struct nccl_channel *c); /* the caller has entered the device; false: the stream still uses them */
+/* memory.c: the class's functions of memory. nccl_forget_memory frees what is left of a world's; nccl_forget_enlisted forgets what was
+ * registered with a communicator of NCCL's that is gone. */
+void *nccl_take(struct native_channel *channel, size_t bytes);
+void nccl_give(struct native *native, void *memory);
+void nccl_enlist(struct native_channel *channel, void *memory, size_t bytes);
+void nccl_delist(struct native_channel *channel, void *memory);
+void nccl_forget_memory(struct nccl *n);
+void nccl_forget_enlisted(struct nccl_channel *c);
 /* Returns the final result of an NCCL call. */
 unsigned nccl_settle(struct nccl_channel *c, unsigned result);
 void nccl_release_all(struct nccl_channel *c);

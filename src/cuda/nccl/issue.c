@@ -4,7 +4,8 @@
  * NCCL is called without the device's lock: a call may block until a peer makes the same call, and other communicators must go on
  * meanwhile. The lock protects what this room shares: places, parks and words.
  */
-#include "cuda/nccl.h"
+#include "cuda/kernels.h"
+#include "cuda/nccl/nccl.h"
 
 #include "base/format.h"
 
@@ -141,7 +142,28 @@ static enum comm_result accept_served(struct nccl_channel *c, const struct nativ
     return r;
 }
 
-/* NCCL does not have this operation. The core runs it, on host memory only. */
+/* Inputs and results on the device, which the host's kernel reduces (fold.c). */
+static enum comm_result accept_fold(struct nccl_channel *c, const struct native_call *call, const struct owners *owners, char *why,
+                                    size_t why_bytes)
+{
+    if (call->in && owners->in != c->d->ordinal)
+        return refuse_memory(c, "in", owners->in, why, why_bytes);
+    if (call->out && owners->out != c->d->ordinal)
+        return refuse_memory(c, "out", owners->out, why, why_bytes);
+    if (c->size > NCCL_FOLDS) {
+        base_format(why, why_bytes, "%d ranks; expected no more than %d: NCCL has no such type or operator, so the host reduces", c->size,
+                    NCCL_FOLDS);
+        return COMM_ERR_ARGUMENT;
+    }
+    enum comm_result r = nccl_reserve_fold(c, call);
+    if (r != COMM_OK)
+        base_format(why, why_bytes, "no memory for it, of the device or pinned: CUDA reports an error");
+    else
+        c->ways |= NATIVE_FOLDED;
+    return r;
+}
+
+/* NCCL does not have this operation. The core runs it on host memory. On the device's, the host's kernel can reduce. */
 static enum comm_result accept_other(struct nccl_channel *c, const struct native_call *call, char *why, size_t why_bytes)
 {
     struct owners owners;
@@ -154,15 +176,17 @@ static enum comm_result accept_other(struct nccl_channel *c, const struct native
     }
     if (owners.in == CUDA_OWNER_HOST && owners.out == CUDA_OWNER_HOST)
         return COMM_ERR_UNSUPPORTED;
-    base_format(why, why_bytes, "%s is device memory; expected the host's: %s", owners.in == CUDA_OWNER_HOST ? "out" : "in",
-                reduces(call->collective) && nan_differs(call->type, call->op) ? "in min and max a NaN wins, and NCCL lets the number win"
-                                                                               : "NCCL has no such collective, type or operator");
+    if (call->reduce)
+        return accept_fold(c, call, &owners, why, why_bytes);
+    base_format(why, why_bytes, "%s is device memory; expected the host's: NCCL has no such collective",
+                owners.in == CUDA_OWNER_HOST ? "out" : "in");
     return COMM_ERR_ARGUMENT;
 }
 
 static bool serves(const struct native_call *call)
 {
-    return !reduces(call->collective) || (type_of(call->type) >= 0 && op_of(call->op) >= 0 && !nan_differs(call->type, call->op));
+    return !reduces(call->collective) ||
+           (!call->exact && type_of(call->type) >= 0 && op_of(call->op) >= 0 && !nan_differs(call->type, call->op));
 }
 
 static enum comm_result accept_capture(struct nccl_channel *c, bool *captured, char *why, size_t why_bytes)
@@ -184,14 +208,22 @@ enum comm_result nccl_accept(struct native_channel *channel, const struct native
     bool captured = false;
     enum comm_result r = c->stream == c->own ? COMM_OK : accept_capture(c, &captured, why, why_bytes);
 
+    c->ways = captured ? NATIVE_RECORDED : 0;
     if (r != COMM_OK)
         return r;
     if (serves(call))
         return accept_served(c, call, why, why_bytes);
     if (!captured)
         return accept_other(c, call, why, why_bytes);
+    if (call->reduce && cuda_can_fold(c->d, call->type, call->op) && (r = accept_other(c, call, why, why_bytes)) != COMM_ERR_UNSUPPORTED)
+        return r;
     base_format(why, why_bytes, "the communicator's stream is being captured; expected a collective, type and operator that NCCL has");
     return COMM_ERR_STATE;
+}
+
+uint32_t nccl_ways(struct native_channel *channel)
+{
+    return ((const struct nccl_channel *)(const void *)channel)->ways;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */
@@ -259,6 +291,8 @@ static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call
         return nccl->ncclAllReduce(scratch, scratch, 1, NCCL_U8, NCCL_SUM, c->comm, c->stream);
     if (call->n == 0 && !call->counts)
         return NCCL_OK;
+    if (!serves(call))
+        return nccl_fold(c, call);
     switch (call->collective) {
     case COLLECTIVE_BROADCAST:
         return nccl->ncclBroadcast(call->in, call->out, bytes, NCCL_U8, call->root, c->comm, c->stream);

@@ -1,5 +1,5 @@
 /* The entry point by which the library loads this module. */
-#include "cuda/nccl.h"
+#include "cuda/nccl/nccl.h"
 
 #include "base/result.h"
 #include "wire/module.h"

@@ -2,7 +2,7 @@
  * Observes the completion of operations: by the word that the stream writes behind each of them, or, where streams cannot write, by events.
  * Any thread that moves the communicator comes here often, so nothing here waits, and most looks only load words.
  */
-#include "cuda/nccl.h"
+#include "cuda/nccl/nccl.h"
 
 enum { CHECK_LOOKS = 64, CHECK_NS = 100000000 };
 

@@ -1,5 +1,5 @@
 /* The native backend nccl: probe, open, and the life of a channel. issue.c has the calls on the stream, join.c the calls that may block. */
-#include "cuda/nccl.h"
+#include "cuda/nccl/nccl.h"
 
 #include "base/format.h"
 
@@ -20,6 +20,7 @@ static enum comm_result class_probe(const struct native_config *config, char ver
 
 static void free_world(struct nccl *n)
 {
+    nccl_forget_memory(n);
     for (int i = 0; i < CUDA_DEVICES; i++)
         if (n->device[i])
             device_cuda.close(&n->device[i]->head);
@@ -65,6 +66,7 @@ static enum comm_result read_options(struct nccl *n, const struct native_config 
     n->max_ctas = or_unset(o->nccl_max_ctas);
     n->cga_cluster_size = or_unset(o->nccl_cluster);
     n->split_share = o->nccl_split_share ? 1 : NCCL_UNSET;
+    n->falls_back = o->nccl_fallback;
     if (!o->nccl_min_ctas || !o->nccl_max_ctas || o->nccl_min_ctas <= o->nccl_max_ctas)
         return COMM_OK;
     base_format(config->error_text, config->error_text_bytes, "nccl_min_ctas=%u; expected no more than nccl_max_ctas=%u", o->nccl_min_ctas,
@@ -88,7 +90,7 @@ static enum comm_result class_open(const struct native_config *config, struct na
     }
     reap_left(env);
     n->head.class = &native_nccl;
-    n->head.flags = NATIVE_STREAM;
+    n->head.flags = NATIVE_STREAM | NATIVE_FOLDS;
     n->env = env;
     n->log = config->log;
     n->rank = config->rank;
@@ -217,6 +219,22 @@ static void write_offer(const struct nccl_channel *c, void *offer)
     memcpy(offer, &mine, sizeof mine);
 }
 
+static void say_shared(const struct nccl_channel *c, int32_t one, int32_t other, const char *bus)
+{
+    struct nccl *n = c->owner;
+
+    if (!n->log || (n->falls_back && c->rank != 0))
+        return;
+    if (!n->falls_back)
+        base_log(n->log, LOG_ERROR,
+                 "nccl: ranks %d and %d both have the device %s; expected one rank a device: name others (config.device), or use "
+                 "backend shm",
+                 one, other, bus);
+    else if (!atomic_exchange_explicit(&n->said_shared, true, memory_order_relaxed))
+        base_log(n->log, LOG_WARNING,
+                 "nccl_fallback: ranks %d and %d both have the device %s, which NCCL refuses; device buffers are staged", one, other, bus);
+}
+
 /* NCCL accepts one rank per device. This check reports a violation earlier and with a clearer text than NCCL. */
 static bool devices_differ(const struct nccl_channel *c, const unsigned char *offers)
 {
@@ -228,11 +246,7 @@ static bool devices_differ(const struct nccl_channel *c, const unsigned char *of
             memcpy(&b, offers + (size_t)k * NATIVE_OFFER_BYTES, sizeof b);
             if (a.host != b.host || !a.bus[0] || strcmp(a.bus, b.bus) != 0)
                 continue;
-            if (c->owner->log)
-                base_log(c->owner->log, LOG_ERROR,
-                         "nccl: ranks %d and %d both have the device %s; expected one rank a device: name others (config.device), or use "
-                         "backend shm",
-                         k, i, a.bus);
+            say_shared(c, k, i, a.bus);
             return false;
         }
     }
@@ -282,7 +296,7 @@ static enum comm_result class_join(struct native *native, const struct wire_team
     if (!devices_differ(c, offers)) { /* all members get this result */
         give_id(c);
         drop_channel(c);
-        return COMM_ERR_CONFIG;
+        return n->falls_back ? COMM_ERR_UNSUPPORTED : COMM_ERR_CONFIG;
     }
     c->has_id = false; /* from now on other ranks may use the id */
     atomic_store_explicit(&c->state, NCCL_JOINING, memory_order_relaxed);
@@ -305,16 +319,16 @@ static enum comm_result class_joined(struct native_channel *channel)
     return (enum comm_result)c->result;
 }
 
-/* Says that the caller closes a communicator too early. NCCL's part of it is kept until its graphs are destroyed. */
-static void say_graphs(struct nccl_channel *c)
+/* NCCL does not free a communicator while a graph holds it; it would wait. */
+static enum comm_result class_may_close(struct native_channel *channel, char *why, size_t why_bytes)
 {
+    const struct nccl_channel *c = (const struct nccl_channel *)(const void *)channel;
     uint32_t graphs = atomic_load_explicit(&c->graphs, memory_order_acquire);
 
-    if (graphs && c->owner->log)
-        base_log(c->owner->log, LOG_ERROR,
-                 "nccl rank=%d of %d: comm_close, but %u CUDA graphs hold the communicator; expected none: destroy them first. Its NCCL "
-                 "communicator is kept until they are destroyed",
-                 c->rank, c->size, graphs);
+    if (!graphs)
+        return COMM_OK;
+    base_format(why, why_bytes, "%u CUDA graphs have calls of this communicator; expected none: destroy the graphs first", graphs);
+    return COMM_ERR_STATE;
 }
 
 static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
@@ -334,10 +348,8 @@ static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
     if (state == NCCL_LEFT || state == NCCL_FAILED)
         pending = 0;
     pending += atomic_load_explicit(&c->graphs, memory_order_acquire); /* NCCL does not end before they do */
-    if (how == WIRE_CLOSE) {
-        say_graphs(c);
+    if (how == WIRE_CLOSE)
         drop_channel(c);
-    }
     return pending;
 }
 
@@ -416,6 +428,7 @@ const struct native_class native_nccl = {.name = "nccl",
                                          .join = class_join,
                                          .joined = class_joined,
                                          .accept = nccl_accept,
+                                         .ways = nccl_ways,
                                          .start = nccl_start,
                                          .wait = nccl_wait,
                                          .reach = nccl_reach,
@@ -423,6 +436,11 @@ const struct native_class native_nccl = {.name = "nccl",
                                          .await = nccl_await,
                                          .stream = class_stream,
                                          .advance = nccl_advance,
+                                         .may_close = class_may_close,
+                                         .take = nccl_take,
+                                         .give = nccl_give,
+                                         .enlist = nccl_enlist,
+                                         .delist = nccl_delist,
                                          .leave = class_leave,
                                          .explain = class_explain,
                                          .close = class_close};

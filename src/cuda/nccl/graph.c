@@ -6,7 +6,7 @@
  * NCCL does not free a communicator while a graph holds it; it would wait. So each graph holds the channel by a user object, and the
  * channel ends when CUDA has destroyed the last one. CUDA destroys the object with the graph and all that was instantiated from it.
  */
-#include "cuda/nccl.h"
+#include "cuda/nccl/nccl.h"
 
 #include "base/format.h"
 

@@ -1,0 +1,22 @@
+/*
+ * The module's kernels. They are loaded once for each device, by a thread that may block. A device has none where the build had no nvcc, or
+ * where its driver does not take what nvcc made; then the host does what they would.
+ */
+#ifndef CUDA_KERNELS_H
+#define CUDA_KERNELS_H
+
+#include "cuda/device.h"
+#include "cuda/fold_kernel.h"
+
+/* What nvcc made of kernels.cu (cmake/kernels.cmake). */
+extern const unsigned char cuda_kernels[];
+extern const unsigned cuda_kernels_bytes; /* 0: there was no nvcc */
+
+/* In these the caller has entered the device. */
+void cuda_load_kernels(struct cuda_device *d);
+void cuda_unload_kernels(struct cuda_device *d);
+bool cuda_can_fold(struct cuda_device *d, enum comm_type type, comm_op op);
+/* Only where cuda_can_fold. Puts the reduction on the stream. */
+unsigned cuda_fold(struct cuda_device *d, const struct fold_args *args, struct CUstream_st *stream);
+
+#endif

@@ -1,0 +1,170 @@
+/* The mock driver's memory: what it allocates, what it knows of an address, and fills and copies on streams. */
+#include "mock_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+CUDA_CALLS(CUDA_EXPORT)
+
+/* Returns the start or the length of the device allocation that has this byte. */
+static unsigned range_of(void *data, unsigned attribute, uintptr_t at)
+{
+    for (int i = 0; i < MOCK_THINGS; i++) {
+        uintptr_t from = (uintptr_t)mock.thing[i].at;
+        if (mock.thing[i].kind != THING_DEVICE_MEMORY || at - from >= mock.thing[i].bytes)
+            continue;
+        if (attribute == CUDA_POINTER_RANGE_START)
+            *(cuda_address *)data = from;
+        else
+            *(size_t *)data = mock.thing[i].bytes;
+        return CUDA_OK;
+    }
+    return CUDA_INVALID_VALUE;
+}
+
+unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address pointer)
+{
+    CUDA_BEGIN_INSIDE;
+    if (attribute == CUDA_POINTER_RANGE_START || attribute == CUDA_POINTER_RANGE_SIZE)
+        CUDA_END(range_of(data, attribute, (uintptr_t)pointer));
+    enum mock_thing kind = mock_find((void *)(uintptr_t)pointer);
+    int device = mock_owner((void *)(uintptr_t)pointer);
+    unsigned type = kind == THING_DEVICE_MEMORY                             ? CUDA_MEMORY_DEVICE
+                    : kind == THING_HOST_MEMORY || kind == THING_REGISTERED ? CUDA_MEMORY_HOST
+                                                                            : 0;
+    if (attribute == CUDA_POINTER_MEMORY_TYPE && type)
+        *(unsigned *)data = type;
+    if (attribute == CUDA_POINTER_ORDINAL && type)
+        *(int *)data = device;
+    CUDA_END((attribute == CUDA_POINTER_MEMORY_TYPE || attribute == CUDA_POINTER_ORDINAL) && type ? CUDA_OK : CUDA_INVALID_VALUE);
+}
+
+/* Freeing memory waits until the device is idle, unless the test steps it by hand. */
+static bool is_busy(int device)
+{
+    for (int q = 0; q < MOCK_QUEUES; q++)
+        if (mock.first[device][q])
+            return true;
+    return false;
+}
+
+static void wait_for_device(int device)
+{
+    while (mock.running && is_busy(device) && !mock.fault[device])
+        pthread_cond_wait(&mock.changed, &mock.lock);
+}
+
+static void *take(size_t bytes)
+{
+    return aligned_alloc(256, (bytes + 255) / 256 * 256);
+}
+
+unsigned mock_cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
+{
+    CUDA_BEGIN_INSIDE;
+    (void)flags;
+    *memory = take(bytes);
+    mock_add(THING_HOST_MEMORY, *memory, bytes, -1);
+    CUDA_END(mock_device() < 0 ? CUDA_INVALID_CONTEXT : CUDA_OK);
+}
+
+unsigned mock_cuMemFreeHost(void *memory)
+{
+    CUDA_BEGIN_INSIDE;
+    wait_for_device(mock_device());
+    if (!mock_remove(THING_HOST_MEMORY, memory))
+        CUDA_END(CUDA_INVALID_VALUE);
+    free(memory);
+    CUDA_END(CUDA_OK);
+}
+
+unsigned mock_cuMemHostGetDevicePointer(cuda_address *device, void *host, unsigned flags)
+{
+    CUDA_BEGIN;
+    (void)flags;
+    *device = (uintptr_t)host;
+    CUDA_END(mock_find(host) ? CUDA_OK : CUDA_INVALID_VALUE);
+}
+
+unsigned mock_cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
+{
+    CUDA_BEGIN_INSIDE;
+    (void)flags;
+    mock_add(THING_REGISTERED, memory, bytes, -1);
+    CUDA_END(CUDA_OK);
+}
+
+unsigned mock_cuMemHostUnregister(void *memory)
+{
+    CUDA_BEGIN_INSIDE;
+    CUDA_END(mock_remove(THING_REGISTERED, memory) ? CUDA_OK : CUDA_INVALID_VALUE);
+}
+
+unsigned mock_cuMemAlloc(cuda_address *memory, size_t bytes)
+{
+    CUDA_BEGIN_INSIDE;
+    void *at = take(bytes);
+    memset(at, 0xa5, bytes);
+    mock_add(THING_DEVICE_MEMORY, at, bytes, mock_device());
+    *memory = (uintptr_t)at;
+    CUDA_END(mock_device() < 0 ? CUDA_INVALID_CONTEXT : CUDA_OK);
+}
+
+unsigned mock_cuMemFree(cuda_address memory)
+{
+    CUDA_BEGIN_INSIDE;
+    wait_for_device(mock_device());
+    if (!mock_remove(THING_DEVICE_MEMORY, (void *)(uintptr_t)memory))
+        CUDA_END(CUDA_INVALID_VALUE);
+    free((void *)(uintptr_t)memory);
+    CUDA_END(CUDA_OK);
+}
+
+static unsigned fill_op(cuda_address to, size_t pitch, unsigned value, size_t width, size_t count, struct CUstream_st *stream)
+{
+    if (!mock_usable(stream))
+        return CUDA_INVALID_HANDLE;
+    struct mock_op *op = mock_push(mock_stream(stream), OP_FILL);
+    op->to = (void *)(uintptr_t)to;
+    op->bytes = count;
+    op->value = value;
+    op->width = width;
+    op->pitch = pitch;
+    return CUDA_OK;
+}
+
+unsigned mock_cuMemsetD8Async(cuda_address to, unsigned char value, size_t count, struct CUstream_st *stream)
+{
+    CUDA_BEGIN_INSIDE;
+    CUDA_END(fill_op(to, 1, value, 1, count, stream));
+}
+
+unsigned mock_cuMemsetD16Async(cuda_address to, unsigned short value, size_t count, struct CUstream_st *stream)
+{
+    CUDA_BEGIN_INSIDE;
+    CUDA_END(fill_op(to, 2, value, 2, count, stream));
+}
+
+unsigned mock_cuMemsetD32Async(cuda_address to, unsigned value, size_t count, struct CUstream_st *stream)
+{
+    CUDA_BEGIN_INSIDE;
+    CUDA_END(fill_op(to, 4, value, 4, count, stream));
+}
+
+unsigned mock_cuMemsetD2D32Async(cuda_address to, size_t pitch, unsigned value, size_t width, size_t height, struct CUstream_st *stream)
+{
+    CUDA_BEGIN_INSIDE;
+    CUDA_END(width == 1 ? fill_op(to, pitch, value, 4, height, stream) : (unsigned)CUDA_NOT_SUPPORTED);
+}
+
+unsigned mock_cuMemcpyAsync(cuda_address to, cuda_address from, size_t bytes, struct CUstream_st *stream)
+{
+    CUDA_BEGIN_INSIDE;
+    if (!mock_usable(stream))
+        CUDA_END(CUDA_INVALID_HANDLE);
+    struct mock_op *op = mock_push(mock_stream(stream), OP_COPY);
+    op->to = (void *)(uintptr_t)to;
+    op->from = (void *)(uintptr_t)from;
+    op->bytes = bytes;
+    CUDA_END(CUDA_OK);
+}

@@ -1,0 +1,91 @@
+/*
+ * The device's reduction, compiled for the CPU, against the host's kernels: every type and operator that it has, 1 to 64 inputs, and values
+ * of all classes. The bits must be equal. Only a NaN that an addition or a product made may have another payload.
+ */
+#include "cuda/fold_kernel.h"
+
+#include "../data/oracle.h"
+#include "data/data.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+enum { ELEMENTS = 67, WIDE = 8 };
+static _Alignas(64) char inputs[DATA_WAYS_MAX * ELEMENTS * WIDE], want[ELEMENTS * WIDE], got[ELEMENTS * WIDE];
+
+static bool is_nan(const char *at, enum comm_type type)
+{
+    double d;
+    float f;
+    uint16_t h;
+
+    memcpy(&d, at, type == COMM_F64 ? sizeof d : 0);
+    memcpy(&f, at, type == COMM_F32 ? sizeof f : 0);
+    memcpy(&h, at, type == COMM_F16 || type == COMM_BF16 ? sizeof h : 0);
+    return type == COMM_F64    ? d != d
+           : type == COMM_F32  ? f != f
+           : type == COMM_F16  ? (h & 0x7fff) > 0x7c00
+           : type == COMM_BF16 ? (h & 0x7fff) > 0x7f80
+                               : false;
+}
+
+/* The threads run in another order than the elements, as on a device. */
+static void fold(const struct fold_args *args)
+{
+    enum { THREADS = 32 };
+
+    for (size_t i = 0; i < THREADS; i++)
+        fold_thread(args, i * 13 % THREADS, THREADS);
+}
+
+static void compare(enum comm_type type, comm_op op, uint32_t ways, uint64_t *seed)
+{
+    size_t bytes = data_type_bytes(type), stride = ELEMENTS * bytes;
+    const void *from[DATA_WAYS_MAX];
+    bool makes_nans = op == COMM_SUM || op == COMM_PROD || op == COMM_AVG;
+
+    for (uint32_t r = 0; r < ways; r++) {
+        oracle_fill(type, false, inputs + r * stride, ELEMENTS, seed);
+        from[r] = inputs + r * stride;
+    }
+    data_reducer(type, op, DATA_SCALAR)(
+        &(struct data_reduce){.from = from, .ways = ways, .divisor = ways, .to = want, .elements = ELEMENTS, .final = true});
+    fold(&(struct fold_args){
+        .in = inputs, .out = got, .stride = stride, .elements = ELEMENTS, .ways = ways, .divisor = ways, .type = (uint32_t)type, .op = op});
+    for (size_t i = 0; i < ELEMENTS; i++) {
+        if (memcmp(want + i * bytes, got + i * bytes, bytes) == 0 ||
+            (makes_nans && is_nan(want + i * bytes, type) && is_nan(got + i * bytes, type)))
+            continue;
+        fail_msg("%s of %s, %u inputs, element %zu has other bits", data_op_name(op), data_type_name(type), ways, i);
+    }
+}
+
+static void every_pair_has_the_hosts_bits(void **state)
+{
+    uint64_t seed = 1, pairs = 0;
+
+    (void)state;
+    for (int type = 0; type < 64; type++) {
+        for (comm_op op = COMM_SUM; op <= COMM_LXOR; op++) {
+            if (!fold_has((enum comm_type)type, op))
+                continue;
+            assert_int_equal(data_check((enum comm_type)type, op, NULL), COMM_OK);
+            pairs++;
+            for (uint32_t ways = 1; ways <= DATA_WAYS_MAX; ways++)
+                compare((enum comm_type)type, op, ways, &seed);
+        }
+    }
+    assert_int_equal(pairs, 8 * 10 + 4 * 5 + 3); /* integers, floats, bytes */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pair_has_the_hosts_bits),
+    };
+    return cmocka_run_group_tests_name("cuda_kernels", tests, NULL, NULL);
+}

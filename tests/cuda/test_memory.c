@@ -1,0 +1,194 @@
+/*
+ * Memory on backend nccl: comm_mem_alloc gives memory of the rank's device, comm_mem_register registers the program's with NCCL, and an old
+ * NCCL has neither. Also what happens where a rank has no NCCL, or shares its device, and option nccl_fallback is given.
+ */
+#define _GNU_SOURCE
+#include "../conform/rig.h"
+#include "bench.h"
+#include "mock.h"
+
+#include <commstream/cuda.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 3, WORDS = 32 };
+static struct bench bench[RANKS];
+static struct CUstream_st *stream[RANKS];
+static struct rig rig;
+static _Atomic int said;
+
+static void hear(void *arg, int level, const char *line)
+{
+    (void)arg;
+    said += level == COMM_LOG_WARNING && strstr(line, "nccl_fallback: ") != NULL;
+}
+
+static void open_all(const char *options, const char *const *devices, bool share, const struct mock_options *mock)
+{
+    mock_reset(mock);
+    mock_run(true);
+    rig.ranks = RANKS;
+    MUST(comm_open_local(COMM_CONFIG(.backend = "nccl", .options = options, .log = hear, .operation_timeout_ns = 20 * RIG_S), RANKS,
+                         devices, rig.world));
+    for (int r = 0; r < RANKS; r++) {
+        bench_open(&bench[r], share ? 0 : r);
+        stream[r] = bench_stream(&bench[r]);
+    }
+}
+
+static void close_all(void)
+{
+    rig_close(&rig);
+    for (int r = 0; r < RANKS; r++) {
+        bench_drop_stream(&bench[r], stream[r]);
+        bench_close(&bench[r]);
+    }
+    mock_run(false);
+    if (mock_misused())
+        rig_die(__FILE__, __LINE__, "%s", mock_misused());
+    if (mock_live())
+        mock_list_live();
+    EQUAL(mock_live(), 0);
+}
+
+/* Sums in place: the ranks' memory begins with their ranks. */
+static void sum(uint32_t *const memory[RANKS])
+{
+    struct comm_request q[RANKS];
+
+    for (int r = 0; r < RANKS; r++) {
+        bench_fill(&bench[r], stream[r], memory[r], (uint32_t)r + 1, WORDS);
+        MUST(comm_queue_wait_stream(rig.world[r], stream[r]));
+        MUST(comm_allreduce(rig.world[r], COMM_IN_PLACE, memory[r], WORDS, COMM_U32, COMM_SUM, &q[r]));
+    }
+    rig_wait_all(q, RANKS);
+    for (int r = 0; r < RANKS; r++) {
+        uint32_t got[WORDS];
+        bench_read(&bench[r], stream[r], got, memory[r], WORDS);
+        for (int i = 0; i < WORDS; i++)
+            EQUAL(got[i], 6);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ allocated */
+static void allocate(const struct mock_options *options)
+{
+    uint32_t *memory[RANKS], *left;
+    struct comm_error error = {.size = sizeof error};
+
+    open_all(NULL, NULL, false, options);
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_mem_alloc(rig.world[r], WORDS * 4, (void **)&memory[r]));
+    sum(memory);
+    comm_mem_free(rig.world[0], memory[0] + 1); /* no address of comm_mem_alloc */
+    MUST(comm_error_detail(rig.world[0], &error));
+    CHECK(strstr(error.text, "expected an address of comm_mem_alloc"));
+    for (int r = 0; r < RANKS; r++)
+        comm_mem_free(rig.world[(r + 1) % RANKS], memory[r]); /* through any communicator of the world */
+    MUST(comm_mem_alloc(rig.world[1], 100, (void **)&left));  /* freed with the world */
+    close_all();
+}
+
+RIG_TEST(memory_of_the_device)
+{
+    allocate(&(struct mock_options){.seed = 1});
+}
+
+RIG_TEST(memory_with_an_old_nccl)
+{
+    allocate(&(struct mock_options){.seed = 1, .nccl = 21805});
+}
+
+/* ------------------------------------------------------------------------------------------------------------ registered */
+static void enlist(const struct mock_options *options, int registrations)
+{
+    uint32_t *memory[RANKS], here[WORDS];
+
+    open_all(NULL, NULL, false, options);
+    int before = mock_live();
+    for (int r = 0; r < RANKS; r++) {
+        memory[r] = bench_memory(&bench[r], WORDS);
+        MUST(comm_mem_register(rig.world[r], memory[r], WORDS * 4));
+        IS(comm_mem_register(rig.world[r], memory[r], WORDS * 4), COMM_ERR_STATE);
+    }
+    MUST(comm_mem_register(rig.world[0], here, sizeof here)); /* host memory is only recorded */
+    EQUAL(mock_live(), before + RANKS + registrations);
+    sum(memory);
+    before = mock_live();
+    comm_mem_unregister(rig.world[0], here);
+    for (int r = 0; r < RANKS - 1; r++) /* the last one's registration ends with the communicator */
+        comm_mem_unregister(rig.world[r], memory[r]);
+    EQUAL(mock_live(), before - (registrations ? RANKS - 1 : 0));
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_close(rig.world[r], COMM_DEFAULT_TIMEOUT));
+    for (int r = 0; r < RANKS; r++)
+        bench_free(&bench[r], memory[r]);
+    rig.ranks = 0;
+    close_all();
+}
+
+RIG_TEST(registered_memory)
+{
+    enlist(&(struct mock_options){.seed = 1}, RANKS);
+}
+
+RIG_TEST(registered_memory_with_an_old_nccl)
+{
+    enlist(&(struct mock_options){.seed = 1, .nccl = 21805}, 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ without NCCL */
+/* All ranks have one device, which NCCL refuses. */
+RIG_TEST(ranks_that_share_a_device_fall_back)
+{
+    static const char *const one[RANKS] = {"cuda:0", "cuda:0", "cuda:0"};
+    struct comm_communicator *dup[RANKS];
+    struct comm_info info = {.size = sizeof info};
+    uint32_t *memory[RANKS];
+
+    open_all("nccl_fallback=yes", one, true, &(struct mock_options){.seed = 1});
+    for (int r = 0; r < RANKS; r++)
+        memory[r] = bench_memory(&bench[r], WORDS);
+    MUST(comm_describe(rig.world[0], &info));
+    CHECK(!info.device_order && !info.graph_capture && info.device_buffers);
+    sum(memory);
+    rig_dup(rig.world, RANKS, dup);
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_close(dup[r], COMM_DEFAULT_TIMEOUT));
+    for (int r = 0; r < RANKS; r++)
+        bench_free(&bench[r], memory[r]);
+    close_all();
+    EQUAL(said, 1);
+}
+
+RIG_TEST(an_nccl_too_old_falls_back)
+{
+    uint32_t *memory[RANKS];
+
+    open_all("nccl_fallback=yes", NULL, true, &(struct mock_options){.seed = 1, .nccl = 21700});
+    for (int r = 0; r < RANKS; r++)
+        memory[r] = bench_memory(&bench[r], WORDS);
+    sum(memory);
+    for (int r = 0; r < RANKS; r++)
+        bench_free(&bench[r], memory[r]);
+    close_all();
+    EQUAL(said, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_of_the_device),
+        cmocka_unit_test(memory_with_an_old_nccl),
+        cmocka_unit_test(registered_memory),
+        cmocka_unit_test(registered_memory_with_an_old_nccl),
+        cmocka_unit_test(ranks_that_share_a_device_fall_back),
+        cmocka_unit_test(an_nccl_too_old_falls_back),
+    };
+    return cmocka_run_group_tests_name("cuda_memory", tests, NULL, NULL);
+}
