@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FRAMES_A_TURN = 64, EVENTS_FIRST = 64 };
+enum { EVENTS_FIRST = 64 };
 
 /* How long after a member's end its last frames may still be in flight in MPI. */
 #define LAST_FRAMES_NS INT64_C(500000000)
@@ -90,22 +90,12 @@ bool mpiwire_post(struct mpiwire_channel *c, uint32_t peer, enum mpiwire_kind ki
     return true;
 }
 
-static void test(struct mpiwire_block *b, MPI_Request *request, enum mpiwire_open bit)
-{
-    int ended = 0;
-
-    if (b->open & bit && (MPI_Test(request, &ended, MPI_STATUS_IGNORE) != MPI_SUCCESS || ended))
-        b->open &= ~(uint32_t)bit;
-}
-
 /* Sends end in any order, so a rank that receives nothing does not delay the others. */
 void mpiwire_reap(struct mpiwire *w)
 {
     struct mpiwire_block **at = &w->sending, *b;
 
-    for (int turns = 0; (b = *at) && turns < FRAMES_A_TURN; turns++) {
-        test(b, &b->head, MPIWIRE_OPEN_HEAD);
-        test(b, &b->request, MPIWIRE_OPEN_REQUEST);
+    while ((b = *at)) {
         if (b->open) {
             at = &b->next;
             continue;

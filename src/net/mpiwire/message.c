@@ -75,7 +75,7 @@ enum wire_result mpiwire_expose_message(struct mpiwire_channel *c, const struct 
     uint64_t bytes = span.bytes;
 
     if (number - m->consumed > c->handle.caps.window) {
-        mpiwire_progress(c->wire);
+        mpiwire_look(c);
         if (number - m->consumed > c->handle.caps.window)
             return WIRE_AGAIN;
     }

@@ -335,6 +335,7 @@ static uint32_t mpiwire_advance(struct wire_channel *channel, struct wire_event 
     pthread_mutex_lock(&c->wire->lock);
     note_look(c);
     mpiwire_progress(c->wire);
+    c->looked = true;
     if (c->differing)
         mpiwire_look_at_differing(c);
     if (atomic_load_explicit(&c->wire->goners, memory_order_relaxed) && !c->aborted)
@@ -358,7 +359,7 @@ static void mpiwire_flush(struct wire_channel *channel)
     }
     if (c->noted)
         c->guard->class->flush(c->guard);
-    c->noted = false;
+    c->noted = c->looked = false;
 }
 
 static uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max)

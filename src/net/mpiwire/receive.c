@@ -130,19 +130,9 @@ static void begin_lacking(struct mpiwire *w)
 }
 
 /* Whether a frame, with all that its source sent before it, has come. */
-static bool has_come(struct mpiwire *w, struct mpiwire_block *b)
+static bool has_come(const struct mpiwire *w, const struct mpiwire_block *b)
 {
-    int here = 0;
-
-    if (w->behind[b->source] == w->turn)
-        return false;
-    if (b->state == MPIWIRE_COMES) {
-        if (MPI_Test(&b->request, &here, MPI_STATUS_IGNORE) != MPI_SUCCESS)
-            b->state = MPIWIRE_LOST; /* because its rank died; the guard reports that */
-        else if (here)
-            b->state = MPIWIRE_HERE;
-    }
-    return b->state == MPIWIRE_HERE || b->state == MPIWIRE_LOST;
+    return w->behind[b->source] != w->turn && (b->state == MPIWIRE_HERE || b->state == MPIWIRE_LOST);
 }
 
 static bool take_long(struct mpiwire *w)
@@ -151,8 +141,6 @@ static bool take_long(struct mpiwire *w)
     bool any = false;
 
     w->turn++;
-    if (w->lacking)
-        begin_lacking(w);
     while ((b = *at)) {
         if (!has_come(w, b)) {
             w->behind[b->source] = w->turn;
@@ -262,17 +250,30 @@ void mpiwire_progress(struct mpiwire *w)
 {
     if (mpi_is_over())
         return;
-    bool came = take_frames(w);
+    bool came = take_frames(w), sends = w->sending && (!came || ++w->unreaped > SENDS_A_REAP);
+    if (w->lacking)
+        begin_lacking(w);
+    if (w->receiving || sends)
+        mpiwire_ends(w, sends);
     if (w->receiving)
         came |= take_long(w);
     if (came)
         w->moved = w->came = true;
     if (w->posts < MPIWIRE_POSTED)
         post_all(w);
-    if (w->sending && (!came || ++w->unreaped > SENDS_A_REAP)) {
+    if (sends) {
         w->unreaped = 0;
         mpiwire_reap(w);
     }
+}
+
+/* A pass has looked before it makes its calls, and each of its operations that lacks something comes here. If each of them looked, a pass
+ * of many operations would take long, above all where MPI gives the CPU away when it finds nothing. */
+void mpiwire_look(struct mpiwire_channel *c)
+{
+    if (!c->looked)
+        mpiwire_progress(c->wire);
+    c->looked = true;
 }
 
 void mpiwire_receive_end(struct mpiwire *w)

@@ -147,7 +147,7 @@ enum wire_result mpiwire_expose_work(struct mpiwire_channel *c, const struct wir
     for (uint32_t i = 0; i < e->npeers; i++) {
         if (has_room(c, e->peers[i], e, bytes))
             continue;
-        mpiwire_progress(c->wire);
+        mpiwire_look(c);
         if (has_room(c, e->peers[i], e, bytes))
             continue;
         ask_for_room(c, e->peers[i]);
@@ -258,8 +258,9 @@ enum wire_result mpiwire_view_work(struct mpiwire_channel *c, const struct wire_
     struct mpiwire_slot *s = find(c, l->peer, l->key);
     bool glance = l->flags & WIRE_GLANCE;
 
-    if (!s || !s->block) {
-        mpiwire_progress(c->wire);
+    if (!s || !s->block) { /* a caller that glances does so again and again, without a pass */
+        c->looked &= !glance;
+        mpiwire_look(c);
         s = find(c, l->peer, l->key);
     }
     if (s && s->block) {
