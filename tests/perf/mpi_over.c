@@ -43,10 +43,34 @@ static void must(enum comm_result result, const char *what)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+/* Each of two ranks sends to the other and receives from it. */
+static void bare_sendrecv(const struct bench *b, int n)
+{
+    MPI_Request q[2];
+
+    MPI_Irecv(b->out, n, MPI_FLOAT, 1 - b->rank, 1, b->comm, &q[0]);
+    MPI_Isend(b->in, n, MPI_FLOAT, 1 - b->rank, 1, b->comm, &q[1]);
+    MPI_Wait(&q[0], MPI_STATUS_IGNORE);
+    MPI_Wait(&q[1], MPI_STATUS_IGNORE);
+}
+
+static void our_sendrecv(const struct bench *b, int n)
+{
+    struct comm_request q[2];
+
+    must(comm_recv(b->world, b->out, (size_t)n, COMM_F32, 1 - b->rank, 1, NULL, &q[0]), "recv");
+    must(comm_send(b->world, b->in, (size_t)n, COMM_F32, 1 - b->rank, 1, &q[1]), "send");
+    must(comm_wait_all(q, 2, COMM_FOREVER), "wait");
+}
+
 static void bare(const struct bench *b, int n)
 {
     MPI_Request q;
 
+    if (strcmp(b->collective, "sendrecv") == 0) {
+        bare_sendrecv(b, n);
+        return;
+    }
     if (strcmp(b->collective, "broadcast") == 0)
         MPI_Ibcast(b->out, n, MPI_FLOAT, 0, b->comm, &q);
     else if (strcmp(b->collective, "allgather_v") == 0)
@@ -62,6 +86,10 @@ static void ours(const struct bench *b, int n)
 {
     struct comm_request q;
 
+    if (strcmp(b->collective, "sendrecv") == 0) {
+        our_sendrecv(b, n);
+        return;
+    }
     if (strcmp(b->collective, "broadcast") == 0)
         must(comm_broadcast(b->world, b->out, (size_t)n, COMM_F32, 0, &q), "broadcast");
     else if (strcmp(b->collective, "allgather_v") == 0)
@@ -231,6 +259,8 @@ int main(int count, char **argument)
         MPI_Finalize();
         return 0;
     }
+    if (strcmp(b.collective, "sendrecv") == 0 && b.ranks != 2)
+        MPI_Abort(b.comm, 2);
     open_world(&b);
     b.in = calloc(1, b.max);
     b.out = calloc((size_t)b.ranks, b.max);

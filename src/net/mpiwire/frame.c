@@ -39,7 +39,7 @@ static bool start(struct mpiwire *w, const void *at, size_t bytes, int32_t to, i
     return MPI_Isend(at, (int)bytes, MPI_BYTE, to, tag, w->world->base, request) == MPI_SUCCESS;
 }
 
-/* The rank is dead if MPI refuses to send: the guard reports that. */
+/* The rank is dead if MPI refuses to send: the guard reports that, and the block is freed with those of ended sends. */
 static void start_sends(struct mpiwire *w, struct mpiwire_block *b, size_t payload, int32_t to)
 {
     bool is_long = payload > MPIWIRE_WHOLE;
@@ -68,10 +68,6 @@ void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block
     atomic_store_explicit(&c->traffic.out, atomic_load_explicit(&c->traffic.out, memory_order_relaxed) + MPIWIRE_HEAD + head.bytes,
                           memory_order_relaxed); /* written under the lock */
     start_sends(w, b, head.bytes, c->world[peer]);
-    if (!b->open) {
-        mpiwire_block_give(w, b);
-        return;
-    }
     b->next = NULL;
     *w->sending_last = b;
     w->sending_last = &b->next;

@@ -113,6 +113,7 @@ static void send_pieces(struct mpiwire_channel *c, struct mpiwire_message *m)
         memcpy(mpiwire_payload(b), m->at + m->done, bytes);
         m->done += bytes;
         m->ahead++;
+        c->wire->pieces++;
         b->piece_of = m;
         mpiwire_send(c, m->peer, b, (struct mpiwire_head){.key = m->key, .kind = MPIWIRE_PIECE, .bytes = bytes});
     }
@@ -125,6 +126,7 @@ static void send_pieces(struct mpiwire_channel *c, struct mpiwire_message *m)
 void mpiwire_piece_left(struct mpiwire *w, struct mpiwire_message *m)
 {
     m->ahead--;
+    w->pieces--;
     if (m->channel)
         send_pieces(m->channel, m);
     else if (!m->ahead)

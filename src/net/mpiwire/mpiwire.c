@@ -8,7 +8,8 @@
 #include <string.h>
 
 /* A thread that sleeps looks at MPI again after a quarter of the time for which nothing has moved, but at most NAP_NS; after a long rest,
- * after a sixteenth, but at most NAP_LONG_NS. So a world at rest costs little, and what comes is at most a sixteenth late. */
+ * after a sixteenth, but at most NAP_LONG_NS. So a world at rest costs little, and what comes is at most a sixteenth late. It does not sleep
+ * for less than NAP_LEAST_NS, unless ranks share CPUs: a long message comes in pieces, of which the engine sees only the last. */
 #define NAP_LEAST_NS INT64_C(50000)
 #define NAP_NS INT64_C(1000000)
 #define NAP_LONG_NS INT64_C(20000000)
@@ -112,6 +113,7 @@ static enum comm_result mpiwire_open(const struct wire_config *config, struct wi
     w->guard = config->guard;
     w->env = config->env;
     w->ranks = config->ranks;
+    w->crowded = config->oversubscribed;
     w->sending_last = &w->sending;
     w->receiving_last = &w->receiving;
     w->gone = calloc(ranks, sizeof *w->gone);
@@ -388,7 +390,9 @@ static int64_t nap_of(struct mpiwire *w, int64_t now)
     w->naps++;
     int64_t rest = now - w->rests_since_ns, nap = rest / 4 < NAP_NS ? rest / 4 : NAP_NS;
     nap = rest / 16 > nap ? rest / 16 : nap;
-    return nap < NAP_LEAST_NS ? NAP_LEAST_NS : nap < NAP_LONG_NS ? nap : NAP_LONG_NS;
+    if (nap < NAP_LEAST_NS)
+        return w->crowded ? NAP_LEAST_NS : 0;
+    return nap < NAP_LONG_NS ? nap : NAP_LONG_NS;
 }
 
 /* MPI has no descriptor to poll. So the wire polls MPI again after a time, which grows while nothing moves. */

@@ -163,6 +163,7 @@ struct mpiwire {
     struct mpiwire_block *sending, **sending_last, *spare[MPIWIRE_CLASSES];
     struct mpiwire_block *posted[MPIWIRE_POSTED];      /* a ring buffer: MPI fills them in this order */
     uint32_t posted_first, posts, unreaped;            /* unreaped: looks that found frames, since the ends of sends were looked for */
+    uint32_t pieces;                                   /* of messages, on their way: the next ones leave when these have ended */
     struct mpiwire_block *receiving, **receiving_last; /* long frames whose heads are here, and all that their sources sent later */
     uint32_t *waiting;                                 /* by world rank: how many of those */
     uint32_t lacking;                                  /* how many of those lack memory */
@@ -176,6 +177,7 @@ struct mpiwire {
     bool *joined; /* by world rank: this wire carries frames to it */
     bool came;    /* something arrived since the last call of heed */
     bool moved;   /* something arrived or left since the last nap, or a thread waits for something */
+    bool crowded; /* ranks share CPUs */
     int64_t rests_since_ns;
     uint64_t naps;
 };

@@ -245,12 +245,13 @@ static bool take_frames(struct mpiwire *w)
     return count != 0;
 }
 
-/* What has come is what somebody waits for. So the ends of sends are looked for only when nothing has come, or if they are many. */
+/* What has come is what somebody waits for. So the ends of sends are looked for only when nothing has come, if they are many, or if a
+ * message goes on when they have ended. */
 void mpiwire_progress(struct mpiwire *w)
 {
     if (mpi_is_over())
         return;
-    bool came = take_frames(w), sends = w->sending && (!came || ++w->unreaped > SENDS_A_REAP);
+    bool came = take_frames(w), sends = w->sending && (!came || w->pieces || ++w->unreaped > SENDS_A_REAP);
     if (w->lacking)
         begin_lacking(w);
     if (w->receiving || sends)
