@@ -49,7 +49,8 @@ static void add(struct ends *e, struct mpiwire_block *b, MPI_Request request, ui
     e->request[e->count++] = request;
 }
 
-/* Of many sends each look asks about some. Those go to the end, so a rank that receives nothing does not keep the others from being seen. */
+/* Of many sends each look asks about some. Those go to the end, so a rank that receives nothing does not keep the others from being seen.
+ */
 static void add_sends(struct mpiwire *w, struct ends *e)
 {
     struct mpiwire_block *first = w->sending, *b = first, *last = NULL;

@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* A thread that sleeps looks at MPI again after a quarter of the time for which nothing has moved, but at most NAP_NS; after a long rest,
- * after a sixteenth, but at most NAP_LONG_NS. So a world at rest costs little, and what comes is at most a sixteenth late. It does not sleep
- * for less than NAP_LEAST_NS, unless ranks share CPUs: a long message comes in pieces, of which the engine sees only the last. */
+ * after a sixteenth, but at most NAP_LONG_NS. So a world at rest costs little, and what comes is at most a sixteenth late. It does not
+ * sleep for less than NAP_LEAST_NS, unless ranks share CPUs: a long message comes in pieces, of which the engine sees only the last. */
 #define NAP_LEAST_NS INT64_C(50000)
 #define NAP_NS INT64_C(1000000)
 #define NAP_LONG_NS INT64_C(20000000)

@@ -207,10 +207,10 @@ void mpiwire_block_give(struct mpiwire *w, struct mpiwire_block *b);
 bool mpiwire_post(struct mpiwire_channel *c, uint32_t peer, enum mpiwire_kind kind, wire_key key, uint32_t tag, const void *payload,
                   size_t bytes);
 void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block *b, struct mpiwire_head head);
-void mpiwire_reap(struct mpiwire *w);        /* frees the blocks of sends that have ended */
-void mpiwire_progress(struct mpiwire *w);    /* looks for frames that have arrived, and for sends that have ended if there are none */
+void mpiwire_reap(struct mpiwire *w);         /* frees the blocks of sends that have ended */
+void mpiwire_progress(struct mpiwire *w);     /* looks for frames that have arrived, and for sends that have ended if there are none */
 void mpiwire_look(struct mpiwire_channel *c); /* the same, for a call that lacks something, but once in a pass */
-void mpiwire_receive_end(struct mpiwire *w); /* withdraws the receives that wait for frames */
+void mpiwire_receive_end(struct mpiwire *w);  /* withdraws the receives that wait for frames */
 void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event);
 void mpiwire_lose(struct mpiwire_channel *c); /* reports LOST for members that have died or left */
 
