@@ -80,6 +80,22 @@ static void there_and_back(const char *backend)
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
+/* MPICH 4.0 over UCX, on two hosts: MPI_Finalize waits for ever in one of about fifteen runs, whatever backend the worlds had. One rank
+ * waits in it for an answer to a connection's end, and the others wait for that rank in a call that answers nothing. */
+static void finalize(void)
+{
+    int found;
+    if (!getenv("LEAVE_MPI_OPEN")) {
+        MPI_Finalize();
+        return;
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int64_t until = rig_now() + 300 * RIG_MS; rig_now() < until;) /* peers may still need an answer to leave the barrier */
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+    fflush(stdout);
+    _exit(0);
+}
+
 static void at_level(int level, const char *backend)
 {
     int provided;
@@ -90,7 +106,7 @@ static void at_level(int level, const char *backend)
     }
     there_and_back(backend);
     there_and_back(backend);
-    MPI_Finalize();
+    finalize();
 }
 
 /* Checks whether MPI or a program of this library ran the last call. */
@@ -151,7 +167,7 @@ static void halves(const char *backend, int level)
         MUST(comm_close(world, RIG_PATIENCE));
     }
     MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Finalize();
+    finalize();
 }
 
 /* Before MPI is initialized, and after it has been finalized. */
