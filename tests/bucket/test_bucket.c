@@ -1,169 +1,18 @@
-/* The bucket room against mock public calls: a world of two ranks whose other rank gives zeros, so COMM_AVG halves. */
+/* The bucket room against mock public calls (mock_library.h). */
 #define _GNU_SOURCE
+#include "mock_library.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <cmocka.h>
 
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <commstream/comm.h>
-
-#include "base/heap.h"
-#include "bucket/bucket.h"
-
-enum { CALLS_MAX = 4096 };
-
-struct call {
-    void *at;
-    size_t n;
-    enum comm_type type;
-    comm_op op;
-};
-
-/* What the mock library saw, and how it is to behave. */
-static struct {
-    struct call calls[CALLS_MAX];
-    _Atomic size_t count;
-    _Atomic uint32_t inside; /* threads inside allreduce at once */
-    size_t full_after;       /* FULL from this call on, until somebody waits */
-    size_t refuse_at;        /* this call is refused with UNSUPPORTED; it has no request */
-    bool late;               /* requests stay pending */
-    bool in_callback;        /* waits are refused with STATE */
-    bool no_marker;          /* comm_last is refused with FULL */
-    size_t progress_left;    /* so many calls of progress until a full queue has room */
-    size_t lasts;            /* calls of comm_last */
-    long taken;
-} mock;
-
-static struct comm_communicator *const world = (struct comm_communicator *)&mock;
-
-void *base_heap_take(struct comm_communicator *c, size_t bytes)
-{
-    assert_ptr_equal(c, world);
-    void *memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
-    memset(memory, 0, bytes);
-    mock.taken++;
-    return memory;
-}
-
-void base_heap_give(struct comm_communicator *c, void *memory, size_t bytes)
-{
-    assert_ptr_equal(c, world);
-    memset(memory, 0xee, bytes);
-    free(memory);
-    mock.taken--;
-}
-
-/* No gradient here is a device's: tests/cuda has those. */
-enum comm_result bucket_device_find(struct comm_communicator *c, const struct comm_gradient *gradients, size_t count, int32_t adopt,
-                                    struct device **device)
-{
-    (void)gradients;
-    (void)count;
-    (void)adopt;
-    (void)device;
-    assert_ptr_equal(c, world);
-    return COMM_OK;
-}
-
-void bucket_device_drop(struct device *device)
-{
-    assert_null(device);
-}
-
-#define NEVER(result, name, ...)                                                                                                           \
-    result name(__VA_ARGS__)                                                                                                               \
-    {                                                                                                                                      \
-        abort();                                                                                                                           \
-    }
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-#pragma GCC diagnostic ignored "-Wmissing-noreturn"
-NEVER(enum comm_result, bucket_device_open, struct comm_buckets *b, struct device *device)
-NEVER(void, bucket_device_close, struct comm_buckets *b)
-NEVER(enum comm_result, bucket_device_contribute_rest, struct comm_buckets *b, struct CUstream_st *stream)
-NEVER(enum comm_result, bucket_device_order, struct comm_buckets *b, struct bucket *bucket)
-NEVER(enum comm_result, bucket_device_copy_back, struct comm_buckets *b, size_t j, struct CUstream_st *stream)
-NEVER(enum comm_result, bucket_device_settle, struct comm_buckets *b, int64_t timeout_ns)
-#pragma GCC diagnostic pop
-
-enum comm_result comm_allreduce(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
-                                struct comm_request *req)
-{
-    assert_int_equal(atomic_fetch_add(&mock.inside, 1), 0);
-    size_t at = atomic_load(&mock.count);
-    enum comm_result result = COMM_OK;
-    assert_ptr_equal(c, world);
-    assert_ptr_equal(in, COMM_IN_PLACE);
-    assert_true(at < CALLS_MAX);
-    if (at == mock.full_after) {
-        result = COMM_ERR_FULL;
-    } else {
-        mock.calls[at] = (struct call){out, n, type, op};
-        atomic_store(&mock.count, at + 1);
-        if (at + 1 == mock.refuse_at)
-            result = COMM_ERR_UNSUPPORTED;
-        else if (type == COMM_F32)
-            for (size_t i = 0; i < n; i++)
-                ((float *)out)[i] /= 2;
-        *req = (struct comm_request){c, at + 1};
-    }
-    atomic_fetch_sub(&mock.inside, 1);
-    return result;
-}
-
-enum comm_result comm_test(struct comm_request request)
-{
-    return request.comm != NULL && mock.late ? COMM_PENDING : COMM_OK;
-}
-
-enum comm_result comm_wait(struct comm_request request, int64_t timeout_ns)
-{
-    if (request.comm == NULL)
-        return (enum comm_result)(int32_t)request.ticket;
-    if (mock.in_callback && comm_test(request) == COMM_PENDING)
-        return COMM_ERR_STATE;
-    if (timeout_ns == COMM_FOREVER)
-        mock.late = false;
-    mock.full_after = SIZE_MAX;
-    return comm_test(request);
-}
-
-enum comm_result comm_wait_all(const struct comm_request *requests, size_t count, int64_t timeout_ns)
-{
-    enum comm_result result = COMM_OK;
-    for (size_t i = 0; i < count && result == COMM_OK; i++)
-        result = comm_wait(requests[i], timeout_ns);
-    return result;
-}
-
-struct comm_request comm_last(struct comm_communicator *c)
-{
-    assert_true(++mock.lasts < 100000); /* or somebody spins */
-    if (mock.no_marker)
-        return (struct comm_request){NULL, (uint64_t)COMM_ERR_FULL};
-    return (struct comm_request){c, atomic_load(&mock.count)};
-}
-
-enum comm_result comm_progress(struct comm_communicator *any)
-{
-    assert_ptr_equal(any, world);
-    if (mock.progress_left != 0 && --mock.progress_left == 0)
-        mock.full_after = SIZE_MAX;
-    return COMM_OK;
-}
 
 static int begin(void **state)
 {
     (void)state;
-    memset(&mock, 0, sizeof mock);
-    mock.full_after = SIZE_MAX;
+    mock_begin();
     return 0;
 }
 
@@ -196,7 +45,7 @@ static void model_make(struct model *m, const size_t *counts, size_t count, size
     for (size_t i = 0; i < count; i++)
         m->gradients[i] = (struct comm_gradient){m->data[i], counts[i], COMM_F32, 0};
     struct comm_bucket_options options = {.size = sizeof options, .bytes = bytes, .first_bytes = first_bytes};
-    assert_int_equal(comm_buckets_create(world, m->gradients, count, &options, &m->buckets), COMM_OK);
+    assert_int_equal(comm_buckets_create(mock_world, m->gradients, count, &options, &m->buckets), COMM_OK);
     model_fill(m);
 }
 
@@ -258,7 +107,7 @@ static void test_types_have_buckets_of_their_own(void **state)
     struct comm_gradient gradients[] = {
         {&f[0], 1, COMM_F32, 0}, {&d[0], 1, COMM_F64, 0}, {NULL, 0, COMM_F64, 0}, {&d[1], 1, COMM_F64, 0}, {&f[2], 2, COMM_F32, 0}};
     struct comm_buckets *b;
-    assert_int_equal(comm_buckets_create(world, gradients, 5, NULL, &b), COMM_OK);
+    assert_int_equal(comm_buckets_create(mock_world, gradients, 5, NULL, &b), COMM_OK);
     for (size_t i = 0; i < 5; i++)
         assert_int_equal(comm_buckets_ready(b, i), COMM_OK);
     /* The f32 bucket opened first, but the f64 one has its last member earlier in the backward pass. */
@@ -386,25 +235,25 @@ static void test_arguments(void **state)
     struct comm_gradient good = {data, 2, COMM_F32, 0}, bad = good;
     struct comm_buckets *b = NULL;
     assert_int_equal(comm_buckets_create(NULL, &good, 1, NULL, &b), COMM_ERR_ARGUMENT);
-    assert_int_equal(comm_buckets_create(world, NULL, 1, NULL, &b), COMM_ERR_ARGUMENT);
+    assert_int_equal(comm_buckets_create(mock_world, NULL, 1, NULL, &b), COMM_ERR_ARGUMENT);
     bad.type = (enum comm_type)3;
-    assert_int_equal(comm_buckets_create(world, &bad, 1, NULL, &b), COMM_ERR_ARGUMENT);
+    assert_int_equal(comm_buckets_create(mock_world, &bad, 1, NULL, &b), COMM_ERR_ARGUMENT);
     bad = good;
     bad.data = NULL;
-    assert_int_equal(comm_buckets_create(world, &bad, 1, NULL, &b), COMM_ERR_ARGUMENT);
+    assert_int_equal(comm_buckets_create(mock_world, &bad, 1, NULL, &b), COMM_ERR_ARGUMENT);
     bad = good;
     bad.count = SIZE_MAX / 2;
-    assert_int_equal(comm_buckets_create(world, &bad, 1, NULL, &b), COMM_ERR_ARGUMENT);
+    assert_int_equal(comm_buckets_create(mock_world, &bad, 1, NULL, &b), COMM_ERR_ARGUMENT);
     bad.count = PTRDIFF_MAX / 4;
-    assert_int_equal(comm_buckets_create(world, &bad, 1, NULL, &b), COMM_ERR_MEMORY);
+    assert_int_equal(comm_buckets_create(mock_world, &bad, 1, NULL, &b), COMM_ERR_MEMORY);
     newer.tail = 1;
-    assert_int_equal(comm_buckets_create(world, &good, 1, &newer.known, &b), COMM_ERR_UNSUPPORTED);
+    assert_int_equal(comm_buckets_create(mock_world, &good, 1, &newer.known, &b), COMM_ERR_UNSUPPORTED);
     newer.tail = 0;
     newer.known.adopt = 3;
-    assert_int_equal(comm_buckets_create(world, &good, 1, &newer.known, &b), COMM_ERR_ARGUMENT);
+    assert_int_equal(comm_buckets_create(mock_world, &good, 1, &newer.known, &b), COMM_ERR_ARGUMENT);
     assert_null(b);
     newer.known.adopt = 0;
-    assert_int_equal(comm_buckets_create(world, &good, 1, &newer.known, &b), COMM_OK);
+    assert_int_equal(comm_buckets_create(mock_world, &good, 1, &newer.known, &b), COMM_OK);
     void *at;
     assert_int_equal(comm_buckets_ready(b, 1), COMM_ERR_ARGUMENT);
     assert_int_equal(comm_buckets_wait(b, -1), COMM_ERR_ARGUMENT);
@@ -416,7 +265,7 @@ static void test_arguments(void **state)
     assert_int_equal(comm_buckets_hold(NULL, 1), COMM_ERR_ARGUMENT);
     comm_buckets_free(b);
     comm_buckets_free(NULL);
-    assert_int_equal(comm_buckets_create(world, NULL, 0, NULL, &b), COMM_OK);
+    assert_int_equal(comm_buckets_create(mock_world, NULL, 0, NULL, &b), COMM_OK);
     assert_int_equal(comm_buckets_wait(b, 0), COMM_OK);
     comm_buckets_free(b);
 }
@@ -429,7 +278,7 @@ static void test_adopted_gradients_live_in_the_buckets(void **state)
     struct comm_bucket_options options = {.size = sizeof options, .bytes = 40 * SIZE, .first_bytes = 40 * SIZE, .adopt = 1};
     struct comm_buckets *b;
     float *at[4];
-    assert_int_equal(comm_buckets_create(world, gradients, 4, &options, &b), COMM_OK);
+    assert_int_equal(comm_buckets_create(mock_world, gradients, 4, &options, &b), COMM_OK);
     for (size_t i = 0; i < 4; i++) {
         void *data;
         assert_int_equal(comm_buckets_data(b, i, &data), COMM_OK);
@@ -544,7 +393,7 @@ static void test_any_thread_may_say_ready(void **state)
         gradients[i] = (struct comm_gradient){&crowd.data[i], 1, COMM_F32, 0};
     struct comm_bucket_options options = {.size = sizeof options, .bytes = 5 * SIZE};
     options.first_bytes = 2 * SIZE;
-    assert_int_equal(comm_buckets_create(world, gradients, MANY, &options, &crowd.buckets), COMM_OK);
+    assert_int_equal(comm_buckets_create(mock_world, gradients, MANY, &options, &crowd.buckets), COMM_OK);
     pthread_barrier_init(&crowd.barrier, NULL, THREADS);
     for (size_t t = 0; t < THREADS; t++) {
         members[t] = (struct crowd_member){&crowd, t};

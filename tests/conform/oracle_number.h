@@ -1,6 +1,6 @@
 /*
  * The oracle's numbers: converts each type's bits to a value in its accumulator, and rounds that back once. Uses
- * arithmetic on the specified formats; private to oracle.c.
+ * arithmetic on the specified formats; private to the oracle.
  */
 #ifndef CONFORM_ORACLE_NUMBER_H
 #define CONFORM_ORACLE_NUMBER_H

@@ -1,123 +1,10 @@
-#include "fuzz/honest.h"
+#include "fuzz/honest_request.h"
 
 #include "wire/table.h"
 
 #include <string.h>
 
-enum { CANARY = 64, FILL = 0xa5, TAG = 7, OUT_MOST = 1 << 18, EVENTS = 16 };
-
-/* ------------------------------------------------------------------------------------------------------------ buffers */
-static uint32_t sum_of(const void *at, size_t bytes)
-{
-    return frame_crc32c(0, at, bytes);
-}
-
-static bool is_all(const unsigned char *at, size_t bytes, unsigned char value)
-{
-    bool all = true;
-
-    for (size_t i = 0; i < bytes; i++)
-        all &= at[i] == value;
-    return all;
-}
-
-/* Nothing around the buffer was touched, and a finished request's buffer has not changed. */
-static void check_request(const struct honest_request *r)
-{
-    if (r->memory) {
-        HOLD(is_all(r->memory, CANARY, FILL) && is_all(r->memory + CANARY + r->bytes, CANARY, FILL));
-        HOLD(r->state != HONEST_ENDED || sum_of(r->memory, r->bytes + 2 * CANARY) == r->sum);
-    } else if (r->state == HONEST_ENDED && r->view.at) {
-        HOLD(sum_of(r->view.at, r->view.bytes) == r->sum);
-    }
-}
-
-static void drop_request(struct honest_request *r)
-{
-    check_request(r);
-    free(r->memory);
-    *r = (struct honest_request){.state = HONEST_NONE};
-}
-
-static bool is_held(const struct honest_request *r)
-{
-    return r->state == HONEST_PENDING || (r->state == HONEST_ENDED && r->view.at);
-}
-
-/* Reuses the oldest finished request. NULL: all are pending. */
-static struct honest_request *make_request(struct honest_side *s, enum honest_kind kind, wire_key key, uint32_t peer, size_t bytes,
-                                           bool memory)
-{
-    struct honest *h = s->of;
-
-    for (uint32_t i = 0; i < HONEST_REQUESTS; i++) {
-        struct honest_request *r = &h->request[h->next];
-        h->next = (h->next + 1) % HONEST_REQUESTS;
-        if (is_held(r))
-            continue;
-        drop_request(r);
-        *r =
-            (struct honest_request){.state = HONEST_PENDING, .kind = kind, .side = s, .key = key, .peer = peer, .tag = TAG, .bytes = bytes};
-        if (memory) {
-            r->memory = malloc(bytes + 2 * CANARY);
-            HOLD(r->memory);
-            memset(r->memory, FILL, bytes + 2 * CANARY);
-        }
-        return r;
-    }
-    return NULL;
-}
-
-static uint64_t cookie_of(const struct honest_request *r)
-{
-    return 1 + (uint64_t)(r - r->side->of->request);
-}
-
-static void end_request(struct honest_request *r, int32_t result)
-{
-    bool landed = (r->kind == HONEST_LOOK || r->kind == HONEST_TAKE) && r->memory && result == WIRE_DONE;
-
-    HOLD(r->state == HONEST_PENDING && (result == WIRE_DONE || (result == WIRE_MISMATCH && r->kind == HONEST_LOOK)));
-    HOLD(!landed || !memchr(r->memory + CANARY, FILL, r->bytes)); /* the hostile peers never send this byte */
-    if (result != WIRE_DONE)
-        r->view.at = NULL;
-    r->state = HONEST_ENDED;
-    if (r->memory)
-        r->sum = sum_of(r->memory, r->bytes + 2 * CANARY);
-    else if (r->view.at)
-        r->sum = sum_of(r->view.at, r->view.bytes);
-    HOLD(!r->view.at || r->view.bytes == r->bytes);
-    check_request(r);
-    r->side->of->ended += result == WIRE_DONE;
-}
-
-/* Handles the immediate result of a call. */
-static void answered(struct honest_request *r, enum wire_result result)
-{
-    if (result == WIRE_DONE || result == WIRE_MISMATCH)
-        end_request(r, result);
-    else if (result == WIRE_AGAIN || result == WIRE_FAILED || result == WIRE_NONE)
-        drop_request(r);
-    else
-        HOLD(result == WIRE_PENDING);
-}
-
-struct honest_request *honest_pending(struct honest_side *s, enum honest_kind kind, uint32_t which)
-{
-    struct honest_request *found = NULL;
-    uint32_t count = 0;
-
-    for (int pass = 0; pass < 2; pass++)
-        for (uint32_t i = 0, k = 0; i < HONEST_REQUESTS; i++) {
-            struct honest_request *r = &s->of->request[i];
-            if (r->state != HONEST_PENDING || r->kind != kind || r->side != s)
-                continue;
-            if (pass && k++ == which % count)
-                found = r;
-            count += !pass;
-        }
-    return found;
-}
+enum { OUT_MOST = 1 << 18, EVENTS = 16 };
 
 /* ------------------------------------------------------------------------------------------------------------ life */
 static void hear_log(void *arg, int level, const char *line)
@@ -186,7 +73,7 @@ void honest_abort(struct honest_side *s)
     for (uint32_t i = 0; i < HONEST_REQUESTS; i++) /* a later write would go to freed memory */
         if (h->request[i].side == s) {
             h->request[i].view.at = NULL;
-            drop_request(&h->request[i]);
+            request_drop(&h->request[i]);
         }
     s->announcements = 0;
 }
@@ -230,7 +117,7 @@ static void hear(struct honest_side *s, const struct wire_event *e)
     switch (e->kind) {
     case WIRE_EVENT_DONE:
         HOLD(!s->aborted && e->cookie && e->cookie <= HONEST_REQUESTS && s->of->request[e->cookie - 1].side == s);
-        end_request(&s->of->request[e->cookie - 1], e->result);
+        request_end(&s->of->request[e->cookie - 1], e->result);
         return;
     case WIRE_EVENT_ANNOUNCED:
         if (e->result == WIRE_MESSAGE) {
@@ -239,7 +126,7 @@ static void hear(struct honest_side *s, const struct wire_event *e)
         }
         HOLD(e->result == WIRE_NOTE && e->peer > 0 && e->peer < s->team.size && wire_key_edge(e->key) < WIRE_NOTE_SORTS);
         HOLD(e->bytes <= wire_note_bytes(wire_key_edge(e->key)));
-        HOLD(sum_of(e->note, wire_note_bytes(wire_key_edge(e->key))) || true);
+        HOLD(honest_sum(e->note, wire_note_bytes(wire_key_edge(e->key))) || true);
         return;
     default:
         HOLD(e->kind == WIRE_EVENT_LOST && e->peer > 0 && e->peer < s->team.size && !s->lost[e->peer]);
@@ -352,18 +239,6 @@ static wire_key key_for(const struct honest_side *s, uint32_t which, uint32_t ro
     return wire_key_of(s->retired + 1 + which / WIRE_STREAM_EDGES % open, honest_edge(edge) & WIRE_ONCE ? 0 : round, edge);
 }
 
-/* Every request of an operation is kept until it is retired, so that none is made twice. */
-static bool is_asked(const struct honest_side *s, enum honest_kind kind, wire_key key, uint32_t peer)
-{
-    bool asked = false;
-
-    for (uint32_t i = 0; i < HONEST_REQUESTS; i++) {
-        const struct honest_request *r = &s->of->request[i];
-        asked |= r->state != HONEST_NONE && r->kind == kind && r->side == s && r->key == key && (r->peer == peer || kind == HONEST_SHOW);
-    }
-    return asked;
-}
-
 void honest_issue(struct honest_side *s)
 {
     if (!s->aborted && s->issued - s->retired < HONEST_WINDOW)
@@ -378,20 +253,20 @@ void honest_look(struct honest_side *s, uint32_t peer, uint32_t which, uint32_t 
     wire_key key = key_for(s, which, round);
     uint16_t edge = honest_edge(wire_key_edge(key));
     struct honest_request *r =
-        is_asked(s, HONEST_LOOK, key, peer) ? NULL : make_request(s, HONEST_LOOK, key, peer, allowed(s, edge, size), lands);
+        request_is_there(s, HONEST_LOOK, key, peer) ? NULL : request_make(s, HONEST_LOOK, key, peer, allowed(s, edge, size), lands);
     if (!r)
         return;
     r->edge = edge;
     const struct wire_look look = {.key = key,
-                                   .fingerprint = TAG,
+                                   .fingerprint = HONEST_TAG,
                                    .edge = edge,
                                    .flags = glance ? WIRE_GLANCE : 0,
                                    .peer = peer,
-                                   .land = lands ? r->memory + CANARY : NULL,
+                                   .land = lands ? r->memory + HONEST_CANARY : NULL,
                                    .bytes = r->bytes,
-                                   .cookie = cookie_of(r),
+                                   .cookie = request_cookie(r),
                                    .view = lands ? NULL : &r->view};
-    answered(r, s->channel->class->view(s->channel, &look));
+    request_answered(r, s->channel->class->view(s->channel, &look));
 }
 
 void honest_see(struct honest_side *s, uint32_t which, size_t size)
@@ -402,12 +277,12 @@ void honest_see(struct honest_side *s, uint32_t which, size_t size)
         return;
     wire_key key = key_for(s, which * WIRE_STREAM_EDGES, 0);
     struct honest_request *r =
-        is_asked(s, HONEST_LOOK, key, 1) ? NULL : make_request(s, HONEST_LOOK, key, 1, allowed(s, honest_edge(0), size), false);
+        request_is_there(s, HONEST_LOOK, key, 1) ? NULL : request_make(s, HONEST_LOOK, key, 1, allowed(s, honest_edge(0), size), false);
     if (!r)
         return;
-    enum wire_result result = s->channel->class->see(s->channel, key, TAG, 1, r->bytes, &at);
+    enum wire_result result = s->channel->class->see(s->channel, key, HONEST_TAG, 1, r->bytes, &at);
     r->view = (struct wire_view){.at = at, .bytes = r->bytes};
-    answered(r, result);
+    request_answered(r, result);
 }
 
 void honest_show(struct honest_side *s, uint32_t which, uint32_t round, size_t size, bool alone)
@@ -419,47 +294,48 @@ void honest_show(struct honest_side *s, uint32_t which, uint32_t round, size_t s
     wire_key key = key_for(s, which, round);
     uint16_t edge = honest_edge(wire_key_edge(key));
     uint32_t count = edge & WIRE_TO_ALL ? (uint32_t)s->team.size - 1 : 1;
-    struct honest_request *r = is_asked(s, HONEST_SHOW, key, 1) ? NULL : make_request(s, HONEST_SHOW, key, 1, allowed(s, edge, size), true);
+    struct honest_request *r =
+        request_is_there(s, HONEST_SHOW, key, 1) ? NULL : request_make(s, HONEST_SHOW, key, 1, allowed(s, edge, size), true);
     if (!r)
         return;
-    const struct wire_span span = {r->memory + CANARY, r->bytes};
+    const struct wire_span span = {r->memory + HONEST_CANARY, r->bytes};
     const struct wire_expose e = {.key = key,
-                                  .fingerprint = TAG,
+                                  .fingerprint = HONEST_TAG,
                                   .edge = edge,
                                   .flags = alone ? WIRE_LAST : 0,
                                   .peers = peers,
                                   .npeers = count,
                                   .nspans = 1,
                                   .spans = &span,
-                                  .cookie = cookie_of(r)};
+                                  .cookie = request_cookie(r)};
     s->of->told += count * r->bytes;
     if (alone && s->channel->class->show && edge == honest_edge(0))
-        answered(r, s->channel->class->show(s->channel, key, TAG, span.at, span.bytes));
+        request_answered(r, s->channel->class->show(s->channel, key, HONEST_TAG, span.at, span.bytes));
     else
-        answered(r, s->channel->class->expose(s->channel, &e));
+        request_answered(r, s->channel->class->expose(s->channel, &e));
 }
 
 void honest_send(struct honest_side *s, uint32_t peer, size_t size)
 {
     const uint16_t to = peer < (uint32_t)s->team.size ? (uint16_t)peer : 1;
     wire_key key = wire_key_of(s->sent[to] + 1, 0, 0);
-    struct honest_request *r = s->aborted ? NULL : make_request(s, HONEST_SEND, key, to, size, true);
+    struct honest_request *r = s->aborted ? NULL : request_make(s, HONEST_SEND, key, to, size, true);
 
     if (!r)
         return;
-    const struct wire_span span = {r->memory + CANARY, r->bytes};
+    const struct wire_span span = {r->memory + HONEST_CANARY, r->bytes};
     const struct wire_expose e = {.key = key,
-                                  .fingerprint = TAG,
+                                  .fingerprint = HONEST_TAG,
                                   .flags = WIRE_MESSAGE,
                                   .peers = &to,
                                   .npeers = 1,
                                   .nspans = 1,
                                   .spans = &span,
-                                  .cookie = cookie_of(r)};
+                                  .cookie = request_cookie(r)};
     enum wire_result result = s->channel->class->expose(s->channel, &e);
     s->sent[to] += result != WIRE_AGAIN;
     s->of->told += size;
-    answered(r, result);
+    request_answered(r, result);
 }
 
 void honest_take(struct honest_side *s, uint32_t which, size_t most, bool discard)
@@ -469,29 +345,20 @@ void honest_take(struct honest_side *s, uint32_t which, size_t most, bool discar
     uint32_t at = which % s->announcements;
     struct honest_message m = s->announced[at];
     size_t take = discard ? 0 : m.bytes < most ? (size_t)m.bytes : most;
-    struct honest_request *r = make_request(s, HONEST_TAKE, m.key, m.peer, take, true);
+    struct honest_request *r = request_make(s, HONEST_TAKE, m.key, m.peer, take, true);
     if (!r && !discard)
         return;
     memmove(&s->announced[at], &s->announced[at + 1], (--s->announcements - at) * sizeof *s->announced);
     const struct wire_look look = {.key = m.key,
                                    .flags = discard ? WIRE_MESSAGE | WIRE_DISCARD : WIRE_MESSAGE,
                                    .peer = m.peer,
-                                   .land = r ? r->memory + CANARY : NULL,
+                                   .land = r ? r->memory + HONEST_CANARY : NULL,
                                    .bytes = take,
-                                   .cookie = r ? cookie_of(r) : 0};
+                                   .cookie = r ? request_cookie(r) : 0};
     enum wire_result result = s->channel->class->view(s->channel, &look);
     HOLD(result == WIRE_DONE || (result == WIRE_PENDING && !discard));
     if (r)
-        answered(r, result);
-}
-
-static void give_back(struct honest_request *r)
-{
-    check_request(r);
-    r->view.at = NULL;
-    if (r->view.ack)
-        r->side->channel->class->release(r->side->channel, 0, &r->view);
-    r->view.ack = NULL;
+        request_answered(r, result);
 }
 
 void honest_return(struct honest_side *s, uint32_t which)
@@ -499,7 +366,7 @@ void honest_return(struct honest_side *s, uint32_t which)
     struct honest_request *r = &s->of->request[which % HONEST_REQUESTS];
 
     if (r->side == s && r->state == HONEST_ENDED && r->view.at)
-        give_back(r);
+        request_give_back(r);
 }
 
 void honest_retire(struct honest_side *s)
@@ -516,7 +383,7 @@ void honest_retire(struct honest_side *s)
     for (uint32_t i = 0; i < HONEST_REQUESTS; i++) {
         struct honest_request *r = &h->request[i];
         if (r->side == s && r->state == HONEST_ENDED && r->view.at && wire_key_seq(r->key) == s->retired + 1 && r->kind == HONEST_LOOK)
-            give_back(r);
+            request_give_back(r);
     }
     s->channel->class->release(s->channel, ++s->retired, NULL);
 }

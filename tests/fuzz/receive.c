@@ -87,6 +87,13 @@ static void of_request(struct word *w, struct honest_side *s, enum honest_kind k
     w->frame.bytes = (uint32_t)w->of->bytes;
 }
 
+/* The bytes of the next frame of a message; again from the start if nothing is left. */
+static uint32_t rest_of(const struct honest_request *r)
+{
+    size_t rest = r->bytes - r->said % r->bytes;
+    return (uint32_t)(rest < TCP_DATA_BYTES ? rest : TCP_DATA_BYTES);
+}
+
 /* Makes the frame that the protocol expects next. */
 static void make_right(struct game *g, struct word *w, uint32_t which, size_t size)
 {
@@ -103,13 +110,9 @@ static void make_right(struct game *g, struct word *w, uint32_t which, size_t si
         w->lane = tcp_lane_for(f->bytes);
         return;
     case FRAME_DATA:
-        f->bytes = (uint32_t)size;
         w->lane = TCP_LANE_BULK;
         of_request(w, s, HONEST_TAKE, which);
-        if (w->of) { /* the rest; and again from the start if there is none */
-            size_t rest = w->of->bytes - w->of->said % w->of->bytes;
-            f->bytes = (uint32_t)(rest < TCP_DATA_BYTES ? rest : TCP_DATA_BYTES);
-        }
+        f->bytes = w->of ? rest_of(w->of) : (uint32_t)size;
         return;
     case FRAME_EAGER:
     case FRAME_ANNOUNCE:

@@ -1,7 +1,7 @@
 /* Explores every schedule and every choice, one run after another: the threads are coroutines that yield at each
  * operation. */
 #define _GNU_SOURCE
-#include "model/memory.h"
+#include "model/threads.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -13,30 +13,19 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "model/hooks.h"
-
-enum { STACK_BYTES = 256 * 1024, CHOICES = 4096, STEPS = 2000, BELLS = 8, SITES = 256 };
-enum state { READY, PARKED, RINGING, ENDED }; /* RINGING: waits for a bell */
+enum { STACK_BYTES = 256 * 1024, CHOICES = 4096, STEPS = 2000, SITES = 256 };
 
 struct fiber {
     ucontext_t first;
     jmp_buf here;
     bool begun;
-    enum state state;
-    bool timed_out;
+    enum thread_state state;
     struct op next;
 };
 
-/* Where the run branched. For a choice of thread: the candidates, and those asleep then. */
+/* Where the run branched. */
 struct choice {
     uint32_t count, taken;
-    uint8_t thread[MODEL_THREADS];
-};
-
-struct bell {
-    uintptr_t at;
-    bool rung;
-    struct view view;
 };
 
 static struct {
@@ -50,7 +39,6 @@ static struct {
                                * since */
     bool exploring;
     uint64_t chance; /* 0: all choices in turn; otherwise the state from which random choices are drawn */
-    struct bell bell[BELLS];
     struct {
         uint32_t thread;
         struct op op;
@@ -62,7 +50,6 @@ static struct {
     uint32_t sites;
 } x;
 static _Alignas(4096) char stacks[MODEL_THREADS][STACK_BYTES];
-bool model_has_barrier;
 
 /* ------------------------------------------------------------------------------------------------------------ error reports */
 static const char *kind_name(enum model_kind kind)
@@ -138,7 +125,7 @@ static bool turn(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ faults */
-static bool hit(const struct op *op)
+bool explore_is_removed(const struct op *op)
 {
     const struct model_fault *f = x.fault;
     if (!f || f->kind != op->kind || (f->thread >= 0 && (uint32_t)f->thread != x.running))
@@ -148,7 +135,7 @@ static bool hit(const struct op *op)
 
 static void weaken(struct op *op)
 {
-    if (!hit(op))
+    if (!explore_is_removed(op))
         return;
     op->order = op->order_failed = __ATOMIC_RELAXED;
     op->sc = false;
@@ -208,7 +195,7 @@ void explore_fence(struct op *op)
 {
     struct fiber *f = &x.fiber[x.running];
     note_site(op);
-    if (hit(op))
+    if (explore_is_removed(op))
         return;
     if (op->kind == MODEL_SIGNAL_FENCE) {
         memory_signal_fence(x.running);
@@ -227,179 +214,28 @@ void explore_plain(uintptr_t address, size_t bytes, bool write)
     memory_plain(x.running, address, bytes, write);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the env */
-static void stand_at(enum model_kind kind, uintptr_t address)
+void explore_step(enum model_kind kind, uintptr_t address)
 {
     x.fiber[x.running].next = (struct op){.kind = kind, .address = address, .sc = true};
     leave_fiber();
     record(&x.fiber[x.running].next, 0);
 }
 
-static int64_t still(const struct comm_env *env)
+void explore_sleep(enum thread_state state)
 {
-    (void)env;
-    return 1000000000;
-}
-
-static void relax(const struct comm_env *env, bool yield)
-{
-    (void)env;
-    (void)yield;
-    if (!x.exploring)
-        return;
-    stand_at(MODEL_RELAX, 0);
-    memory_refresh(x.running);
-}
-
-/* As the kernel does: a fence, a look and going to sleep, in one step as seen by the waking thread. */
-static void park(const struct comm_env *env, _Atomic uint32_t *word, uint32_t seen, int64_t deadline)
-{
-    struct fiber *f = &x.fiber[x.running];
-    struct op look = {.kind = MODEL_LOAD, .address = (uintptr_t)word, .bytes = sizeof *word, .order = __ATOMIC_RELAXED};
-    (void)env;
-    (void)deadline;
-    stand_at(MODEL_PARK, (uintptr_t)word);
-    memory_fence(x.running, __ATOMIC_SEQ_CST);
-    if (memory_atomic(x.running, &look) != seen)
-        return;
-    f->state = PARKED;
+    x.fiber[x.running].state = state;
     leave_fiber();
-    memory_fence(x.running, __ATOMIC_SEQ_CST);
-    memory_refresh(x.running);
 }
 
-static void wake(const struct comm_env *env, _Atomic uint32_t *word, uint32_t count)
+void explore_wake(enum thread_state state, uintptr_t address, uint32_t most)
 {
-    (void)env;
-    if (!x.exploring)
-        return;
-    stand_at(MODEL_WAKE, (uintptr_t)word);
-    memory_fence(x.running, __ATOMIC_SEQ_CST);
-    for (uint32_t t = 0; t < x.c->threads && count; t++) {
-        if (x.fiber[t].state == PARKED && x.fiber[t].next.address == (uintptr_t)word) {
-            x.fiber[t].state = READY;
-            count--;
+    for (uint32_t t = 0; t < x.c->threads && most; t++) {
+        if (x.fiber[t].state == state && x.fiber[t].next.address == address) {
+            x.fiber[t].state = THREAD_READY;
+            most--;
         }
     }
 }
-
-static bool barrier(const struct comm_env *env)
-{
-    struct op op = {.kind = MODEL_BARRIER};
-    (void)env;
-    if (!x.exploring || !model_has_barrier)
-        return model_has_barrier;
-    stand_at(MODEL_BARRIER, 0);
-    if (!hit(&op))
-        memory_barrier(x.running);
-    return true;
-}
-
-static struct bell *bell_at(uintptr_t at)
-{
-    uint32_t i = 0;
-    while (i < BELLS && x.bell[i].at && x.bell[i].at != at)
-        i++;
-    if (i == BELLS)
-        model_fail("more than %d bells", BELLS);
-    x.bell[i].at = at;
-    return &x.bell[i];
-}
-
-void model_ring(const void *which)
-{
-    uintptr_t at = (uintptr_t)which;
-    stand_at(MODEL_RING, at);
-    struct bell *bell = bell_at(at);
-    memory_meet(x.running, &bell->view, true);
-    bell->rung = true;
-    for (uint32_t t = 0; t < x.c->threads; t++)
-        if (x.fiber[t].state == RINGING && x.fiber[t].next.address == at)
-            x.fiber[t].state = READY;
-}
-
-static void bell_ring(const struct comm_env *env, struct env_bell *bell)
-{
-    (void)env;
-    if (x.exploring)
-        model_ring(bell);
-}
-
-bool model_clear(const void *which)
-{
-    if (!x.exploring)
-        return false;
-    stand_at(MODEL_BELL_CLEAR, (uintptr_t)which);
-    struct bell *b = bell_at((uintptr_t)which);
-    memory_meet(x.running, &b->view, false);
-    bool rung = b->rung;
-    b->rung = false;
-    return rung;
-}
-
-static bool bell_clear(const struct comm_env *env, struct env_bell *bell)
-{
-    (void)env;
-    return model_clear(bell);
-}
-
-void model_sleep(const void *which)
-{
-    uintptr_t at = (uintptr_t)which;
-    stand_at(MODEL_BELL_WAIT, at);
-    struct bell *b = bell_at(at);
-    if (!b->rung) {
-        x.fiber[x.running].state = RINGING;
-        leave_fiber();
-    }
-    memory_meet(x.running, &b->view, false);
-}
-
-static void bell_wait(const struct comm_env *env, struct env_bell *bell, int64_t deadline)
-{
-    (void)env;
-    (void)deadline;
-    model_sleep(bell);
-}
-
-static void *take(const struct comm_env *env, size_t bytes, size_t align)
-{
-    (void)env;
-    return memory_take(bytes, align);
-}
-
-/* A thread that still uses the memory races with this. */
-static void give(const struct comm_env *env, void *memory, size_t bytes)
-{
-    (void)env;
-    if (x.exploring)
-        memory_plain(x.running, (uintptr_t)memory, bytes, true);
-}
-
-static uint64_t self(const struct comm_env *env)
-{
-    (void)env;
-    return x.exploring ? x.running + 1 : MODEL_THREADS + 1;
-}
-
-static void ignore_line(const struct comm_env *env, env_sink_fn *sink, void *arg, int level, const char *line)
-{
-    (void)env, (void)sink, (void)arg, (void)level, (void)line;
-}
-
-const struct comm_env model_env = {.name = "model",
-                                   .now = still,
-                                   .relax = relax,
-                                   .park = park,
-                                   .wake = wake,
-                                   .barrier = barrier,
-                                   .bell_ring = bell_ring,
-                                   .bell_clear = bell_clear,
-                                   .bell_wait = bell_wait,
-                                   .take = take,
-                                   .give = give,
-                                   .self = self,
-                                   .log.write = ignore_line};
 
 /* ------------------------------------------------------------------------------------------------------------ independence */
 static bool of_kernel(const struct op *op)
@@ -431,7 +267,7 @@ static bool independent(const struct op *a, const struct op *b)
 static void enter_fiber(void)
 {
     x.c->run(x.running);
-    x.fiber[x.running].state = ENDED;
+    x.fiber[x.running].state = THREAD_ENDED;
     _longjmp(x.main, 1);
 }
 
@@ -464,7 +300,7 @@ static void make_fibers(void)
 static bool can_go(uint32_t thread)
 {
     const struct fiber *f = &x.fiber[thread];
-    return f->state == READY && (f->next.kind != MODEL_RELAX || memory_changed(thread));
+    return f->state == THREAD_READY && (f->next.kind != MODEL_RELAX || memory_changed(thread));
 }
 
 /* No thread can continue. A sleeper's deadline may help, where that is allowed. True: a thread continues. */
@@ -472,15 +308,15 @@ static bool pass_time(void)
 {
     uint32_t sleeper[MODEL_THREADS], count = 0, left = 0;
     for (uint32_t t = 0; t < x.c->threads; t++) {
-        left += x.fiber[t].state != ENDED;
-        if (x.fiber[t].state == PARKED || x.fiber[t].state == RINGING)
+        left += x.fiber[t].state != THREAD_ENDED;
+        if (x.fiber[t].state == THREAD_PARKED || x.fiber[t].state == THREAD_RINGING)
             sleeper[count++] = t;
     }
     if (!left)
         return false;
     if (!count || !x.c->deadlines)
         model_fail("nobody goes on: %s", count ? "a sleeper that nobody wakes" : "a loop that waits for what never comes");
-    x.fiber[sleeper[explore_choose(count)]].state = READY;
+    x.fiber[sleeper[explore_choose(count)]].state = THREAD_READY;
     return true;
 }
 
@@ -515,7 +351,7 @@ static bool run_once(void)
     enum { NOBODY = MODEL_THREADS };
     memory_restore();
     memory_reset(x.c->threads);
-    memset(x.bell, 0, sizeof x.bell);
+    env_reset();
     x.at = x.steps = x.running = x.asleep = 0;
     make_fibers();
     for (;;) {

@@ -5,7 +5,8 @@
 #   tests/perf/sealed.sh [--places "loopback 10gbit 1gbit"] [--ciphers "aes chacha"] [--min BYTES] [--max BYTES] [--rounds N] [--build DIR]
 #
 # As root where a place is a rate. Plain and sealed run in turn, round after round; each cell is the median over rounds of the medians that
-# comm-perf gives, in microseconds; a ratio is the median of the rounds' ratios. The machine's load is printed: beside other work the figures
+# comm-perf gives, in microseconds; a ratio is the median of the rounds' ratios. "bound" is the ratio if the cipher's own time, measured in
+# each round with all CPUs busy (cipher_cost), were the whole cost and nothing hid it; a link that limits hides it. The machine's load is printed: beside other work the figures
 # say little. Skipped (77) where namespaces are missing.
 set -eu
 
@@ -46,10 +47,16 @@ run() # KIND
     sed "1d;s/^/$round,$1,/" "$work/out" >>"$work/rows"
 }
 
+bytes_of() { echo "$1" | sed 's/K$/ 1024/;s/M$/ 1048576/' | awk '{print $1 * ($2 ? $2 : 1)}'; }
+cipher_alone() # KIND
+{
+    "$build/bin/cipher_cost" "$1" "$(bytes_of "$min")" "$(bytes_of "$max")" | sed "s/^/$round,$1-alone,,,,,/;s/ /,,,/" >>"$work/rows"
+}
+
 table()
 {
-    echo "| $place | plain us |$(for c in $ciphers; do printf ' %s us | %s / plain |' "$c" "$c"; done)"
-    echo "|---|---:|$(for c in $ciphers; do printf -- '---:|---:|'; done)"
+    echo "| $place | plain us |$(for c in $ciphers; do printf ' %s us | %s / plain | bound |' "$c" "$c"; done)"
+    echo "|---|---:|$(for c in $ciphers; do printf -- '---:|---:|---:|'; done)"
     awk -F, -v ciphers="$ciphers" "$awk_functions"'
     function size(b) { return b >= 1048576 ? b / 1048576 " MiB" : b >= 1024 ? b / 1024 " KiB" : b " B" }
     { time[$2, $7] = time[$2, $7] " " $10; of[$1, $2, $7] = $10
@@ -61,9 +68,12 @@ table()
             b = order[i]
             line = "| " size(b) " | " cell(median(time["plain", b]))
             for (k = 1; k <= n; k++) {
-                ratios = ""
-                for (r = 1; r <= rounds; r++) ratios = ratios " " of[r, c[k], b] / of[r, "plain", b]
-                line = line " | " cell(median(time[c[k], b])) " | " sprintf("%.2f", median(ratios))
+                ratios = bounds = ""
+                for (r = 1; r <= rounds; r++) {
+                    ratios = ratios " " of[r, c[k], b] / of[r, "plain", b]
+                    bounds = bounds " " 1 + of[r, c[k] "-alone", b] / of[r, "plain", b]
+                }
+                line = line " | " cell(median(time[c[k], b])) " | " sprintf("%.2f | %.2f", median(ratios), median(bounds))
             }
             print line " |"
         }
@@ -81,7 +91,7 @@ for place in $places; do
         round=$((round + 1))
         echo "$me: $place, round $round of $rounds" >&2
         run plain
-        for cipher in $ciphers; do run "$cipher"; done
+        for cipher in $ciphers; do run "$cipher" && cipher_alone "$cipher"; done
     done
     echo
     table

@@ -46,7 +46,7 @@ static enum comm_result boot_open(const struct boot_config *config, struct wire_
         base_format(config->error_text, config->error_text_bytes, "no memory to meet");
         return COMM_ERR_MEMORY;
     }
-    *b = (struct sim_boot){.boot = {&boot_sim}, .config = *config};
+    *b = (struct sim_boot){.boot = {.class = &boot_sim}, .config = *config};
     for (uint32_t i = 0; i < meeting_count && !b->meeting; i++)
         if (!strcmp(meetings[i].job, config->job))
             b->meeting = &meetings[i];

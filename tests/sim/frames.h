@@ -139,6 +139,18 @@ struct frames_wire {
     uint32_t count;            /* number of channels so far */
 };
 
+static inline struct frames_channel *frames_of(struct wire_channel *channel)
+{
+    return (struct frames_channel *)channel;
+}
+
+/* Whether operation `at` is `wanted` or a later one; numbers wrap. */
+static inline bool frames_reached(uint32_t at, uint32_t wanted)
+{
+    wanted -= wanted == 0; /* there is no number 0 */
+    return (int32_t)(at - wanted) >= 0;
+}
+
 /* frames_net.c: the streams */
 struct frame *frame_make(struct frames_channel *from, uint32_t to, enum frame_kind kind, wire_key key, const void *bytes, size_t count);
 void frame_post(struct frames_channel *c, struct frame *f); /* puts it into the outbox */
@@ -157,14 +169,23 @@ void frames_keep(const struct frame *f);
 bool frames_come_again(const struct sim_fault *fault);
 
 /* wire_frames.c: handles a frame; called by the net */
-struct frames_channel *frames_find(struct frames_wire *w, uint32_t name, uint32_t from, int32_t peer); /* NULL: the receiver's channel is
-                                                                                                        * gone */
+extern const struct wire_class wire_sim_frames;
 void frames_arrive(struct frames_channel *c, struct frame *f);
 void frames_note_arrives(struct frames_channel *c, uint32_t peer, const struct frame *f);
 uint32_t frames_advance_notes(struct frames_channel *c, struct wire_event *events, uint32_t max);
-void frames_event(struct frames_channel *c, const struct wire_event *event);
-struct slot *slot_find(struct frames_channel *c, uint32_t peer, wire_key key, bool make);
+
+/* frames_slots.c */
+struct slot *slot_find(struct frames_channel *c, uint32_t peer, wire_key key, bool make); /* make: if there is none */
 void slot_drop(struct frames_channel *c, struct slot *s);
+void slot_drop_until(struct slot **list, uint32_t seq);                      /* the slots of operation seq and of all before it */
+void frames_event(struct frames_channel *c, const struct wire_event *event); /* advance will return it */
+
+/* frames_join.c */
+struct frames_channel *frames_find(struct frames_wire *w, uint32_t name, uint32_t from, int32_t peer); /* NULL: the receiver's channel is
+                                                                                                        * gone */
+enum comm_result frames_join(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits, const void *offers,
+                             void *offer, struct wire_channel **channel);
+void frames_leave(struct wire_channel *channel, enum wire_leave how);
 
 /* frames_message.c */
 enum wire_result frames_message_expose(struct frames_channel *c, const struct wire_expose *e);

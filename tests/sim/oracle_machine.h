@@ -96,6 +96,16 @@ void oracle_copy(struct oracle *to, const struct oracle *from);
 /* Prints what blocks it, for people. */
 void oracle_print(FILE *to, const struct oracle *o);
 
+/* oracle_host.c */
+static inline const struct random_action *oracle_action(const struct oracle *o, const struct oracle_entry *e)
+{
+    return &o->program->action[e->action];
+}
+/* Whether what the point stands for has happened, as seen by this rank. */
+bool oracle_point_reached(const struct oracle *o, const struct oracle_point *point, int32_t rank);
+/* Makes the next action of this rank. False: it must wait. memory may be NULL. */
+bool oracle_host_step(struct oracle *o, int32_t rank, struct oracle_memory *memory);
+
 /* oracle_issue.c */
 static inline bool oracle_is_message(const struct oracle_entry *e)
 {

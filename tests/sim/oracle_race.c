@@ -1,36 +1,17 @@
 /* Sets of actions that are complete, tracked along each rank's list: by waits of the host, and along queues by queue
  * waits. */
-#include "sim/oracle_race.h"
+#include "sim/oracle_conflict.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void set_add(struct oracle_set *s, int32_t i)
-{
-    s->word[i / 64] |= UINT64_C(1) << (i % 64);
-}
-static bool set_has(const struct oracle_set *s, int32_t i)
-{
-    return s->word[i / 64] >> (i % 64) & 1;
-}
-static void set_join(struct oracle_set *s, const struct oracle_set *other)
-{
-    for (int32_t i = 0; i < ORACLE_WORDS; i++)
-        s->word[i] |= other->word[i];
-}
-
-static const struct random_action *own(const struct oracle_walk *w, int32_t i)
-{
-    return &w->p->action[w->own[i]];
-}
-
 /* The entries that a plan, a group or a single action adds to the lines of this rank. */
 static void count_members(const struct oracle_walk *w, int32_t i, int32_t *work, int32_t *messages)
 {
-    const struct random_action *a = own(w, i);
+    const struct random_action *a = oracle_own(w, i);
     *work = *messages = 0;
     for (int32_t k = random_starts(a->verb) ? 0 : i; k <= i; k++) {
-        const struct random_action *b = own(w, k);
+        const struct random_action *b = oracle_own(w, k);
         bool member = k == i ? !random_starts(b->verb) : b->plan == a->plan && b->verb <= RANDOM_RECV && !random_starts(b->verb);
         bool message = b->verb == RANDOM_SEND || b->verb == RANDOM_RECV || b->verb == RANDOM_ATOMIC;
         *work += member && !random_beside(b->verb);
@@ -42,86 +23,27 @@ static void count_members(const struct oracle_walk *w, int32_t i, int32_t *work,
  * wait for; an empty one nothing. */
 static void join_request(const struct oracle_walk *w, struct oracle_set *s, int32_t i)
 {
-    const struct random_action *a = own(w, i);
+    const struct random_action *a = oracle_own(w, i);
     int32_t work, messages;
-    set_add(s, i);
+    oracle_set_add(s, i);
     count_members(w, i, &work, &messages);
     if ((a->flags & RANDOM_DOOMED) || (!work && !messages))
         return; /* a doomed one may be cancelled before it started */
-    set_join(s, &w->before[i]);
+    oracle_set_join(s, &w->before[i]);
     if (!work)
         return;
     for (int32_t k = 0; k < i; k++) {
-        if (set_has(&w->work[a->comm], k)) {
-            set_add(s, k);
-            set_join(s, &w->before[k]);
+        if (oracle_set_has(&w->work[a->comm], k)) {
+            oracle_set_add(s, k);
+            oracle_set_join(s, &w->before[k]);
         }
     }
-}
-
-/* ------------------------------------------------------------------------------------------------------------ memory */
-/* If ranks may be left out, those behind them have other blocks of a v form than planned: assume the longest blocks. */
-static struct random_action widest(const struct oracle_walk *w, const struct random_action *a)
-{
-    struct random_action wide = *a;
-    for (int32_t c = a->comm; c > 0; c = w->comms->comm[c].parent) {
-        if (w->comms->comm[c].maker == RANDOM_SHRINK)
-            wide.flags &= ~RANDOM_RAGGED;
-    }
-    return wide;
-}
-
-static bool may_conflict(const struct oracle_walk *w, const struct random_action *a, const struct random_action *b)
-{
-    struct random_action wide_a = widest(w, a), wide_b = widest(w, b);
-    return random_conflict(&wide_a, &wide_b, w->comms);
-}
-
-/* Whether a conflicts with i; for a plan, with any of its members. */
-static bool clash(const struct oracle_walk *w, const struct random_action *a, int32_t i)
-{
-    const struct random_action *b = own(w, i);
-    if (!random_starts(b->verb))
-        return may_conflict(w, a, b);
-    for (int32_t k = 0; k < i; k++) {
-        const struct random_action *member = own(w, k);
-        if (member->plan == b->plan && member->verb <= RANDOM_RECV && !random_starts(member->verb) && may_conflict(w, a, member))
-            return true;
-    }
-    return false;
-}
-
-/* The latest action that a races with; comm -1: a is an access by the host itself. */
-static int32_t races_one(const struct oracle_walk *w, const struct random_action *a, int32_t comm, const struct oracle_set *done)
-{
-    for (int32_t i = w->count - 1; i >= 0; i--) {
-        const struct random_action *b = own(w, i);
-        bool ordered = b->comm == comm && b->verb != RANDOM_BUCKETS; /* by the queue; the library owns a step's memory until its wait */
-        if (random_issues(b) && !ordered && !set_has(done, i) && clash(w, a, i))
-            return i;
-    }
-    return -1;
-}
-
-static int32_t races(const struct oracle_walk *w, const struct random_action *a, const struct oracle_set *done)
-{
-    int32_t found = -1;
-    if (random_by_host(a->verb))
-        return races_one(w, a, -1, &w->host);
-    if (!random_starts(a->verb))
-        return races_one(w, a, a->comm, done);
-    for (int32_t k = 0; k < w->count && found < 0; k++) {
-        const struct random_action *member = own(w, k);
-        if (member->plan == a->plan && member->verb <= RANDOM_RECV && !random_starts(member->verb))
-            found = races_one(w, member, a->comm, done);
-    }
-    return found;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one action */
 static const char *inside(const struct oracle_walk *w, const struct random_action *a)
 {
-    struct random_action wide = widest(w, a);
+    struct random_action wide = oracle_widest(w, a);
     struct random_touch touch = random_touched(&wide, w->comms);
     if (a->n < 0 || a->out < 0 || touch.write.to > w->p->bytes || touch.read.to > w->p->bytes)
         return "outside of the arena";
@@ -141,7 +63,7 @@ static const char *inside(const struct oracle_walk *w, const struct random_actio
 static bool in_step(const struct oracle_walk *w, int32_t comm, int32_t before)
 {
     for (int32_t k = 0; k < before; k++) {
-        if (own(w, k)->comm == comm && own(w, k)->verb == RANDOM_BUCKETS && !set_has(&w->host, k))
+        if (oracle_own(w, k)->comm == comm && oracle_own(w, k)->verb == RANDOM_BUCKETS && !oracle_set_has(&w->host, k))
             return true;
     }
     return false;
@@ -150,32 +72,32 @@ static bool in_step(const struct oracle_walk *w, int32_t comm, int32_t before)
 /* Checks the window of action i: this rank must have made it, know that it exists, and not have freed it. */
 static const char *on_window(const struct oracle_walk *w, int32_t i)
 {
-    const struct random_action *a = own(w, i);
+    const struct random_action *a = oracle_own(w, i);
     int32_t made = -1;
     for (int32_t k = 0; k < i; k++) {
-        if (own(w, k)->verb == RANDOM_WINDOW && own(w, k)->id == a->target && own(w, k)->comm == a->comm)
+        if (oracle_own(w, k)->verb == RANDOM_WINDOW && oracle_own(w, k)->id == a->target && oracle_own(w, k)->comm == a->comm)
             made = k;
-        if (own(w, k)->verb == RANDOM_WINDOW_FREE && own(w, k)->target == a->target)
+        if (oracle_own(w, k)->verb == RANDOM_WINDOW_FREE && oracle_own(w, k)->target == a->target)
             return "the window was freed";
     }
     if (a->verb == RANDOM_ATOMIC && (a->tag < 0 || a->tag >= RANDOM_WORDS || a->key < 0 || a->key >= random_word_bits(a->tag)))
         return "no such word";
-    return made >= 0 && set_has(&w->host, made) ? NULL : "the window may not be there";
+    return made >= 0 && oracle_set_has(&w->host, made) ? NULL : "the window may not be there";
 }
 
 static bool has_window(const struct oracle_walk *w, int32_t comm, int32_t before)
 {
     int32_t made = 0;
     for (int32_t k = 0; k < before; k++) {
-        if (own(w, k)->comm == comm)
-            made += (own(w, k)->verb == RANDOM_WINDOW) - (own(w, k)->verb == RANDOM_WINDOW_FREE);
+        if (oracle_own(w, k)->comm == comm)
+            made += (oracle_own(w, k)->verb == RANDOM_WINDOW) - (oracle_own(w, k)->verb == RANDOM_WINDOW_FREE);
     }
     return made > 0;
 }
 
 static const char *issue(struct oracle_walk *w, int32_t i)
 {
-    const struct random_action *a = own(w, i);
+    const struct random_action *a = oracle_own(w, i);
     struct oracle_set done = w->host;
     const char *why = a->verb == RANDOM_ATOMIC || a->verb == RANDOM_WINDOW_FENCE ? on_window(w, i) : NULL;
     if (why)
@@ -186,25 +108,25 @@ static const char *issue(struct oracle_walk *w, int32_t i)
         return inside(w, a);
     if (random_rooted(a->verb) && (a->root < 0 || w->comms->comm[a->comm].rank_of[a->root] < 0))
         return "no such root";
-    set_join(&done, &w->queue[a->comm]);
+    oracle_set_join(&done, &w->queue[a->comm]);
     w->before[i] = done;
-    if (races(w, a, &done) >= 0)
+    if (oracle_races(w, a, &done) >= 0)
         return "nothing orders it with another communicator's work on the same memory";
     if ((a->verb == RANDOM_SUBSET || a->verb == RANDOM_SHRINK) && (a->flags & RANDOM_NO_REQUEST))
-        set_add(&w->host, i); /* the call has waited */
+        oracle_set_add(&w->host, i); /* the call has waited */
     if (a->verb == RANDOM_BUCKETS)
         return NULL;
     if (a->verb != RANDOM_SHRINK) /* no marker waits for it */
-        set_add(&w->issued[a->comm], i);
+        oracle_set_add(&w->issued[a->comm], i);
     if (!random_beside(a->verb) && !random_starts(a->verb))
-        set_add(&w->work[a->comm], i);
+        oracle_set_add(&w->work[a->comm], i);
     return NULL;
 }
 
 static int32_t target_of(const struct oracle_walk *w, int32_t i)
 {
     for (int32_t k = i - 1; k >= 0; k--) {
-        if (own(w, k)->id == own(w, i)->target && random_issues(own(w, k)))
+        if (oracle_own(w, k)->id == oracle_own(w, i)->target && random_issues(oracle_own(w, k)))
             return k;
     }
     return -1;
@@ -212,22 +134,22 @@ static int32_t target_of(const struct oracle_walk *w, int32_t i)
 
 static const char *on_request(struct oracle_walk *w, int32_t i)
 {
-    const struct random_action *a = own(w, i);
+    const struct random_action *a = oracle_own(w, i);
     int32_t target = target_of(w, i);
     if (target < 0)
         return "no such request";
-    if (own(w, target)->flags & RANDOM_NO_REQUEST)
+    if (oracle_own(w, target)->flags & RANDOM_NO_REQUEST)
         return "its request was not kept";
-    if (w->closed[own(w, target)->comm])
+    if (w->closed[oracle_own(w, target)->comm])
         return "its communicator is closed";
     if (a->verb == RANDOM_TEST)
         return NULL;
     if (a->verb == RANDOM_CANCEL)
-        return own(w, target)->flags & RANDOM_DOOMED ? NULL : "only what nothing matches is cancelled";
+        return oracle_own(w, target)->flags & RANDOM_DOOMED ? NULL : "only what nothing matches is cancelled";
     if (a->verb == RANDOM_WAIT_REQUEST &&
-        ((own(w, target)->flags & (RANDOM_DOOMED | RANDOM_SHORT)) || own(w, target)->verb == RANDOM_REFUSED))
+        ((oracle_own(w, target)->flags & (RANDOM_DOOMED | RANDOM_SHORT)) || oracle_own(w, target)->verb == RANDOM_REFUSED))
         return "it waits for what ends with an error";
-    if (own(w, target)->verb == RANDOM_REFUSED)
+    if (oracle_own(w, target)->verb == RANDOM_REFUSED)
         return NULL; /* the refusal is its request: it tells nothing about what comes before it */
     join_request(w, a->verb == RANDOM_HOST_WAIT ? &w->host : &w->queue[a->comm], target);
     return NULL;
@@ -243,11 +165,11 @@ static const char *on_event(struct oracle_walk *w, const struct random_action *a
             return "the gate is shut";
         *event = w->issued[a->comm];
         w->event_comm[a->event] = a->comm;
-        set_join(event, &w->queue[a->comm]);
-        set_join(event, &w->host);
+        oracle_set_join(event, &w->queue[a->comm]);
+        oracle_set_join(event, &w->host);
         for (int32_t k = 0; k < w->count; k++) {
-            if (set_has(&w->issued[a->comm], k))
-                set_join(event, &w->before[k]);
+            if (oracle_set_has(&w->issued[a->comm], k))
+                oracle_set_join(event, &w->before[k]);
         }
         return NULL;
     case RANDOM_RESET:
@@ -262,18 +184,18 @@ static const char *on_event(struct oracle_walk *w, const struct random_action *a
     default:
         if (w->event_comm[a->event] >= 0 && w->closed[w->event_comm[a->event]])
             return "the communicator of its point is closed";
-        set_join(a->verb == RANDOM_WAIT_EVENT ? &w->queue[a->comm] : &w->host, event);
+        oracle_set_join(a->verb == RANDOM_WAIT_EVENT ? &w->queue[a->comm] : &w->host, event);
         return NULL;
     }
 }
 
 static void drained(struct oracle_walk *w, int32_t comm)
 {
-    set_join(&w->host, &w->issued[comm]);
-    set_join(&w->host, &w->queue[comm]);
+    oracle_set_join(&w->host, &w->issued[comm]);
+    oracle_set_join(&w->host, &w->queue[comm]);
     for (int32_t k = 0; k < w->count; k++) {
-        if (set_has(&w->issued[comm], k))
-            set_join(&w->host, &w->before[k]);
+        if (oracle_set_has(&w->issued[comm], k))
+            oracle_set_join(&w->host, &w->before[k]);
     }
 }
 
@@ -283,8 +205,8 @@ static const char *on_group(const struct oracle_walk *w, const struct random_act
     if (a->verb != RANDOM_GROUP)
         return inside(w, a);
     for (int32_t i = 0; i < w->count; i++) {
-        for (int32_t k = 0; k < i && own(w, i)->plan == a->plan; k++) {
-            if (own(w, k)->plan == a->plan && may_conflict(w, own(w, i), own(w, k)))
+        for (int32_t k = 0; k < i && oracle_own(w, i)->plan == a->plan; k++) {
+            if (oracle_own(w, k)->plan == a->plan && oracle_may_conflict(w, oracle_own(w, i), oracle_own(w, k)))
                 return "two members of a group conflict";
         }
     }
@@ -321,16 +243,16 @@ static const char *on_plan(struct oracle_walk *w, const struct random_action *a)
 
 static const char *host_fill(const struct oracle_walk *w, int32_t i)
 {
-    return races_one(w, own(w, i), -1, &w->host) >= 0 ? "the memory is not the host's" : inside(w, own(w, i));
+    return oracle_races(w, oracle_own(w, i), &w->host) >= 0 ? "the memory is not the host's" : inside(w, oracle_own(w, i));
 }
 
 /* Whether it is a receive, or starts one. */
 static bool receives(const struct oracle_walk *w, int32_t i)
 {
-    const struct random_action *a = own(w, i);
+    const struct random_action *a = oracle_own(w, i);
     bool found = a->verb == RANDOM_RECV && random_issues(a);
     for (int32_t k = 0; k < i && random_starts(a->verb) && !found; k++)
-        found = own(w, k)->plan == a->plan && own(w, k)->verb == RANDOM_RECV;
+        found = oracle_own(w, k)->plan == a->plan && oracle_own(w, k)->verb == RANDOM_RECV;
     return found;
 }
 
@@ -338,7 +260,7 @@ static bool receives(const struct oracle_walk *w, int32_t i)
 static bool under_way(const struct oracle_walk *w, int32_t comm, int32_t verb, int32_t before)
 {
     for (int32_t k = 0; k < before; k++) {
-        if (own(w, k)->comm == comm && own(w, k)->verb == verb && !set_has(&w->host, k))
+        if (oracle_own(w, k)->comm == comm && oracle_own(w, k)->verb == verb && !oracle_set_has(&w->host, k))
             return true;
     }
     return false;
@@ -347,22 +269,38 @@ static bool under_way(const struct oracle_walk *w, int32_t comm, int32_t verb, i
 static const char *end_step(struct oracle_walk *w, int32_t i)
 {
     for (int32_t k = 0; k < i; k++) {
-        if (own(w, k)->verb != RANDOM_BUCKETS || own(w, k)->id != own(w, i)->id)
+        if (oracle_own(w, k)->verb != RANDOM_BUCKETS || oracle_own(w, k)->id != oracle_own(w, i)->id)
             continue;
-        if (set_has(&w->host, k))
+        if (oracle_set_has(&w->host, k))
             break;
-        if (own(w, k)->n)
+        if (oracle_own(w, k)->n)
             join_request(w, &w->host, k);
         else
-            set_add(&w->host, k); /* nothing was reduced, so it tells nothing about what comes before it */
+            oracle_set_add(&w->host, k); /* nothing was reduced, so it tells nothing about what comes before it */
         return NULL;
     }
     return "no step is under way";
 }
 
+static const char *on_close(struct oracle_walk *w, int32_t i)
+{
+    const struct random_action *a = oracle_own(w, i);
+    for (int32_t k = 0; k < i; k++) {
+        if (oracle_own(w, k)->comm == a->comm && receives(w, k) && !oracle_set_has(&w->host, k))
+            return "a receive may be cancelled by the close";
+    }
+    drained(w, a->comm);
+    if (in_step(w, a->comm, i) || has_window(w, a->comm, i))
+        return "a step of buckets or a window of it has not ended";
+    if (under_way(w, a->comm, RANDOM_SHRINK, i) || under_way(w, a->comm, RANDOM_SUBSET, i))
+        return "a communicator in the making may be cut off by the close";
+    w->closed[a->comm] = true;
+    return NULL;
+}
+
 static const char *step(struct oracle_walk *w, int32_t i)
 {
-    const struct random_action *a = own(w, i);
+    const struct random_action *a = oracle_own(w, i);
     const char *why = NULL;
     if (a->comm < 0 || w->comms->comm[a->comm].rank_of[a->rank] < 0)
         return "no member";
@@ -406,17 +344,7 @@ static const char *step(struct oracle_walk *w, int32_t i)
         drained(w, a->comm);
         return NULL;
     case RANDOM_CLOSE:
-        for (int32_t k = 0; k < i; k++) {
-            if (own(w, k)->comm == a->comm && receives(w, k) && !set_has(&w->host, k))
-                return "a receive may be cancelled by the close";
-        }
-        drained(w, a->comm);
-        if (in_step(w, a->comm, i) || has_window(w, a->comm, i))
-            return "a step of buckets or a window of it has not ended";
-        if (under_way(w, a->comm, RANDOM_SHRINK, i) || under_way(w, a->comm, RANDOM_SUBSET, i))
-            return "a communicator in the making may be cut off by the close";
-        w->closed[a->comm] = true;
-        return NULL;
+        return on_close(w, i);
     case RANDOM_FILL:
         return host_fill(w, i);
     case RANDOM_BUCKETS_WAIT:
@@ -431,12 +359,12 @@ static const char *step(struct oracle_walk *w, int32_t i)
 /* A child may be used once its maker's request is known to be complete. */
 static const char *born(const struct oracle_walk *w, int32_t i)
 {
-    const struct random_action *a = own(w, i);
+    const struct random_action *a = oracle_own(w, i);
     if (a->comm == 0)
         return NULL;
     for (int32_t k = 0; k < i; k++) {
-        if (random_creates(own(w, k)->verb) && own(w, k)->child == a->comm)
-            return set_has(&w->host, k) ? NULL : "the communicator may not be there yet";
+        if (random_creates(oracle_own(w, k)->verb) && oracle_own(w, k)->child == a->comm)
+            return oracle_set_has(&w->host, k) ? NULL : "the communicator may not be there yet";
     }
     return "no such communicator";
 }
@@ -469,13 +397,8 @@ const char *oracle_walk_step(struct oracle_walk *w, int32_t index)
 int32_t oracle_walk_racing(const struct oracle_walk *w, const struct random_action *a)
 {
     struct oracle_set done = w->host;
-    int32_t found;
-    if (random_by_host(a->verb)) {
-        found = races_one(w, a, -1, &done);
-    } else {
-        set_join(&done, &w->queue[a->comm]);
-        found = races(w, a, &done);
-    }
+    oracle_set_join(&done, &w->queue[a->comm]);
+    int32_t found = oracle_races(w, a, &done);
     return found < 0 ? -1 : w->own[found];
 }
 
@@ -483,7 +406,7 @@ bool oracle_walk_knows(const struct oracle_walk *w, int32_t index)
 {
     for (int32_t i = 0; i < w->count; i++) {
         if (w->own[i] == index)
-            return set_has(&w->host, i);
+            return oracle_set_has(&w->host, i);
     }
     return false;
 }

@@ -93,8 +93,9 @@ class State:
 class Work:
     """What batches there are, how to run one, and what its line says. A batch is a dict, so that the state can keep it."""
 
-    def __init__(self, state, programs, core, only, rows):
+    def __init__(self, state, programs, core, only, rows, most):
         self.state, self.programs, self.core = state, programs, core
+        self.left = most  # batches that may be dealt
         self.first_part = state.sweep_first(core, rows)
         self.shares = {kind: share for kind, share in SHARES.items() if not only or kind in only}
         self.spent = {kind: 0.0 for kind in self.shares}
@@ -110,6 +111,9 @@ class Work:
 
     def deal(self):
         """The next batch of the kind that has had least of its share; None: nothing is left."""
+        if self.left <= 0:
+            return None
+        self.left -= 1
         for kind in sorted(self.shares, key=lambda k: self.spent[k] / self.shares[k]):
             batch = getattr(self, "deal_" + kind)()
             if batch:
@@ -335,6 +339,7 @@ def main():
     parser = argparse.ArgumentParser(prog="./dev soak", description=__doc__.split("\n")[0])
     parser.add_argument("hours", nargs="?", type=float, default=1.0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="batches at once")
+    parser.add_argument("--batches", type=int, default=sys.maxsize, help="new batches at most, however many hours are left")
     parser.add_argument("--only", help="of sim, kill, hostile, sweep, with commas")
     parser.add_argument("--state", default=os.path.join(ROOT, "build-soak"), help="the folder of what must not be lost")
     parser.add_argument("--totals", default=os.path.join(HERE, "totals.csv"))
@@ -345,8 +350,8 @@ def main():
     only = set((arguments.only or "").split(",")) - {""}
     if only - set(SHARES):
         parser.error(f"--only knows {', '.join(SHARES)}")
-    if arguments.hours < 0 or arguments.jobs < 1:
-        parser.error("hours are a number from 0, jobs from 1")
+    if arguments.hours < 0 or arguments.jobs < 1 or arguments.batches < 0:
+        parser.error("hours and batches are a number from 0, jobs from 1")
     state = State(os.path.abspath(arguments.state))
     if arguments.report:
         report(state, arguments.totals)
@@ -360,7 +365,7 @@ def main():
         lowest_priority()
     programs = {name: os.path.join(os.path.abspath(arguments.bin), name) for name in ("sim", "sim_sweep", "soak_run")}
     before = len(state.data["failures"])
-    work = Work(state, programs, revision(), only, read_totals(arguments.totals))
+    work = Work(state, programs, revision(), only, read_totals(arguments.totals), arguments.batches)
     say(f"soak: src/core {work.core}, {arguments.hours:g} h, {arguments.jobs} jobs, state in {state.folder}")
     soak(state, work, arguments.jobs, arguments.hours * 3600, arguments.totals)
     failed = len(state.data["failures"]) - before

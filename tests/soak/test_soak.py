@@ -70,8 +70,9 @@ class Soak(unittest.TestCase):
         output = process.communicate()[0]
         return process.returncode, output
 
-    def kinds(self):
-        return {what for what, _, _ in self.ran()}
+    def run_batches(self, count, *more, **environment):
+        """As long as they take: what comes of a second depends on the machine."""
+        return self.run_for(600, "--batches", str(count), *more, **environment)
 
     def ran(self):
         if not os.path.exists(self.log):
@@ -93,11 +94,8 @@ class Soak(unittest.TestCase):
 
     def test_all_kinds_take_part_and_no_seed_comes_twice(self):
         everything = {"alpha", "beta", "kill", "hostile", "sweep"}
-        for _ in range(30):  # on a busy machine not much comes of one
-            self.assertEqual(self.run_for(1)[0], 0)
-            if self.kinds() == everything:
-                break
-        self.assertEqual(self.run_for(1)[0], 0)
+        for _ in range(2):
+            self.assertEqual(self.run_batches(12)[0], 0)
         seen = self.no_seed_twice()
         self.assertEqual({what for what, _ in seen}, everything)
         core = next(iter(self.read_state()["totals"]))
@@ -121,14 +119,14 @@ class Soak(unittest.TestCase):
             process.communicate()
             left, ran = self.read_state()["pending"], self.ran()
             self.assertTrue(left)  # a batch that has begun takes longer than the signal
-            self.run_for(1)
+            self.run_batches(2)
             for batch in left:  # they were run again, from their first seed on
                 seeds = (batch.get("workload", batch["kind"]), batch.get("first", batch.get("part")), batch["count"])
                 self.assertGreater(self.ran().count(seeds), ran.count(seeds))
             self.assertEqual(self.read_state()["pending"], [])
 
     def test_keeps_what_failed(self):
-        code, output = self.run_for(1, "--only", "kill", MOCK_FAILS="kill")
+        code, output = self.run_batches(2, "--only", "kill", MOCK_FAILS="kill")
         self.assertEqual(code, 1)
         self.assertIn("run it again: ./dev soak --kill", output)
         kept = self.read_state()["failures"]
@@ -137,30 +135,27 @@ class Soak(unittest.TestCase):
             self.assertIn("FAILED seed", file.read())
         self.assertIn(kept[0]["line"], self.run_for(0, "--report")[1])
 
-    def test_the_sweep_ends(self):
-        self.run_for(8, "--only", "sweep", MOCK_S="0")
-        parts = [first for what, first, _ in self.ran() if what == "sweep"]
-        self.assertEqual(len(parts), len(set(parts)))
-        self.assertEqual(sorted(parts), list(range(len(parts))))
-
-    def run_until_a_part_ended(self):
-        for _ in range(30):  # on a busy machine not much comes of one
-            self.run_for(2, "--only", "sweep", MOCK_S="0.1")
-            if any(self.read_state()["sweep"].values()):
-                return
-        self.fail("no part of the sweep ended")
-
-    def test_a_new_state_goes_on_with_the_sweep_behind_what_others_counted(self):
-        self.run_until_a_part_ended()
+    def sweep_behind(self, counted):
+        """A new state, where others counted so many parts of this revision."""
+        self.run_batches(1, "--only", "sweep")
         core = next(iter(self.read_state()["sweep"]))
         with open(self.totals, "w") as file:
             file.write("core,state,day,sweep_parts,sweep_of\n")
-            for of, state, parts in ((core, "other1", 5), (core, "other2", 2), ("c0ffee", "other1", 50)):
+            for of, state, parts in ((core, "other1", counted - 2), (core, "other2", 2), ("c0ffee", "other1", 50)):
                 file.write(f"{of},{state},2026-01-01,{parts},128\n")
         os.remove(self.log)
         self.state = os.path.join(self.folder.name, "fresh")
-        self.run_until_a_part_ended()
-        self.assertEqual(min(first for _, first, _ in self.ran()), 7)
+
+    def test_a_new_state_goes_on_with_the_sweep_behind_what_others_counted(self):
+        self.sweep_behind(7)
+        self.run_batches(4, "--only", "sweep")
+        self.assertEqual(sorted(first for _, first, _ in self.ran()), [7, 8, 9, 10])
+
+    def test_the_sweep_ends(self):
+        self.sweep_behind(120)
+        for count, last in ((3, 122), (100, 127)):
+            self.run_batches(count, "--only", "sweep")
+            self.assertEqual(sorted(first for _, first, _ in self.ran()), list(range(120, last + 1)))
 
     def test_one_at_a_time(self):
         process = self.start(20, MOCK_S="0.3")

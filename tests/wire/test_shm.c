@@ -1,4 +1,5 @@
-/* Behaviour that only processes can show: deaths, bells, lack of memory, and that nothing is left behind. */
+/* Behaviour that only processes can show: deaths, bells, lack of memory, and that nothing is left behind.
+ * test_shm_landing.c has the bytes that land by themselves. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +10,7 @@
 #include "shm/hello.h"
 #include "shm/segment.h"
 #include "channel/shmchan.h"
-#include "wire/scenarios.h"
+#include "wire/test_shm.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -32,7 +33,7 @@ static int count_entries(const char *path, const char *beginning)
     return n;
 }
 
-static void run_processes(int32_t ranks, int32_t variant, scenario_fn *fn, int expected_killed)
+void shm_processes(int32_t ranks, int32_t variant, scenario_fn *fn, int expected_killed)
 {
     int status[RANKS_MAX] = {0};
     world_processes("shm", ranks, NULL, variant, fn, status);
@@ -82,13 +83,13 @@ static void survive(struct rank *r)
 static void killed_by_pidfd(void **state)
 {
     (void)state;
-    run_processes(3, 0, survive, 1);
+    shm_processes(3, 0, survive, 1);
 }
 static void killed_by_socket(void **state)
 {
     (void)state;
     setenv("COMM_SHM_DEATH", "socket", 1);
-    run_processes(3, 0, survive, 1);
+    shm_processes(3, 0, survive, 1);
     unsetenv("COMM_SHM_DEATH");
 }
 
@@ -149,8 +150,7 @@ static void forged_messages(void **state)
     }
 }
 
-/* A rank that closes regularly and ends is not reported as dead. */
-static void await_close(struct rank *r)
+void shm_await_close(struct rank *r)
 {
     const struct comm_env *env = wire_default_env();
     int64_t end = env->now(env) + INT64_C(5000000000);
@@ -162,16 +162,17 @@ static void await_close(struct rank *r)
     CHECK(event[0].peer == 1 && event[0].result == COMM_ERR_CLOSED);
 }
 
+/* A rank that closes regularly and ends is not reported as dead. */
 static void closes_first(struct rank *r)
 {
     rank_meet(r);
     if (r->rank == 0)
-        await_close(r);
+        shm_await_close(r);
 }
 static void closed_is_not_dead(void **state)
 {
     (void)state;
-    run_processes(2, 0, closes_first, -1);
+    shm_processes(2, 0, closes_first, -1);
 }
 
 /* Each rank sleeps until the other's line arrives, hundreds of times: a lost wake-up would be a timeout. */
@@ -218,7 +219,7 @@ static void sleep_and_wake(struct rank *r)
 static void bells(void **state)
 {
     (void)state;
-    run_processes(2, 0, sleep_and_wake, -1);
+    shm_processes(2, 0, sleep_and_wake, -1);
 }
 
 /* A segment without room is an error of the call that needs it; others continue. */
@@ -248,166 +249,8 @@ static void memory_runs_out(void **state)
 {
     (void)state;
     setenv("COMM_SHM_SEGMENT_BYTES", "131072", 1);
-    run_processes(2, 0, run_out, -1);
+    shm_processes(2, 0, run_out, -1);
     unsetenv("COMM_SHM_SEGMENT_BYTES");
-}
-
-/* ---------------------------------------------------------------------------------------- bytes that the exposer stores where they land */
-enum { LANDED = 8192, LANDINGS = 11 /* more than a stream has credits */ };
-
-static struct wire_expose landing_expose(uint32_t seq, uint32_t round, const uint16_t *peer, const struct wire_span *span)
-{
-    return (struct wire_expose){
-        .key = wire_key_of(seq, round, 0), .fingerprint = 5, .peers = peer, .npeers = 1, .nspans = 1, .spans = span, .cookie = 7};
-}
-
-static enum wire_result landing_view(struct rank *r, uint32_t seq, uint32_t round, char *land)
-{
-    struct wire_look l = {
-        .key = wire_key_of(seq, round, 0), .fingerprint = 5, .peer = 0, .land = land, .bytes = LANDED, .cookie = 100 + round};
-    return r->ch->class->view(r->ch, &l);
-}
-
-/* Waits until the place is announced; it will be, because the reader has already requested the bytes. */
-static char *await_landing(struct rank *r, const struct wire_expose *e)
-{
-    void *pad = NULL;
-    enum wire_result result;
-    while ((result = r->ch->class->reserve(r->ch, e, LANDED, &pad)) == WIRE_AGAIN)
-        rank_pass(r);
-    CHECK(result == WIRE_LANDING);
-    return pad;
-}
-
-static void store_rounds(struct rank *r)
-{
-    const uint16_t peer = 1;
-    struct wire_span span = {NULL, LANDED};
-    for (uint32_t round = 0; round < LANDINGS; round++) {
-        struct wire_expose e = landing_expose(1, round, &peer, &span);
-        char *pad = await_landing(r, &e);
-        memset(pad, (int)round + 1, LANDED);
-        span.at = pad;
-        e.flags = WIRE_BUILT | WIRE_DEPOSIT;
-        CHECK(r->ch->class->expose(r->ch, &e) == WIRE_DONE);
-    }
-}
-
-static bool all_are(const char *at, char value)
-{
-    for (size_t i = 0; i < LANDED; i++)
-        if (at[i] != value)
-            return false;
-    return true;
-}
-
-/* A different length or call has no landing place; the reader finds out which differed. The same holds for bytes that
- * are not whole pages, and for memory of a window. */
-static void not_told(struct rank *r, char *memory)
-{
-    const uint16_t peer = 1;
-    uint64_t where;
-    void *pad;
-    struct wire_span span = {memory, LANDED};
-    for (uint32_t round = 0; round < 3; round++) {
-        struct wire_expose e = landing_expose(2, round, &peer, &span);
-        e.fingerprint += round == 0;
-        if (r->rank == 1)
-            CHECK(round != 2 || r->wire_class->memory->where(r->wire, memory, LANDED, &where));
-        if (r->rank == 1)
-            CHECK(landing_view(r, 2, round, memory + (round == 1 ? 64 : 0)) == WIRE_PENDING);
-        rank_meet(r);
-        if (r->rank == 0)
-            CHECK(r->ch->class->reserve(r->ch, &e, LANDED, &pad) == WIRE_DONE);
-        rank_meet(r);
-    }
-}
-
-static void lands_by_itself(struct rank *r)
-{
-    char *memory = r->wire_class->memory->take(r->wire, LANDINGS * LANDED, WIRE_PLACE_DEFAULT);
-    CHECK(memory);
-    for (uint32_t round = 0; r->rank == 1 && round < LANDINGS; round++)
-        CHECK(landing_view(r, 1, round, memory + round * LANDED) == WIRE_PENDING);
-    rank_meet(r);
-    if (r->rank == 0)
-        store_rounds(r);
-    for (uint32_t round = 0; r->rank == 1 && round < LANDINGS; round++) {
-        CHECK(rank_await(r, 100 + round) == WIRE_DONE);
-        CHECK(all_are(memory + round * LANDED, (char)(round + 1)));
-    }
-    rank_meet(r);
-    r->ch->class->release(r->ch, 1, NULL);
-    rank_meet(r);
-    not_told(r, memory);
-    r->ch->class->leave(r->ch, WIRE_ABORT);
-}
-
-static void results_land_by_themselves(void **state)
-{
-    (void)state;
-    run_processes(2, 0, lands_by_itself, -1);
-}
-
-/* Contract 4.3: the reader has left with an error and reuses its buffer when the exposer, which does not know of the
- * failure yet, stores there. */
-static void lands_late(struct rank *r)
-{
-    const uint16_t peer = 1;
-    struct wire_span span = {NULL, LANDED};
-    char *memory = r->wire_class->memory->take(r->wire, LANDED, WIRE_PLACE_DEFAULT), *pad = NULL;
-    uint64_t where;
-    memset(memory, 1, LANDED);
-    if (r->rank == 1)
-        CHECK(landing_view(r, 1, 0, memory) == WIRE_PENDING);
-    rank_meet(r);
-    if (r->rank == 0) {
-        struct wire_expose e = landing_expose(1, 0, &peer, &span);
-        pad = await_landing(r, &e);
-        pad[0] = 2; /* not too late yet */
-    }
-    rank_meet(r);
-    if (r->rank == 1) {
-        r->ch->class->leave(r->ch, WIRE_ABORT);
-        CHECK(memory[0] == 2 && memory[1] == 1);
-        memset(memory, 3, LANDED);
-        CHECK(!r->wire_class->memory->where(r->wire, memory, LANDED, &where)); /* no peer can see these pages */
-    }
-    rank_meet(r);
-    if (r->rank == 0)
-        memset(pad, 4, LANDED);
-    rank_meet(r);
-    CHECK(r->rank == 0 || all_are(memory, 3));
-    if (r->rank == 0)
-        r->ch->class->leave(r->ch, WIRE_ABORT);
-}
-
-static void contract_4_3_a_late_store_lands_nowhere(void **state)
-{
-    (void)state;
-    run_processes(2, 0, lands_late, -1);
-}
-
-/* Contract 4.3: an owner that failed closes its wire while a peer that does not know of the failure yet still reads there. */
-static void reads_late(struct rank *r)
-{
-    uint64_t where;
-    int64_t *memory = r->wire_class->memory->take(r->wire, LANDED, WIRE_PLACE_DEFAULT);
-    CHECK(memory && r->wire_class->memory->where(r->wire, memory, LANDED, &where)); /* both ranks have it at the same place */
-    *memory = 10 + r->rank;
-    rank_meet(r);
-    if (r->rank == 0)
-        await_close(r);
-    if (r->rank == 0)
-        CHECK(*(int64_t *)r->wire_class->memory->reach(r->ch, 1, where) == 11);
-    r->ch->class->leave(r->ch, WIRE_ABORT);
-    r->wire_class->memory->give(r->wire, memory, true);
-}
-
-static void contract_4_3_a_late_reader_reads_what_was_there(void **state)
-{
-    (void)state;
-    run_processes(2, 0, reads_late, -1);
 }
 
 static void segment_is_sealed(void **state)
@@ -464,7 +307,7 @@ static void nothing_is_left(void **state)
     for (int turn = 0; turn < 3; turn++)
         world_threads("shm", 3, NULL, 50, scenario_once);
     assert_int_equal(count_entries("/proc/self/fd", ""), fds);
-    run_processes(3, 0, survive, 1);
+    shm_processes(3, 0, survive, 1);
     assert_int_equal(count_entries("/dev/shm", "comm"), files);
     assert_int_equal(count_entries("/proc/self/fd", ""), fds);
 }
@@ -511,7 +354,7 @@ static void ping(struct rank *r)
 static void small_exchange(void **state)
 {
     (void)state;
-    run_processes(2, 20000, ping, -1);
+    shm_processes(2, 20000, ping, -1);
 }
 
 int main(void)

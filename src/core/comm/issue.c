@@ -29,19 +29,19 @@ uint32_t state_fingerprint(const struct comm_state *b, const struct engine_call 
  * allocation. */
 static size_t *take_vectors(struct comm_state *b)
 {
-    size_t *v = b->vector_pool;
+    size_t *v = b->runs.vectors;
     const struct comm_env *env = b->unit.engine->env;
 
     if (!v)
         return env->take(env, STATE_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v, 64);
-    memcpy((void *)&b->vector_pool, (const void *)v, sizeof v);
+    memcpy((void *)&b->runs.vectors, (const void *)v, sizeof v);
     return v;
 }
 
 static void give_vectors(struct comm_state *b, size_t *v)
 {
-    memcpy((void *)v, (const void *)&b->vector_pool, sizeof v);
-    b->vector_pool = v;
+    memcpy((void *)v, (const void *)&b->runs.vectors, sizeof v);
+    b->runs.vectors = v;
 }
 
 enum comm_result state_copy_vectors(struct comm_state *b, const struct engine_call *call, struct entry *e)

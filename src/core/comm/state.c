@@ -203,7 +203,7 @@ static void free_lists(struct comm_state *b)
     const struct comm_env *env = b->unit.engine->env;
 
     notify_free(&b->unit);
-    for (size_t *v = b->vector_pool, *next; v; v = next) {
+    for (size_t *v = b->runs.vectors, *next; v; v = next) {
         memcpy(&next, v, sizeof next);
         env->give(env, v, STATE_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v);
     }

@@ -74,6 +74,7 @@ struct run_places {
     struct store_policy store_policy;
     struct spare *spare;                /* the most recently returned one is first */
     uint64_t ready[ENGINE_READY_WORDS]; /* a bit for each place whose run may move */
+    size_t *vectors;                    /* counts and displacements of calls that ended, for reuse */
     bool any_ready;
     bool gave_way; /* a run of this pass yielded and can continue at once */
 };
@@ -249,7 +250,6 @@ struct comm_state {
     struct subset_list setup;
     struct record_log records;
     struct comm_stats stats; /* byte counts of messages only; collectives are counted elsewhere */
-    size_t *vector_pool;
     char name[32];
     const _Atomic uint32_t *devices; /* from env */
     struct recording recording;

@@ -401,7 +401,7 @@ bool fastpath_again(struct comm_state *b, const struct call_shape *as, const voi
     struct call_template *f = b->fastpath ? b->fastpath->template : NULL; /* a recorder has none */
     bool same = f && f->straight && f->call.fits && f->call.n == as->n && f->call.what == as->what && f->call.where == as->where;
 
-    return same && !f->has_counts[0] && may_issue(b) && issue_straight(b, f, (uintptr_t)in, (uintptr_t)out, req);
+    return same && !f->vectors.has_counts[0] && may_issue(b) && issue_straight(b, f, (uintptr_t)in, (uintptr_t)out, req);
 }
 
 /* Issues the call of a template with other buffers. They must be given, as long as the template says, and must not overlap. */
@@ -437,7 +437,7 @@ static inline __attribute__((always_inline)) bool repeat_last(struct comm_commun
     bool same = f && f->call.fits && (f->call.n == n || (v && n == ENGINE_AS_COUNTED)) && f->call.what == what && f->call.where == where;
     if (same && state_sees_devices(b) && (state_is_foreign(b, in) || state_is_foreign(b, out)))
         same = false; /* the general path stages it */
-    if (BASE_LIKELY(same && !b->recording.plan && may_issue(b) && (!f->has_counts[0] || (v && fastpath_same_layout(b, f, v)))))
+    if (BASE_LIKELY(same && !b->recording.plan && may_issue(b) && (!f->vectors.has_counts[0] || (v && fastpath_same_layout(b, f, v)))))
         went = (f->straight && issue_straight(b, f, (uintptr_t)in, (uintptr_t)out, req)) || issue_repeated(b, f, in, out, req);
     state_leave(b);
     return went;

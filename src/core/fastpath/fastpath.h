@@ -27,6 +27,13 @@ struct fastpath_span {
 };
 
 enum { FASTPATH_VECTORS = 4 };
+/* The vectors of a v form's call. */
+struct template_vectors {
+    size_t vector[FASTPATH_VECTORS][FASTPATH_RANKS]; /* counts, displs, in_counts, in_displs */
+    bool has_counts[2];                              /* for counts and in_counts */
+    bool dense[2];                                   /* the displs and in_displs are equal to the default ones */
+};
+
 struct call_template {
     struct call_shape call;
     size_t reads, writes;  /* bytes from the start of `in` and of `out`; 0: this rank does not use the buffer */
@@ -60,9 +67,7 @@ struct call_template {
     size_t to[FASTPATH_RANKS];                                         /* offset in `out` of the copy from each rank */
     size_t length[FASTPATH_RANKS];                                     /* length of that copy */
     struct fastpath_span gives[FASTPATH_RANKS], takes[FASTPATH_RANKS]; /* pairs: by rank */
-    size_t vector[FASTPATH_VECTORS][FASTPATH_RANKS];                   /* counts, displs, in_counts, in_displs */
-    bool has_counts[2];                                                /* for counts and in_counts */
-    bool dense[2];                                                     /* the displs and in_displs are equal to the default ones */
+    struct template_vectors vectors;
     bool mutual;   /* every rank waits for every other: then the next call can publish what this one leaves */
     bool in_place; /* on this rank, an in-place `in` is the start of `out` */
     uint16_t peer[FASTPATH_RANKS];

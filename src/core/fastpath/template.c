@@ -18,10 +18,10 @@ static const size_t *vector_of(const struct engine_call *call, uint32_t i)
 
 static bool same_vectors(const struct comm_state *b, const struct call_template *f, const struct engine_call *call)
 {
-    bool same = f->has_counts[0] == (call->counts != NULL) && f->has_counts[1] == (call->in_counts != NULL);
+    bool same = f->vectors.has_counts[0] == (call->counts != NULL) && f->vectors.has_counts[1] == (call->in_counts != NULL);
 
     for (uint32_t i = 0; same && call->counts && i < FASTPATH_VECTORS; i++)
-        same = !vector_of(call, i) || !memcmp(f->vector[i], vector_of(call, i), (size_t)b->team.size * sizeof(size_t));
+        same = !vector_of(call, i) || !memcmp(f->vectors.vector[i], vector_of(call, i), (size_t)b->team.size * sizeof(size_t));
     return same;
 }
 
@@ -48,22 +48,24 @@ bool fastpath_same_layout(const struct comm_state *b, const struct call_template
 {
     int32_t size = b->team.size;
 
-    if (!same_vector(f->vector[0], v->counts, size) || (v->displs ? !same_vector(f->vector[1], v->displs, size) : !f->dense[0]))
+    if (!same_vector(f->vectors.vector[0], v->counts, size) ||
+        (v->displs ? !same_vector(f->vectors.vector[1], v->displs, size) : !f->vectors.dense[0]))
         return false;
-    if (!f->has_counts[1])
+    if (!f->vectors.has_counts[1])
         return !v->in_counts;
-    return same_vector(f->vector[2], v->in_counts, size) && (v->in_displs ? same_vector(f->vector[3], v->in_displs, size) : f->dense[1]);
+    return same_vector(f->vectors.vector[2], v->in_counts, size) &&
+           (v->in_displs ? same_vector(f->vectors.vector[3], v->in_displs, size) : f->vectors.dense[1]);
 }
 
 static void keep_vectors(const struct comm_state *b, struct call_template *f, const struct engine_call *call)
 {
-    f->has_counts[0] = call->counts != NULL;
-    f->has_counts[1] = call->in_counts != NULL;
+    f->vectors.has_counts[0] = call->counts != NULL;
+    f->vectors.has_counts[1] = call->in_counts != NULL;
     for (uint32_t i = 0; call->counts && i < FASTPATH_VECTORS; i++)
         if (vector_of(call, i))
-            memcpy(f->vector[i], vector_of(call, i), (size_t)b->team.size * sizeof(size_t));
-    f->dense[0] = f->has_counts[0] && is_dense(f->vector[0], f->vector[1], b->team.size);
-    f->dense[1] = f->has_counts[1] && is_dense(f->vector[2], f->vector[3], b->team.size);
+            memcpy(f->vectors.vector[i], vector_of(call, i), (size_t)b->team.size * sizeof(size_t));
+    f->vectors.dense[0] = f->vectors.has_counts[0] && is_dense(f->vectors.vector[0], f->vectors.vector[1], b->team.size);
+    f->vectors.dense[1] = f->vectors.has_counts[1] && is_dense(f->vectors.vector[2], f->vectors.vector[3], b->team.size);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ computation */

@@ -138,8 +138,8 @@ static unsigned await_warm(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;
 
-    c->warms = env->spawn(env, warm_thread, c, &c->warmer) == 0;
-    if (!c->warms)
+    c->threads.warms = env->spawn(env, warm_thread, c, &c->threads.warmer) == 0;
+    if (!c->threads.warms)
         return NCCL_SYSTEM_ERROR;
     while (!is_warm(c)) {
         int64_t now = env->now(env);
@@ -155,12 +155,12 @@ static bool call_back(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;
 
-    if (!c->warms)
+    if (!c->threads.warms)
         return true;
     if (!atomic_load_explicit(&c->warmed, memory_order_acquire) && c->nccl->ncclCommRevoke)
         c->nccl->ncclCommRevoke(c->comm, 0);
-    c->warms = !env->join(env, &c->warmer, env->now(env) + BACK_NS);
-    return !c->warms;
+    c->threads.warms = !env->join(env, &c->threads.warmer, env->now(env) + BACK_NS);
+    return !c->threads.warms;
 }
 
 /* Ends what a failed join has made. Before NCCL 2.28 only the abort ends a call of another thread. */
@@ -206,8 +206,8 @@ enum comm_result nccl_begin_join(struct nccl_channel *c)
     const struct comm_env *env = c->owner->env;
 
     c->deadline = env->now(env) + c->owner->join_ns;
-    c->joins = env->spawn(env, join_thread, c, &c->joiner) == 0;
-    return c->joins ? COMM_OK : COMM_ERR_SYSTEM;
+    c->threads.joins = env->spawn(env, join_thread, c, &c->threads.joiner) == 0;
+    return c->threads.joins ? COMM_OK : COMM_ERR_SYSTEM;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ending */
@@ -235,7 +235,7 @@ void nccl_begin_end(struct nccl_channel *c, bool abort)
 {
     const struct comm_env *env = c->owner->env;
 
-    if (c->ends || (!abort && atomic_load_explicit(&c->graphs, memory_order_acquire)))
+    if (c->threads.ends || (!abort && atomic_load_explicit(&c->graphs, memory_order_acquire)))
         return; /* NCCL would wait until the graphs are destroyed */
     if (abort) {
         atomic_store_explicit(&c->aborting, 1, memory_order_release);
@@ -243,8 +243,8 @@ void nccl_begin_end(struct nccl_channel *c, bool abort)
     }
     if (atomic_load_explicit(&c->state, memory_order_acquire) != NCCL_JOINED)
         return; /* the joining thread ends the communicator, or has ended it */
-    c->ends = env->spawn(env, end_thread, c, &c->ender) == 0;
-    if (!c->ends)
+    c->threads.ends = env->spawn(env, end_thread, c, &c->threads.ender) == 0;
+    if (!c->threads.ends)
         say(c, LOG_ERROR, "no thread to end it with; its NCCL communicator is left behind", NCCL_SYSTEM_ERROR);
 }
 
@@ -303,17 +303,17 @@ static bool ended(struct nccl_channel *c, int64_t deadline)
 {
     const struct comm_env *env = c->owner->env;
 
-    if (c->joins && !env->join(env, &c->joiner, deadline))
+    if (c->threads.joins && !env->join(env, &c->threads.joiner, deadline))
         return false;
-    c->joins = false;
-    if (c->warms && !env->join(env, &c->warmer, deadline))
+    c->threads.joins = false;
+    if (c->threads.warms && !env->join(env, &c->threads.warmer, deadline))
         return false;
-    c->warms = false;
-    if (!c->ends && atomic_load_explicit(&c->state, memory_order_acquire) == NCCL_JOINED)
+    c->threads.warms = false;
+    if (!c->threads.ends && atomic_load_explicit(&c->state, memory_order_acquire) == NCCL_JOINED)
         nccl_begin_end(c, atomic_load_explicit(&c->aborting, memory_order_relaxed) != 0);
-    if (c->ends && !env->join(env, &c->ender, deadline))
+    if (c->threads.ends && !env->join(env, &c->threads.ender, deadline))
         return false;
-    c->ends = false;
+    c->threads.ends = false;
     return atomic_load_explicit(&c->state, memory_order_acquire) != NCCL_JOINED;
 }
 

@@ -92,7 +92,7 @@ void nccl_forget_memory(struct nccl *n)
 /* ------------------------------------------------------------------------------------------------------------ registered memory */
 static bool can_enlist(const struct nccl_channel *c)
 {
-    return c->nccl->ncclCommRegister && atomic_load_explicit(&c->state, memory_order_acquire) == NCCL_JOINED && !c->ends;
+    return c->nccl->ncclCommRegister && atomic_load_explicit(&c->state, memory_order_acquire) == NCCL_JOINED && !c->threads.ends;
 }
 
 static unsigned enlist(struct nccl_channel *c, struct nccl_enlisted *one, size_t bytes)

@@ -239,13 +239,13 @@ static enum comm_result grow(struct nccl_channel *c, size_t bytes)
 
     while (room < bytes)
         room *= 2;
-    if (c->spares == NCCL_SPARES)
+    if (c->spares.count == NCCL_SPARES)
         return COMM_ERR_MEMORY;
     unsigned result = c->d->calls->cuMemAlloc(&more, room);
     if (result != CUDA_OK)
         return cuda_result(result);
-    c->spare[c->spares++] = more;
-    c->spare_bytes = room;
+    c->spares.at[c->spares.count++] = more;
+    c->spares.bytes = room;
     return COMM_OK;
 }
 
@@ -255,7 +255,7 @@ enum comm_result nccl_reserve(struct nccl_channel *c, const struct native_call *
     struct moves m = moves_of(c, call);
     size_t bytes = spare_bytes(&m);
 
-    if (bytes <= c->spare_bytes)
+    if (bytes <= c->spares.bytes)
         return COMM_OK;
     if (!cuda_enter(c->d, &inside))
         return COMM_ERR_BACKEND;
@@ -266,9 +266,9 @@ enum comm_result nccl_reserve(struct nccl_channel *c, const struct native_call *
 
 void nccl_free_spares(struct nccl_channel *c)
 {
-    while (c->spares)
-        c->d->calls->cuMemFree(c->spare[--c->spares]);
-    c->spare_bytes = 0;
+    while (c->spares.count)
+        c->d->calls->cuMemFree(c->spares.at[--c->spares.count]);
+    c->spares.bytes = 0;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ all of them */
@@ -276,7 +276,7 @@ void nccl_free_spares(struct nccl_channel *c)
 static unsigned prepare(struct moves *m, const void **neutral)
 {
     const struct cuda_calls *calls = m->c->d->calls;
-    cuda_address at = m->c->spares ? m->c->spare[m->c->spares - 1] : 0;
+    cuda_address at = m->c->spares.count ? m->c->spares.at[m->c->spares.count - 1] : 0;
     unsigned result = CUDA_OK;
 
     if (is_scan(m->call)) {

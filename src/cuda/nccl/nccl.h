@@ -35,6 +35,19 @@ struct nccl_folds {
 enum { NCCL_SPARES = 40, SPARE_LEAST = 65536, SPARE_LINE = 256 };
 enum nccl_state { NCCL_JOINING = 0, NCCL_JOINED, NCCL_FAILED, NCCL_LEFT };
 
+/* NCCL's calls that may block run on threads of their own. The bools: the thread was started, and has not been waited for. */
+struct nccl_threads {
+    struct env_thread joiner, warmer, ender;
+    bool joins, warms, ends;
+};
+
+/* Device memory between the steps of a call. */
+struct nccl_spares {
+    cuda_address at[NCCL_SPARES]; /* the last one is the largest and the one in use */
+    size_t bytes;                 /* of that one */
+    uint32_t count;
+};
+
 /*
  * A channel has two NCCL communicators. `root` is nonblocking, so that the deadline can be kept. `comm` is split from it and is blocking:
  * when a collective call returns, the collective is on the stream, and an event recorded then is after it. Collectives use `comm`.
@@ -63,17 +76,15 @@ struct nccl_channel {
     _Atomic uint32_t state;    /* enum nccl_state */
     _Atomic uint32_t aborting; /* the joining thread waits on it */
     int32_t result, code;      /* of the join; code is NCCL's error, or the negative of CUDA's */
-    struct env_thread joiner, warmer, ender;
+    struct nccl_threads threads;
     _Atomic uint32_t warmed; /* the warming thread has returned */
     unsigned warm_code;
-    struct device_place warm;        /* reached when the device has finished the warming too */
-    cuda_address spare[NCCL_SPARES]; /* the last one is the largest and the one in use */
-    size_t spare_bytes;
-    uint32_t spares;
+    struct device_place warm; /* reached when the device has finished the warming too */
+    struct nccl_spares spares;
     uint32_t ways; /* NATIVE_* of the call that was accepted last */
     struct nccl_folds folds;
     struct nccl_enlisted *enlisted; /* registered memory */
-    bool joins, warms, ends, aborted, has_id;
+    bool aborted, has_id;
 };
 
 /* Memory of ncclMemAlloc, or of cuMemAlloc where NCCL is too old (memory.c). */

@@ -1,0 +1,14 @@
+/* Cases that are in another file than the main of their program. */
+#ifndef TESTS_ENGINE_CASES_H
+#define TESTS_ENGINE_CASES_H
+
+/* native_failures.c */
+void an_opening_that_fails_leaves_nothing(void **state);
+void a_native_that_never_connects(void **state);
+void an_operation_that_fails(void **state);
+void a_call_that_a_native_refuses(void **state);
+void contract_4_5_calls_that_differ(void **state);
+void contract_4_3_buffers_are_held_until_close(void **state);
+void contract_2_3_a_native_has_the_deadline_too(void **state);
+
+#endif

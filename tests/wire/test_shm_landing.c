@@ -1,0 +1,168 @@
+/* Shared memory: bytes that the exposer stores where they land, and reads and stores by a peer that does not know of a failure yet. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "wire/test_shm.h"
+
+#include <string.h>
+
+enum { LANDED = 8192, LANDINGS = 11 /* more than a stream has credits */ };
+
+static struct wire_expose landing_expose(uint32_t seq, uint32_t round, const uint16_t *peer, const struct wire_span *span)
+{
+    return (struct wire_expose){
+        .key = wire_key_of(seq, round, 0), .fingerprint = 5, .peers = peer, .npeers = 1, .nspans = 1, .spans = span, .cookie = 7};
+}
+
+static enum wire_result landing_view(struct rank *r, uint32_t seq, uint32_t round, char *land)
+{
+    struct wire_look l = {
+        .key = wire_key_of(seq, round, 0), .fingerprint = 5, .peer = 0, .land = land, .bytes = LANDED, .cookie = 100 + round};
+    return r->ch->class->view(r->ch, &l);
+}
+
+/* Waits until the place is announced; it will be, because the reader has already requested the bytes. */
+static char *await_landing(struct rank *r, const struct wire_expose *e)
+{
+    void *pad = NULL;
+    enum wire_result result;
+    while ((result = r->ch->class->reserve(r->ch, e, LANDED, &pad)) == WIRE_AGAIN)
+        rank_pass(r);
+    CHECK(result == WIRE_LANDING);
+    return pad;
+}
+
+static void store_rounds(struct rank *r)
+{
+    const uint16_t peer = 1;
+    struct wire_span span = {NULL, LANDED};
+    for (uint32_t round = 0; round < LANDINGS; round++) {
+        struct wire_expose e = landing_expose(1, round, &peer, &span);
+        char *pad = await_landing(r, &e);
+        memset(pad, (int)round + 1, LANDED);
+        span.at = pad;
+        e.flags = WIRE_BUILT | WIRE_DEPOSIT;
+        CHECK(r->ch->class->expose(r->ch, &e) == WIRE_DONE);
+    }
+}
+
+static bool all_are(const char *at, char value)
+{
+    for (size_t i = 0; i < LANDED; i++)
+        if (at[i] != value)
+            return false;
+    return true;
+}
+
+/* A different length or call has no landing place; the reader finds out which differed. The same holds for bytes that
+ * are not whole pages, and for memory of a window. */
+static void not_told(struct rank *r, char *memory)
+{
+    const uint16_t peer = 1;
+    uint64_t where;
+    void *pad;
+    struct wire_span span = {memory, LANDED};
+    for (uint32_t round = 0; round < 3; round++) {
+        struct wire_expose e = landing_expose(2, round, &peer, &span);
+        e.fingerprint += round == 0;
+        if (r->rank == 1)
+            CHECK(round != 2 || r->wire_class->memory->where(r->wire, memory, LANDED, &where));
+        if (r->rank == 1)
+            CHECK(landing_view(r, 2, round, memory + (round == 1 ? 64 : 0)) == WIRE_PENDING);
+        rank_meet(r);
+        if (r->rank == 0)
+            CHECK(r->ch->class->reserve(r->ch, &e, LANDED, &pad) == WIRE_DONE);
+        rank_meet(r);
+    }
+}
+
+static void lands_by_itself(struct rank *r)
+{
+    char *memory = r->wire_class->memory->take(r->wire, LANDINGS * LANDED, WIRE_PLACE_DEFAULT);
+    CHECK(memory);
+    for (uint32_t round = 0; r->rank == 1 && round < LANDINGS; round++)
+        CHECK(landing_view(r, 1, round, memory + round * LANDED) == WIRE_PENDING);
+    rank_meet(r);
+    if (r->rank == 0)
+        store_rounds(r);
+    for (uint32_t round = 0; r->rank == 1 && round < LANDINGS; round++) {
+        CHECK(rank_await(r, 100 + round) == WIRE_DONE);
+        CHECK(all_are(memory + round * LANDED, (char)(round + 1)));
+    }
+    rank_meet(r);
+    r->ch->class->release(r->ch, 1, NULL);
+    rank_meet(r);
+    not_told(r, memory);
+    r->ch->class->leave(r->ch, WIRE_ABORT);
+}
+
+void results_land_by_themselves(void **state)
+{
+    (void)state;
+    shm_processes(2, 0, lands_by_itself, -1);
+}
+
+/* Contract 4.3: the reader has left with an error and reuses its buffer when the exposer, which does not know of the
+ * failure yet, stores there. */
+static void lands_late(struct rank *r)
+{
+    const uint16_t peer = 1;
+    struct wire_span span = {NULL, LANDED};
+    char *memory = r->wire_class->memory->take(r->wire, LANDED, WIRE_PLACE_DEFAULT), *pad = NULL;
+    uint64_t where;
+    memset(memory, 1, LANDED);
+    if (r->rank == 1)
+        CHECK(landing_view(r, 1, 0, memory) == WIRE_PENDING);
+    rank_meet(r);
+    if (r->rank == 0) {
+        struct wire_expose e = landing_expose(1, 0, &peer, &span);
+        pad = await_landing(r, &e);
+        pad[0] = 2; /* not too late yet */
+    }
+    rank_meet(r);
+    if (r->rank == 1) {
+        r->ch->class->leave(r->ch, WIRE_ABORT);
+        CHECK(memory[0] == 2 && memory[1] == 1);
+        memset(memory, 3, LANDED);
+        CHECK(!r->wire_class->memory->where(r->wire, memory, LANDED, &where)); /* no peer can see these pages */
+    }
+    rank_meet(r);
+    if (r->rank == 0)
+        memset(pad, 4, LANDED);
+    rank_meet(r);
+    CHECK(r->rank == 0 || all_are(memory, 3));
+    if (r->rank == 0)
+        r->ch->class->leave(r->ch, WIRE_ABORT);
+}
+
+void contract_4_3_a_late_store_lands_nowhere(void **state)
+{
+    (void)state;
+    shm_processes(2, 0, lands_late, -1);
+}
+
+/* Contract 4.3: an owner that failed closes its wire while a peer that does not know of the failure yet still reads there. */
+static void reads_late(struct rank *r)
+{
+    uint64_t where;
+    int64_t *memory = r->wire_class->memory->take(r->wire, LANDED, WIRE_PLACE_DEFAULT);
+    CHECK(memory && r->wire_class->memory->where(r->wire, memory, LANDED, &where)); /* both ranks have it at the same place */
+    *memory = 10 + r->rank;
+    rank_meet(r);
+    if (r->rank == 0)
+        shm_await_close(r);
+    if (r->rank == 0)
+        CHECK(*(int64_t *)r->wire_class->memory->reach(r->ch, 1, where) == 11);
+    r->ch->class->leave(r->ch, WIRE_ABORT);
+    r->wire_class->memory->give(r->wire, memory, true);
+}
+
+void contract_4_3_a_late_reader_reads_what_was_there(void **state)
+{
+    (void)state;
+    shm_processes(2, 0, reads_late, -1);
+}
