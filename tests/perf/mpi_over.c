@@ -75,6 +75,8 @@ static void bare(const struct bench *b, int n)
         MPI_Ibcast(b->out, n, MPI_FLOAT, 0, b->comm, &q);
     else if (strcmp(b->collective, "allgather_v") == 0)
         MPI_Iallgatherv(b->in, n, MPI_FLOAT, b->out, b->numbers, b->places, MPI_FLOAT, b->comm, &q);
+    else if (strcmp(b->collective, "alltoall") == 0)
+        MPI_Ialltoall(b->in, n, MPI_FLOAT, b->out, n, MPI_FLOAT, b->comm, &q);
     else if (strcmp(b->collective, "barrier") == 0)
         MPI_Ibarrier(b->comm, &q);
     else
@@ -94,6 +96,8 @@ static void ours(const struct bench *b, int n)
         must(comm_broadcast(b->world, b->out, (size_t)n, COMM_F32, 0, &q), "broadcast");
     else if (strcmp(b->collective, "allgather_v") == 0)
         must(comm_allgather_v(b->world, b->in, b->out, b->counts, NULL, COMM_F32, &q), "allgather_v");
+    else if (strcmp(b->collective, "alltoall") == 0)
+        must(comm_alltoall(b->world, b->in, b->out, (size_t)n, COMM_F32, &q), "alltoall");
     else if (strcmp(b->collective, "barrier") == 0)
         must(comm_barrier(b->world, &q), "barrier");
     else
@@ -262,7 +266,7 @@ int main(int count, char **argument)
     if (strcmp(b.collective, "sendrecv") == 0 && b.ranks != 2)
         MPI_Abort(b.comm, 2);
     open_world(&b);
-    b.in = calloc(1, b.max);
+    b.in = calloc((size_t)b.ranks, b.max);
     b.out = calloc((size_t)b.ranks, b.max);
     b.counts = calloc((size_t)b.ranks, sizeof *b.counts);
     b.numbers = calloc((size_t)b.ranks, sizeof *b.numbers);
