@@ -5,18 +5,24 @@
  *
  * The program counts the calls: its own functions stand in front of MPI's, for the library's module too. Rank 1 starts late, so rank 0 has
  * operations that wait for room and others that wait for data. Two ranks, each a host.
+ *
+ * A root of short broadcasts looks only when it lacks room, and by then has sent more than it asks MPI about in one call. Sends of which it
+ * does not know that they have ended must not become more and more: each keeps its memory.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 #include "now.h"
 
 #include <mpi.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <unistd.h>
 
 enum { CALLS = 24, LENGTH = 20000, PASSES = 50, LOOKS_A_TURN = 20 };
 
-static _Atomic int vain;
+enum { SHORTS = 20000, SENDS_MOST = 1000 };
+
+static _Atomic int vain, sends;
 
 int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
 {
@@ -36,7 +42,30 @@ int MPI_Testsome(int count, MPI_Request *request, int *ended, int *index, MPI_St
 {
     int code = PMPI_Testsome(count, request, ended, index, status);
     vain += *ended <= 0;
+    sends -= *ended > 0 ? *ended : 0;
     return code;
+}
+
+int MPI_Isend(const void *at, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request)
+{
+    sends++;
+    return PMPI_Isend(at, count, type, to, tag, comm, request);
+}
+
+/* All frames of a short broadcast are short, so no call of MPI_Testsome is about receives. */
+static void send_shorts(struct comm_communicator *world)
+{
+    int32_t value = 0, most = 0, before = sends;
+    struct comm_request q;
+    for (int i = 0; i < SHORTS; i++) {
+        value = comm_rank(world) == 0 ? i : -1;
+        MUST(comm_broadcast(world, &value, 1, COMM_I32, 0, &q));
+        MUST(comm_wait(q, RIG_PATIENCE));
+        EQUAL(value, i);
+        most = sends - before > most ? sends - before : most;
+    }
+    printf("at most %d sends in %d broadcasts\n", most, SHORTS);
+    CHECK(most <= SENDS_MOST);
 }
 
 static float in[CALLS][2 * LENGTH], out[CALLS][2 * LENGTH];
@@ -69,6 +98,7 @@ int main(void)
         issue(world, q);
     }
     MUST(comm_wait_all(q, CALLS, RIG_PATIENCE));
+    send_shorts(world);
     MUST(comm_close(world, RIG_PATIENCE));
     MPI_Finalize();
     return 0;

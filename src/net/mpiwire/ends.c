@@ -1,10 +1,11 @@
 /*
- * Which sends, and which payloads of long frames, have ended. MPI is asked about all of them in one call, because a call that finds nothing
- * may cost much: Open MPI then looks at all its connections, and gives the CPU away if its launcher was told that ranks share CPUs.
+ * Which sends, and which payloads of long frames, have ended; the blocks of ended sends are free again. MPI is asked about all of them in
+ * one call, because a call that finds nothing may cost much: Open MPI then looks at all its connections, and gives the CPU away if its
+ * launcher was told that ranks share CPUs.
  */
 #include "net/mpiwire/mpiwire.h"
 
-enum { ENDS_A_CALL = 64, SENDS_A_LOOK = 64 };
+enum { ENDS_A_CALL = 64, SENDS_A_CALL = 32 };
 
 struct ends {
     int count;
@@ -49,24 +50,43 @@ static void add(struct ends *e, struct mpiwire_block *b, MPI_Request request, ui
     e->request[e->count++] = request;
 }
 
-/* Of many sends each look asks about some. Those go to the end, so a rank that receives nothing does not keep the others from being seen.
- */
-static void add_sends(struct mpiwire *w, struct ends *e)
+/* Sends end in any order, so a rank that receives nothing does not delay the others. */
+static void leave(struct mpiwire *w, struct mpiwire_block *b)
 {
-    struct mpiwire_block *first = w->sending, *b = first, *last = NULL;
+    struct mpiwire_message *m = b->piece_of;
 
-    for (int i = 0; b && i < SENDS_A_LOOK; i++, last = b, b = b->next) {
+    mpiwire_block_give(w, b);
+    w->moved = true;
+    if (m)
+        mpiwire_piece_left(w, m);
+}
+
+/* Asks about the first sends. Those that have not ended go to the end of the list, so a rank that receives nothing does not keep the others
+ * from being seen. True: all have ended, and there may be as many more. */
+static bool end_first_sends(struct mpiwire *w, struct ends *e)
+{
+    struct mpiwire_block *asked[SENDS_A_CALL];
+    uint32_t count = 0, ended = 0;
+
+    for (struct mpiwire_block *b; count < SENDS_A_CALL && (b = w->sending); count++) {
+        w->sending = b->next;
         if (b->open & MPIWIRE_OPEN_HEAD)
             add(e, b, b->head, MPIWIRE_OPEN_HEAD);
         if (b->open & MPIWIRE_OPEN_REQUEST)
             add(e, b, b->request, MPIWIRE_OPEN_REQUEST);
+        asked[count] = b;
     }
-    if (!b)
-        return;
-    w->sending = b;
-    *w->sending_last = first;
-    last->next = NULL;
-    w->sending_last = &last->next;
+    if (!w->sending)
+        w->sending_last = &w->sending;
+    ask(e);
+    for (uint32_t i = 0; i < count; i++) {
+        ended += !asked[i]->open;
+        if (asked[i]->open)
+            mpiwire_sends(w, asked[i]);
+        else
+            leave(w, asked[i]);
+    }
+    return ended == SENDS_A_CALL;
 }
 
 void mpiwire_ends(struct mpiwire *w, bool sends)
@@ -77,7 +97,8 @@ void mpiwire_ends(struct mpiwire *w, bool sends)
     for (struct mpiwire_block *b = w->receiving; b; b = b->next)
         if (b->state == MPIWIRE_COMES)
             add(&e, b, b->request, 0);
-    if (sends)
-        add_sends(w, &e);
+    w->unasked = sends ? 0 : w->unasked;
+    while (sends && end_first_sends(w, &e))
+        continue;
     ask(&e);
 }

@@ -51,6 +51,21 @@ static void start_sends(struct mpiwire *w, struct mpiwire_block *b, size_t paylo
         b->open |= MPIWIRE_OPEN_REQUEST;
 }
 
+void mpiwire_sends(struct mpiwire *w, struct mpiwire_block *b)
+{
+    b->next = NULL;
+    *w->sending_last = b;
+    w->sending_last = &b->next;
+}
+
+void mpiwire_start(struct mpiwire *w, int32_t to, struct mpiwire_block *b, size_t payload)
+{
+    b->peer = to;
+    start_sends(w, b, payload, to);
+    mpiwire_sends(w, b);
+    w->unasked++;
+}
+
 void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block *b, struct mpiwire_head head)
 {
     struct mpiwire *w = c->wire;
@@ -67,10 +82,7 @@ void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block
     *mpiwire_head_of(b) = head;
     atomic_store_explicit(&c->traffic.out, atomic_load_explicit(&c->traffic.out, memory_order_relaxed) + MPIWIRE_HEAD + head.bytes,
                           memory_order_relaxed); /* written under the lock */
-    start_sends(w, b, head.bytes, c->world[peer]);
-    b->next = NULL;
-    *w->sending_last = b;
-    w->sending_last = &b->next;
+    mpiwire_start(w, c->world[peer], b, head.bytes);
 }
 
 bool mpiwire_post(struct mpiwire_channel *c, uint32_t peer, enum mpiwire_kind kind, wire_key key, uint32_t tag, const void *payload,
@@ -84,27 +96,6 @@ bool mpiwire_post(struct mpiwire_channel *c, uint32_t peer, enum mpiwire_kind ki
         memcpy(mpiwire_payload(b), payload, bytes);
     mpiwire_send(c, peer, b, (struct mpiwire_head){.key = key, .tag = tag, .kind = (uint16_t)kind, .bytes = bytes});
     return true;
-}
-
-/* Sends end in any order, so a rank that receives nothing does not delay the others. */
-void mpiwire_reap(struct mpiwire *w)
-{
-    struct mpiwire_block **at = &w->sending, *b;
-
-    while ((b = *at)) {
-        if (b->open) {
-            at = &b->next;
-            continue;
-        }
-        *at = b->next;
-        if (!*at)
-            w->sending_last = at;
-        struct mpiwire_message *m = b->piece_of;
-        mpiwire_block_give(w, b);
-        w->moved = true;
-        if (m)
-            mpiwire_piece_left(w, m);
-    }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ events */

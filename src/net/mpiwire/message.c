@@ -143,7 +143,29 @@ static void granted(struct mpiwire_channel *c, uint32_t peer, const struct mpiwi
         return;
     m->granted = true;
     m->take = take;
-    send_pieces(c, m);
+    c->due = c->wire->due = true;
+}
+
+static void send_due(struct mpiwire_channel *c)
+{
+    struct mpiwire_message *m, *next;
+
+    c->due = false;
+    for (m = c->sent; m; m = next) {
+        next = m->next;
+        if (m->granted && !m->done)
+            send_pieces(c, m);
+    }
+}
+
+/* A grant is answered when the pass has made its calls, so the grants that it gives leave before the pieces that it sends. A receiver
+ * handles a rank's frames in order, and MPI copies a piece when its receive begins: a grant behind pieces would wait for all of them. */
+void mpiwire_send_due(struct mpiwire *w)
+{
+    w->due = false;
+    for (struct mpiwire_channel *c = w->channels; c; c = c->next)
+        if (c->due && !c->aborted)
+            send_due(c);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ receiving */

@@ -1,4 +1,4 @@
-/* Opens and closes the wire and its channels, and forwards calls to the guard. */
+/* Opens the wire and its channels, leaves channels, and forwards calls to the guard. */
 #include "net/mpiwire/mpiwire.h"
 
 #include "wire/boot.h"
@@ -15,10 +15,10 @@
 #define NAP_LONG_NS INT64_C(20000000)
 /* A channel that is looked at this often between two sleeps has a thread that waits for something: the rest is over. */
 #define LOOKS_OF_A_WAIT 16
+/* The monitor of a rank that makes no calls comes once in a tick, so then a look is not enough. */
+#define LOOKS_A_POLL 64
 /* A message over MPI may arrive this much later than a note that was sent after it over the guard. */
 #define NOTE_LEAD_NS INT64_C(500000000)
-/* How long to wait until peers have received the last frames. */
-#define LAST_SENDS_NS INT64_C(5000000000)
 
 /* ------------------------------------------------------------------------------------------------------------ open, close */
 static enum comm_result complain(const struct wire_config *config, enum comm_result result, const char *text)
@@ -26,34 +26,6 @@ static enum comm_result complain(const struct wire_config *config, enum comm_res
     if (config->error_text && config->error_text_bytes)
         snprintf(config->error_text, config->error_text_bytes, "%s", text);
     return result;
-}
-
-static void free_lists(struct mpiwire *w)
-{
-    for (int i = 0; i < MPIWIRE_CLASSES; i++)
-        for (struct mpiwire_block *b; (b = w->spare[i]);) {
-            w->spare[i] = b->next;
-            free(b);
-        }
-    for (struct mpiwire_slot *s; (s = w->spare_slots);) {
-        w->spare_slots = s->next;
-        free(s);
-    }
-    for (struct mpiwire_message *m; (m = w->spare_messages);) {
-        w->spare_messages = m->next;
-        free(m);
-    }
-}
-
-static void destroy(struct mpiwire *w)
-{
-    free_lists(w);
-    free(w->gone);
-    free(w->gone_ns);
-    free(w->behind);
-    free(w->waiting);
-    free(w->joined);
-    free(w);
 }
 
 /* For a world of a part of MPI's ranks, whose MPI_Comm is made here. The guard is open, so all ranks come here. */
@@ -121,44 +93,18 @@ static enum comm_result mpiwire_open(const struct wire_config *config, struct wi
     w->behind = calloc(ranks, sizeof *w->behind);
     w->waiting = calloc(ranks, sizeof *w->waiting);
     w->joined = calloc(ranks, sizeof *w->joined);
+    w->ended = calloc(ranks, sizeof *w->ended);
     for (int32_t i = 0; w->joined && i < w->ranks; i++)
         w->joined[i] = wire_joins(config, config->rank, i);
-    bool has_memory = w->gone && w->gone_ns && w->behind && w->waiting && w->joined;
+    bool has_memory = w->gone && w->gone_ns && w->behind && w->waiting && w->joined && w->ended;
     enum comm_result r = has_memory ? start_mpi(config, w) : COMM_ERR_MEMORY;
     if (r != COMM_OK) {
-        destroy(w);
+        mpiwire_destroy(w);
         return r;
     }
     pthread_mutex_init(&w->lock, NULL);
     *wire = &w->wire;
     return COMM_OK;
-}
-
-/* Frames to dead ranks will never be received. */
-static bool still_sends(struct mpiwire *w)
-{
-    return w->sending && w->goners + 1 < (uint32_t)w->ranks && !mpi_is_over();
-}
-
-static void mpiwire_close(struct wire *wire)
-{
-    struct mpiwire *w = (struct mpiwire *)wire;
-    int64_t until = w->env->now(w->env) + LAST_SENDS_NS;
-
-    while (still_sends(w) && w->env->now(w->env) < until) {
-        mpiwire_progress(w);
-        w->env->relax(w->env, true);
-    }
-    mpiwire_receive_end(w);
-    w->guard->class->close(w->guard);
-    if (w->sending || w->receiving || w->posts) {
-        mpi_keep(); /* MPI holds memory of this wire for ever */
-        mpi_close(&w->world->handle);
-        return;
-    }
-    mpi_close(&w->world->handle);
-    pthread_mutex_destroy(&w->lock);
-    destroy(w);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ join, leave */
@@ -212,7 +158,10 @@ static void mpiwire_leave(struct wire_channel *channel, enum wire_leave how)
 {
     struct mpiwire_channel *c = mpiwire_of(channel);
 
+    if (how == WIRE_ABORT && c->guard) /* a failure's text is made from peers' calls, which the guard may have and has not read */
+        (void)c->guard->class->advance(c->guard, NULL, 0);
     pthread_mutex_lock(&c->wire->lock);
+    c->wire->failed |= how == WIRE_ABORT;
     c->aborted = true;
     c->events = 0;
     mpiwire_slots_forget(c);
@@ -351,8 +300,10 @@ static void mpiwire_flush(struct wire_channel *channel)
 {
     struct mpiwire_channel *c = mpiwire_of(channel);
 
-    if ((c->retires || c->owes) && !c->aborted) {
+    if ((c->retires || c->owes || c->due) && !c->aborted) {
         pthread_mutex_lock(&c->wire->lock);
+        if (c->due)
+            mpiwire_send_due(c->wire);
         if (c->retires)
             mpiwire_tell_retired(c);
         if (c->owes)
@@ -364,7 +315,7 @@ static void mpiwire_flush(struct wire_channel *channel)
     c->noted = c->looked = false;
 }
 
-static uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max)
+uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max)
 {
     struct mpiwire *w = (struct mpiwire *)wire;
     uint32_t n = w->guard->class->poll(w->guard, events, max);
@@ -377,7 +328,8 @@ static uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint3
             w->gone_ns[events[i].peer] = w->env->now(w->env);
             w->goners++;
         }
-    mpiwire_progress(w);
+    for (int looks = 0; looks < LOOKS_A_POLL && mpiwire_progress(w); looks++)
+        continue;
     pthread_mutex_unlock(&w->lock);
     return n;
 }

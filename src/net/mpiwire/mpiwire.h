@@ -48,6 +48,7 @@ enum mpiwire_kind {
     MPIWIRE_PIECE,    /* a piece of a granted message; pieces come in order */
     MPIWIRE_CONSUMED, /* key: the newest message that the receiver has seen; tag: how many slots it has freed */
     MPIWIRE_NOTED,    /* only a head: the sender has sent a note over the guard, so look there */
+    MPIWIRE_LAST,     /* only a head, of no channel: the sender has closed the wire, and nothing comes after this */
 };
 
 /* Sent as it is in memory: mpiwire_open makes sure that both ends have the same library version and kind of machine. */
@@ -75,7 +76,7 @@ struct mpiwire_block {
     MPI_Request head;                 /* send of a long frame: of its head */
     uint32_t class;                   /* log2 of its size in bytes */
     uint32_t open;                    /* send: bits of the requests that have not ended, enum mpiwire_open */
-    int32_t source;                   /* receive: the source's world rank */
+    int32_t peer;                     /* world rank: whom it goes to, or came from */
     enum mpiwire_state state;         /* receive */
     uint64_t length;                  /* receive: bytes of head and payload */
     struct mpiwire_message *piece_of; /* send: the message that this is a piece of, or NULL */
@@ -132,6 +133,7 @@ struct mpiwire_channel {
     uint32_t rank, size, areas, credits, once_places, retired;
     const int32_t *world;
     bool aborted, rendezvous, retires, owes;
+    bool due;               /* a message was granted and none of its pieces has left */
     bool looked;            /* at MPI, since the last flush */
     bool noted;             /* the guard has something to send */
     _Atomic bool told;      /* a peer has said that a note is on its way */
@@ -161,8 +163,9 @@ struct mpiwire {
     int32_t ranks;
     struct mpiwire_channel *channels;
     struct mpiwire_block *sending, **sending_last, *spare[MPIWIRE_CLASSES];
-    struct mpiwire_block *posted[MPIWIRE_POSTED];      /* a ring buffer: MPI fills them in this order */
-    uint32_t posted_first, posts, unreaped;            /* unreaped: looks that found frames, since the ends of sends were looked for */
+    struct mpiwire_block *posted[MPIWIRE_POSTED]; /* a ring buffer: MPI fills them in this order */
+    uint32_t posted_first, posts;
+    uint32_t unasked;                                  /* frames sent since MPI was asked which sends have ended */
     uint32_t pieces;                                   /* of messages, on their way: the next ones leave when these have ended */
     struct mpiwire_block *receiving, **receiving_last; /* long frames whose heads are here, and all that their sources sent later */
     uint32_t *waiting;                                 /* by world rank: how many of those */
@@ -175,9 +178,12 @@ struct mpiwire {
     int64_t *gone_ns;
     _Atomic uint32_t goners, stirs;
     bool *joined; /* by world rank: this wire carries frames to it */
+    bool *ended;  /* by world rank: its LAST has come */
+    bool failed;  /* a channel was aborted */
     bool came;    /* something arrived since the last call of heed */
     bool moved;   /* something arrived or left since the last nap, or a thread waits for something */
     bool crowded; /* ranks share CPUs */
+    bool due;     /* of any channel */
     int64_t rests_since_ns;
     uint64_t naps;
 };
@@ -197,8 +203,13 @@ static inline uint64_t *mpiwire_ack_of(struct mpiwire_channel *c, uint32_t peer,
     return &c->acked[(place * WIRE_STREAM_EDGES + wire_key_edge(key) % WIRE_STREAM_EDGES) * c->credits + wire_key_round(key) % c->credits];
 }
 
-/* wire.c */
+/* mpiwire.c */
 extern const struct wire_class mpiwire_class;
+uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max);
+
+/* close.c */
+void mpiwire_close(struct wire *wire);
+void mpiwire_destroy(struct mpiwire *w);
 
 /* frame.c, receive.c: the caller holds the lock */
 struct mpiwire_block *mpiwire_block_take(struct mpiwire *w, size_t payload); /* NULL: no memory */
@@ -207,15 +218,19 @@ void mpiwire_block_give(struct mpiwire *w, struct mpiwire_block *b);
 bool mpiwire_post(struct mpiwire_channel *c, uint32_t peer, enum mpiwire_kind kind, wire_key key, uint32_t tag, const void *payload,
                   size_t bytes);
 void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block *b, struct mpiwire_head head);
-void mpiwire_reap(struct mpiwire *w);         /* frees the blocks of sends that have ended */
-void mpiwire_progress(struct mpiwire *w);     /* looks for frames that have arrived, and for sends that have ended if there are none */
+/* Sends a block whose head is complete to a world rank. */
+void mpiwire_start(struct mpiwire *w, int32_t to, struct mpiwire_block *b, size_t payload);
+void mpiwire_sends(struct mpiwire *w, struct mpiwire_block *b); /* adds a block to the list of sends that have not ended */
+/* Looks for frames that have arrived, and for sends that have ended if there are none. True: there is more to do now. */
+bool mpiwire_progress(struct mpiwire *w);
 void mpiwire_look(struct mpiwire_channel *c); /* the same, for a call that lacks something, but once in a pass */
 void mpiwire_receive_end(struct mpiwire *w);  /* withdraws the receives that wait for frames */
 void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event);
 void mpiwire_lose(struct mpiwire_channel *c); /* reports LOST for members that have died or left */
 
 /* ends.c: the caller holds the lock */
-void mpiwire_ends(struct mpiwire *w, bool sends); /* notes which payloads have come and, if asked, which sends have ended */
+/* Notes which payloads have come and, if asked, which sends have ended. */
+void mpiwire_ends(struct mpiwire *w, bool sends);
 
 /* guard.c: for a channel, under the lock of its communicator */
 void mpiwire_guard_stir(struct mpiwire *w); /* the next pass over each channel looks at the guard */
@@ -233,6 +248,7 @@ void mpiwire_tell_retired(struct mpiwire_channel *c); /* tells the members that 
 
 /* message.c */
 void mpiwire_message_came(struct mpiwire_channel *c, struct mpiwire_block *b); /* takes ownership of the block */
+void mpiwire_send_due(struct mpiwire *w);                                      /* sends the first pieces of messages that were granted */
 void mpiwire_piece_left(struct mpiwire *w, struct mpiwire_message *m);
 enum wire_result mpiwire_expose_message(struct mpiwire_channel *c, const struct wire_expose *e);
 enum wire_result mpiwire_view_message(struct mpiwire_channel *c, const struct wire_look *l);

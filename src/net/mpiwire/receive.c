@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FRAMES_A_LOOK = 64, SENDS_A_REAP = 16 };
+enum { FRAMES_A_LOOK = 64, SENDS_UNASKED = 16 };
 /* MPI may have filled a receive that this rank withdraws. How long to wait for its end. */
 #define WITHDRAW_NS INT64_C(1000000000)
 
@@ -29,7 +29,7 @@ static struct mpiwire_channel *receiver_of(struct mpiwire *w, const struct mpiwi
     const struct mpiwire_head *head = (const struct mpiwire_head *)(const void *)b->frame;
     struct mpiwire_channel *c = channel_of(w, head->id);
 
-    return c && !c->aborted && head->from < c->size && head->from != c->rank && c->world[head->from] == b->source ? c : NULL;
+    return c && !c->aborted && head->from < c->size && head->from != c->rank && c->world[head->from] == b->peer ? c : NULL;
 }
 
 static void hear_exposure(struct mpiwire_channel *c, struct mpiwire_member *m, struct mpiwire_block *b)
@@ -46,6 +46,7 @@ static void took(struct mpiwire *w, struct mpiwire_block *b)
     const struct mpiwire_head *head = mpiwire_head_of(b);
     struct mpiwire_channel *c = receiver_of(w, b);
 
+    w->ended[b->peer] |= head->kind == MPIWIRE_LAST;
     if (!c) {
         mpiwire_block_give(w, b);
         return;
@@ -94,9 +95,9 @@ static struct mpiwire_block *begin_payload(struct mpiwire *w, struct mpiwire_blo
     if (!whole)
         return b;
     *mpiwire_head_of(whole) = *head;
-    whole->source = b->source;
+    whole->peer = b->peer;
     whole->length = MPIWIRE_HEAD + payload;
-    int code = MPI_Irecv(mpiwire_payload(whole), (int)payload, MPI_BYTE, whole->source, MPIWIRE_TAG_LONG, w->world->base, &whole->request);
+    int code = MPI_Irecv(mpiwire_payload(whole), (int)payload, MPI_BYTE, whole->peer, MPIWIRE_TAG_LONG, w->world->base, &whole->request);
     whole->state = code == MPI_SUCCESS ? MPIWIRE_COMES : MPIWIRE_LOST;
     mpiwire_block_give(w, b);
     return whole;
@@ -104,35 +105,36 @@ static struct mpiwire_block *begin_payload(struct mpiwire *w, struct mpiwire_blo
 
 static void keep(struct mpiwire *w, struct mpiwire_block *b)
 {
-    if (b->state == MPIWIRE_LACKS && !w->lacking)
-        b = begin_payload(w, b);
     w->lacking += b->state == MPIWIRE_LACKS;
-    w->waiting[b->source]++;
+    w->waiting[b->peer]++;
     b->next = NULL;
     *w->receiving_last = b;
     w->receiving_last = &b->next;
 }
 
-static void begin_lacking(struct mpiwire *w)
+/* One in a look: MPI may copy the whole payload while it begins. So what this rank has to send leaves in between, and the payload is taken
+ * while it is still in the cache. */
+static void begin_oldest(struct mpiwire *w)
 {
-    for (struct mpiwire_block **at = &w->receiving; *at && w->lacking; at = &(*at)->next) {
-        if ((*at)->state != MPIWIRE_LACKS)
-            continue;
-        struct mpiwire_block *next = (*at)->next, *b = begin_payload(w, *at);
-        if (b == *at)
-            return;
-        b->next = next;
-        if (!next)
-            w->receiving_last = &b->next;
-        *at = b;
-        w->lacking--;
-    }
+    struct mpiwire_block **at = &w->receiving;
+
+    while ((*at)->state != MPIWIRE_LACKS)
+        at = &(*at)->next;
+    struct mpiwire_block *next = (*at)->next, *b = begin_payload(w, *at);
+    if (b == *at)
+        return;
+    b->next = next;
+    if (!next)
+        w->receiving_last = &b->next;
+    *at = b;
+    w->lacking--;
+    w->moved = true;
 }
 
 /* Whether a frame, with all that its source sent before it, has come. */
 static bool has_come(const struct mpiwire *w, const struct mpiwire_block *b)
 {
-    return w->behind[b->source] != w->turn && (b->state == MPIWIRE_HERE || b->state == MPIWIRE_LOST);
+    return w->behind[b->peer] != w->turn && (b->state == MPIWIRE_HERE || b->state == MPIWIRE_LOST);
 }
 
 static bool take_long(struct mpiwire *w)
@@ -143,14 +145,14 @@ static bool take_long(struct mpiwire *w)
     w->turn++;
     while ((b = *at)) {
         if (!has_come(w, b)) {
-            w->behind[b->source] = w->turn;
+            w->behind[b->peer] = w->turn;
             at = &b->next;
             continue;
         }
         *at = b->next;
         if (!*at)
             w->receiving_last = at;
-        w->waiting[b->source]--;
+        w->waiting[b->peer]--;
         any = true;
         if (b->state == MPIWIRE_HERE)
             took(w, b);
@@ -214,13 +216,13 @@ static struct mpiwire_block *next_frame(struct mpiwire *w)
         mpiwire_block_give(w, b);
         return NULL;
     }
-    b->source = status.MPI_SOURCE;
+    b->peer = status.MPI_SOURCE;
     b->length = (uint64_t)length;
     b->state = mpiwire_head_of(b)->bytes > MPIWIRE_WHOLE ? MPIWIRE_LACKS : MPIWIRE_HERE;
     small = length <= MPIWIRE_SMALL ? mpiwire_block_take(w, (size_t)length - MPIWIRE_HEAD) : NULL;
     if (!small)
         return b;
-    small->source = b->source;
+    small->peer = b->peer;
     small->length = b->length;
     small->state = b->state;
     memcpy(small->frame, b->frame, (size_t)length);
@@ -235,7 +237,7 @@ static bool take_frames(struct mpiwire *w)
 
     while (count < FRAMES_A_LOOK && w->posts && (b = next_frame(w))) {
         count++;
-        if (b->state == MPIWIRE_HERE && !w->waiting[b->source])
+        if (b->state == MPIWIRE_HERE && !w->waiting[b->peer])
             took(w, b);
         else
             keep(w, b);
@@ -247,13 +249,15 @@ static bool take_frames(struct mpiwire *w)
 
 /* What has come is what somebody waits for. So the ends of sends are looked for only when nothing has come, if they are many, or if a
  * message goes on when they have ended. */
-void mpiwire_progress(struct mpiwire *w)
+bool mpiwire_progress(struct mpiwire *w)
 {
     if (mpi_is_over())
-        return;
-    bool came = take_frames(w), sends = w->sending && (!came || w->pieces || ++w->unreaped > SENDS_A_REAP);
-    if (w->lacking)
-        begin_lacking(w);
+        return false;
+    if (w->due)
+        mpiwire_send_due(w);
+    bool came = take_frames(w), sends = w->sending && (!came || w->pieces || w->unasked > SENDS_UNASKED);
+    if (w->lacking && !w->due)
+        begin_oldest(w);
     if (w->receiving || sends)
         mpiwire_ends(w, sends);
     if (w->receiving)
@@ -262,10 +266,7 @@ void mpiwire_progress(struct mpiwire *w)
         w->moved = w->came = true;
     if (w->posts < MPIWIRE_POSTED)
         post_all(w);
-    if (sends) {
-        w->unreaped = 0;
-        mpiwire_reap(w);
-    }
+    return w->due || w->lacking;
 }
 
 /* A pass has looked before it makes its calls, and each of its operations that lacks something comes here. If each of them looked, a pass
