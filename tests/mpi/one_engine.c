@@ -313,7 +313,7 @@ int main(void)
     alarm(110);
     open_all();
     MUST(comm_event_create(carrier[0], &event));
-    for (int round = 0; round < (rig_quick() ? ROUNDS / 5 : ROUNDS); round++) {
+    for (int round = 0; round < ROUNDS / (int)rig_thin(1, 3, 5); round++) {
         rig_note("round %d", round);
         in_a_chain(round, event);
         nothing_starves(round);

@@ -23,7 +23,7 @@ static void served_by(struct comm_request q, const char *want)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the suite */
-enum { BATCH = 12 };
+enum { BATCH = 12, BATCHES = 60 };
 
 static struct job_shape random_shape(uint64_t *chance, bool fixed)
 {
@@ -155,7 +155,7 @@ static void suite(const char *options, bool fixed)
     fixed |= me.programs;
     if (!me.programs)
         served_by(q, fixed ? "read_all" : "mpi");
-    sweep(world, 1, rig_quick() ? 10 : 60, fixed);
+    sweep(world, 1, (int)(BATCHES / rig_thin(1, 3, 6)), fixed);
     plans(world);
     long_queue(world);
     the_rest(world);

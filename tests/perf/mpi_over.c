@@ -3,7 +3,7 @@
  * mpi, or shm+mpi. Both run in one process, with the same MPI, in alternating batches. So both have the same neighbours, the same distance
  * between the CPUs, and the same thread level, which alone changes a small exchange of Open MPI by half.
  *
- *   mpirun -n 2 mpi_over [COLLECTIVE] [--max BYTES] [--rounds N] [--level single|serialized|multiple] [--backend mpi|shm+mpi]
+ *   mpirun -n 2 mpi_over [COLLECTIVE] [--min BYTES] [--max BYTES] [--rounds N] [--level single|serialized|multiple] [--backend mpi|shm+mpi]
  *   mpirun -n 256 mpi_over open [--rounds N] [--backend NAME]
  *
  * Prints the least of all rounds of each, their difference, their ratio, and the geometric mean of the ratios. With --limit the exit status
@@ -28,7 +28,7 @@ struct bench {
     struct comm_communicator *world;
     MPI_Comm comm;
     int rank, ranks, rounds;
-    size_t max;
+    size_t min, max;
     bool limit;
     float *in, *out;
     size_t *counts;
@@ -43,14 +43,40 @@ static void must(enum comm_result result, const char *what)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+/* Each of two ranks sends to the other and receives from it. */
+static void bare_sendrecv(const struct bench *b, int n)
+{
+    MPI_Request q[2];
+
+    MPI_Irecv(b->out, n, MPI_FLOAT, 1 - b->rank, 1, b->comm, &q[0]);
+    MPI_Isend(b->in, n, MPI_FLOAT, 1 - b->rank, 1, b->comm, &q[1]);
+    MPI_Wait(&q[0], MPI_STATUS_IGNORE);
+    MPI_Wait(&q[1], MPI_STATUS_IGNORE);
+}
+
+static void our_sendrecv(const struct bench *b, int n)
+{
+    struct comm_request q[2];
+
+    must(comm_recv(b->world, b->out, (size_t)n, COMM_F32, 1 - b->rank, 1, NULL, &q[0]), "recv");
+    must(comm_send(b->world, b->in, (size_t)n, COMM_F32, 1 - b->rank, 1, &q[1]), "send");
+    must(comm_wait_all(q, 2, COMM_FOREVER), "wait");
+}
+
 static void bare(const struct bench *b, int n)
 {
     MPI_Request q;
 
+    if (strcmp(b->collective, "sendrecv") == 0) {
+        bare_sendrecv(b, n);
+        return;
+    }
     if (strcmp(b->collective, "broadcast") == 0)
         MPI_Ibcast(b->out, n, MPI_FLOAT, 0, b->comm, &q);
     else if (strcmp(b->collective, "allgather_v") == 0)
         MPI_Iallgatherv(b->in, n, MPI_FLOAT, b->out, b->numbers, b->places, MPI_FLOAT, b->comm, &q);
+    else if (strcmp(b->collective, "alltoall") == 0)
+        MPI_Ialltoall(b->in, n, MPI_FLOAT, b->out, n, MPI_FLOAT, b->comm, &q);
     else if (strcmp(b->collective, "barrier") == 0)
         MPI_Ibarrier(b->comm, &q);
     else
@@ -62,10 +88,16 @@ static void ours(const struct bench *b, int n)
 {
     struct comm_request q;
 
+    if (strcmp(b->collective, "sendrecv") == 0) {
+        our_sendrecv(b, n);
+        return;
+    }
     if (strcmp(b->collective, "broadcast") == 0)
         must(comm_broadcast(b->world, b->out, (size_t)n, COMM_F32, 0, &q), "broadcast");
     else if (strcmp(b->collective, "allgather_v") == 0)
         must(comm_allgather_v(b->world, b->in, b->out, b->counts, NULL, COMM_F32, &q), "allgather_v");
+    else if (strcmp(b->collective, "alltoall") == 0)
+        must(comm_alltoall(b->world, b->in, b->out, (size_t)n, COMM_F32, &q), "alltoall");
     else if (strcmp(b->collective, "barrier") == 0)
         must(comm_barrier(b->world, &q), "barrier");
     else
@@ -132,6 +164,8 @@ static int read_arguments(struct bench *b, int count, char **argument)
         const char *value = i + 1 < count ? argument[i + 1] : "";
         if (strcmp(argument[i], "--max") == 0)
             b->max = (size_t)strtoull(value, NULL, 10), i++;
+        else if (strcmp(argument[i], "--min") == 0)
+            b->min = (size_t)strtoull(value, NULL, 10), i++;
         else if (strcmp(argument[i], "--rounds") == 0)
             b->rounds = (int)strtol(value, NULL, 10), i++;
         else if (strcmp(argument[i], "--level") == 0)
@@ -143,7 +177,7 @@ static int read_arguments(struct bench *b, int count, char **argument)
         else
             b->collective = argument[i];
     }
-    if (level < 0 || b->rounds < 1 || b->max < sizeof(double)) {
+    if (level < 0 || b->rounds < 1 || b->min < sizeof(double) || b->max < b->min) {
         fprintf(stderr, "mpi_over: arguments: see the head of tests/perf/mpi_over.c\n");
         exit(2);
     }
@@ -157,7 +191,7 @@ static double run_sizes(struct bench *b, double *worst)
 
     if (b->rank == 0)
         printf("collective       bytes     MPI us    ours us  more ns  ratio\n");
-    for (size_t bytes = 8; bytes <= b->max; bytes *= FACTOR, sizes++) {
+    for (size_t bytes = b->min; bytes <= b->max; bytes *= FACTOR, sizes++) {
         ratio = one_size(b, bytes);
         sum += log(ratio);
         *worst = ratio > *worst ? ratio : *worst;
@@ -214,7 +248,7 @@ static double seconds(void)
 
 int main(int count, char **argument)
 {
-    struct bench b = {.collective = "allreduce", .backend = "mpi", .rounds = 15, .max = 8u << 20};
+    struct bench b = {.collective = "allreduce", .backend = "mpi", .rounds = 15, .min = 8, .max = 8u << 20};
     double worst = 0;
     int provided, level = read_arguments(&b, count, argument);
     double begin = seconds();
@@ -229,8 +263,10 @@ int main(int count, char **argument)
         MPI_Finalize();
         return 0;
     }
+    if (strcmp(b.collective, "sendrecv") == 0 && b.ranks != 2)
+        MPI_Abort(b.comm, 2);
     open_world(&b);
-    b.in = calloc(1, b.max);
+    b.in = calloc((size_t)b.ranks, b.max);
     b.out = calloc((size_t)b.ranks, b.max);
     b.counts = calloc((size_t)b.ranks, sizeof *b.counts);
     b.numbers = calloc((size_t)b.ranks, sizeof *b.numbers);

@@ -1,11 +1,11 @@
-/* The memory of frames, and how they are sent and received. Frames of one rank are processed in the order in which it sent them, because
- * messages are numbered. Frames of different ranks are processed in any order. */
+/* The memory of frames, how they are sent, and events. A long frame is two messages of MPI, so that no receiver must ask how long the next
+ * one is. */
 #include "net/mpiwire/mpiwire.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { FRAMES_A_TURN = 64, EVENTS_FIRST = 64 };
+enum { EVENTS_FIRST = 64 };
 
 /* How long after a member's end its last frames may still be in flight in MPI. */
 #define LAST_FRAMES_NS INT64_C(500000000)
@@ -34,6 +34,38 @@ void mpiwire_block_give(struct mpiwire *w, struct mpiwire_block *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ leaving */
+static bool start(struct mpiwire *w, const void *at, size_t bytes, int32_t to, int tag, MPI_Request *request)
+{
+    return MPI_Isend(at, (int)bytes, MPI_BYTE, to, tag, w->world->base, request) == MPI_SUCCESS;
+}
+
+/* The rank is dead if MPI refuses to send: the guard reports that, and the block is freed with those of ended sends. */
+static void start_sends(struct mpiwire *w, struct mpiwire_block *b, size_t payload, int32_t to)
+{
+    bool is_long = payload > MPIWIRE_WHOLE;
+
+    if (!start(w, b->frame, MPIWIRE_HEAD + (is_long ? 0 : payload), to, MPIWIRE_TAG, is_long ? &b->head : &b->request))
+        return;
+    b->open = is_long ? MPIWIRE_OPEN_HEAD : MPIWIRE_OPEN_REQUEST;
+    if (is_long && start(w, mpiwire_payload(b), payload, to, MPIWIRE_TAG_LONG, &b->request))
+        b->open |= MPIWIRE_OPEN_REQUEST;
+}
+
+void mpiwire_sends(struct mpiwire *w, struct mpiwire_block *b)
+{
+    b->next = NULL;
+    *w->sending_last = b;
+    w->sending_last = &b->next;
+}
+
+void mpiwire_start(struct mpiwire *w, int32_t to, struct mpiwire_block *b, size_t payload)
+{
+    b->peer = to;
+    start_sends(w, b, payload, to);
+    mpiwire_sends(w, b);
+    w->unasked++;
+}
+
 void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block *b, struct mpiwire_head head)
 {
     struct mpiwire *w = c->wire;
@@ -42,19 +74,15 @@ void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block
     head.id = c->id;
     head.from = (uint16_t)c->rank;
     head.retired = c->retired;
-    if (m->retired_told != c->retired) /* the frame tells it something new, which answers what it asked */
-        m->sends = m->wants = false;
+    if (m->retired_told != c->retired) { /* the frame tells it something new, which answers what it asked */
+        m->room = 0;
+        m->wants = false;
+    }
     m->retired_told = c->retired;
     *mpiwire_head_of(b) = head;
-    atomic_fetch_add_explicit(&c->traffic.out, MPIWIRE_HEAD + head.bytes, memory_order_relaxed);
-    if (MPI_Isend(b->frame, (int)(MPIWIRE_HEAD + head.bytes), MPI_BYTE, c->world[peer], MPIWIRE_TAG, w->world->base, &b->request) !=
-        MPI_SUCCESS) { /* the rank is dead: the guard reports it */
-        mpiwire_block_give(w, b);
-        return;
-    }
-    b->next = NULL;
-    *w->sending_last = b;
-    w->sending_last = &b->next;
+    atomic_store_explicit(&c->traffic.out, atomic_load_explicit(&c->traffic.out, memory_order_relaxed) + MPIWIRE_HEAD + head.bytes,
+                          memory_order_relaxed); /* written under the lock */
+    mpiwire_start(w, c->world[peer], b, head.bytes);
 }
 
 bool mpiwire_post(struct mpiwire_channel *c, uint32_t peer, enum mpiwire_kind kind, wire_key key, uint32_t tag, const void *payload,
@@ -68,140 +96,6 @@ bool mpiwire_post(struct mpiwire_channel *c, uint32_t peer, enum mpiwire_kind ki
         memcpy(mpiwire_payload(b), payload, bytes);
     mpiwire_send(c, peer, b, (struct mpiwire_head){.key = key, .tag = tag, .kind = (uint16_t)kind, .bytes = bytes});
     return true;
-}
-
-/* Sends complete in any order, so a rank that receives nothing does not delay the others. */
-static void reap_sends(struct mpiwire *w)
-{
-    struct mpiwire_block **at = &w->sending, *b;
-
-    for (int turns = 0; (b = *at) && turns < FRAMES_A_TURN; turns++) {
-        int left = 0;
-        if (MPI_Test(&b->request, &left, MPI_STATUS_IGNORE) == MPI_SUCCESS && !left) {
-            at = &b->next;
-            continue;
-        }
-        *at = b->next;
-        if (!*at)
-            w->sending_last = at;
-        struct mpiwire_message *m = b->piece_of;
-        mpiwire_block_give(w, b);
-        w->moved = true;
-        if (m)
-            mpiwire_piece_left(w, m);
-    }
-}
-
-/* ------------------------------------------------------------------------------------------------------------ coming */
-static struct mpiwire_channel *channel_of(struct mpiwire *w, uint64_t id)
-{
-    struct mpiwire_channel *c = w->channels;
-
-    while (c && c->id != id)
-        c = c->next;
-    return c;
-}
-
-/* Drops frames of channels that were left, and frames that no rank of this library would send. */
-static void took(struct mpiwire *w, struct mpiwire_block *b)
-{
-    const struct mpiwire_head *head = mpiwire_head_of(b);
-    struct mpiwire_channel *c = b->length >= MPIWIRE_HEAD ? channel_of(w, head->id) : NULL;
-    bool sound = c && !c->aborted && head->from < c->size && head->from != c->rank && c->world[head->from] == b->source &&
-                 head->bytes == b->length - MPIWIRE_HEAD;
-
-    w->moved = true;
-    w->came = true;
-    if (!sound) {
-        mpiwire_block_give(w, b);
-        return;
-    }
-    struct mpiwire_member *m = &c->member[head->from];
-    atomic_fetch_add_explicit(&c->traffic.in, b->length, memory_order_relaxed);
-    if (head->retired != m->retired && mpiwire_reached(head->retired, m->retired)) {
-        m->retired = head->retired;
-        m->wanted = false; /* this is the answer; the next lack of room asks again */
-    }
-    switch (head->kind) {
-    case MPIWIRE_EXPOSE:
-        m->sends = true;
-        mpiwire_exposed(c, b);
-        return;
-    case MPIWIRE_ACK:
-        if (head->key)
-            *mpiwire_ack_of(c, head->from, head->key) = head->key;
-        break;
-    case MPIWIRE_RETIRED:
-        break;
-    case MPIWIRE_WANT:
-        m->wants = true;
-        if (c->retired != m->retired_told)
-            (void)mpiwire_post(c, head->from, MPIWIRE_RETIRED, 0, 0, NULL, 0);
-        break;
-    default:
-        mpiwire_message_came(c, b);
-        return;
-    }
-    mpiwire_block_give(w, b);
-}
-
-static void take_received(struct mpiwire *w)
-{
-    struct mpiwire_block **at = &w->receiving, *b;
-
-    w->turn++;
-    while ((b = *at)) {
-        int here = 0, code = MPI_SUCCESS;
-        if (w->behind[b->source] != w->turn)
-            code = MPI_Test(&b->request, &here, MPI_STATUS_IGNORE);
-        if (code == MPI_SUCCESS && !here) {
-            w->behind[b->source] = w->turn;
-            at = &b->next;
-            continue;
-        }
-        *at = b->next;
-        if (!*at)
-            w->receiving_last = at;
-        if (code == MPI_SUCCESS)
-            took(w, b);
-        else
-            mpiwire_block_give(w, b); /* lost because its rank died; the guard reports that */
-    }
-}
-
-/* No other receive uses this tag, so the receive gets the message that the probe found. */
-static bool begin_receive(struct mpiwire *w)
-{
-    MPI_Status status;
-    int found = 0, bytes = 0;
-
-    if (MPI_Iprobe(MPI_ANY_SOURCE, MPIWIRE_TAG, w->world->base, &found, &status) != MPI_SUCCESS || !found)
-        return false;
-    MPI_Get_count(&status, MPI_BYTE, &bytes);
-    struct mpiwire_block *b = bytes >= 0 ? mpiwire_block_take(w, (size_t)bytes) : NULL;
-    if (!b)
-        return false; /* it waits in MPI until there is memory */
-    b->source = status.MPI_SOURCE;
-    b->length = (uint64_t)bytes;
-    if (MPI_Irecv(b->frame, bytes, MPI_BYTE, b->source, MPIWIRE_TAG, w->world->base, &b->request) != MPI_SUCCESS) {
-        mpiwire_block_give(w, b);
-        return false;
-    }
-    *w->receiving_last = b;
-    w->receiving_last = &b->next;
-    return true;
-}
-
-void mpiwire_progress(struct mpiwire *w)
-{
-    if (mpi_is_over())
-        return;
-    for (int i = 0; i < FRAMES_A_TURN && begin_receive(w); i++)
-        continue;
-    if (w->receiving)
-        take_received(w);
-    if (w->sending)
-        reap_sends(w);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ events */

@@ -75,7 +75,7 @@ enum wire_result mpiwire_expose_message(struct mpiwire_channel *c, const struct 
     uint64_t bytes = span.bytes;
 
     if (number - m->consumed > c->handle.caps.window) {
-        mpiwire_progress(c->wire);
+        mpiwire_look(c);
         if (number - m->consumed > c->handle.caps.window)
             return WIRE_AGAIN;
     }
@@ -113,6 +113,7 @@ static void send_pieces(struct mpiwire_channel *c, struct mpiwire_message *m)
         memcpy(mpiwire_payload(b), m->at + m->done, bytes);
         m->done += bytes;
         m->ahead++;
+        c->wire->pieces++;
         b->piece_of = m;
         mpiwire_send(c, m->peer, b, (struct mpiwire_head){.key = m->key, .kind = MPIWIRE_PIECE, .bytes = bytes});
     }
@@ -125,6 +126,7 @@ static void send_pieces(struct mpiwire_channel *c, struct mpiwire_message *m)
 void mpiwire_piece_left(struct mpiwire *w, struct mpiwire_message *m)
 {
     m->ahead--;
+    w->pieces--;
     if (m->channel)
         send_pieces(m->channel, m);
     else if (!m->ahead)
@@ -141,7 +143,29 @@ static void granted(struct mpiwire_channel *c, uint32_t peer, const struct mpiwi
         return;
     m->granted = true;
     m->take = take;
-    send_pieces(c, m);
+    c->due = c->wire->due = true;
+}
+
+static void send_due(struct mpiwire_channel *c)
+{
+    struct mpiwire_message *m, *next;
+
+    c->due = false;
+    for (m = c->sent; m; m = next) {
+        next = m->next;
+        if (m->granted && !m->done)
+            send_pieces(c, m);
+    }
+}
+
+/* A grant is answered when the pass has made its calls, so the grants that it gives leave before the pieces that it sends. A receiver
+ * handles a rank's frames in order, and MPI copies a piece when its receive begins: a grant behind pieces would wait for all of them. */
+void mpiwire_send_due(struct mpiwire *w)
+{
+    w->due = false;
+    for (struct mpiwire_channel *c = w->channels; c; c = c->next)
+        if (c->due && !c->aborted)
+            send_due(c);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ receiving */

@@ -1,4 +1,4 @@
-/* Opens and closes the wire and its channels, and forwards calls to the guard. */
+/* Opens the wire and its channels, leaves channels, and forwards calls to the guard. */
 #include "net/mpiwire/mpiwire.h"
 
 #include "wire/boot.h"
@@ -8,16 +8,17 @@
 #include <string.h>
 
 /* A thread that sleeps looks at MPI again after a quarter of the time for which nothing has moved, but at most NAP_NS; after a long rest,
- * after a sixteenth, but at most NAP_LONG_NS. So a world at rest costs little, and what comes is at most a sixteenth late. */
+ * after a sixteenth, but at most NAP_LONG_NS. So a world at rest costs little, and what comes is at most a sixteenth late. It does not
+ * sleep for less than NAP_LEAST_NS, unless ranks share CPUs: a long message comes in pieces, of which the engine sees only the last. */
 #define NAP_LEAST_NS INT64_C(50000)
 #define NAP_NS INT64_C(1000000)
 #define NAP_LONG_NS INT64_C(20000000)
 /* A channel that is looked at this often between two sleeps has a thread that waits for something: the rest is over. */
 #define LOOKS_OF_A_WAIT 16
+/* The monitor of a rank that makes no calls comes once in a tick, so then a look is not enough. */
+#define LOOKS_A_POLL 64
 /* A message over MPI may arrive this much later than a note that was sent after it over the guard. */
 #define NOTE_LEAD_NS INT64_C(500000000)
-/* How long to wait until peers have received the last frames. */
-#define LAST_SENDS_NS INT64_C(5000000000)
 
 /* ------------------------------------------------------------------------------------------------------------ open, close */
 static enum comm_result complain(const struct wire_config *config, enum comm_result result, const char *text)
@@ -25,32 +26,6 @@ static enum comm_result complain(const struct wire_config *config, enum comm_res
     if (config->error_text && config->error_text_bytes)
         snprintf(config->error_text, config->error_text_bytes, "%s", text);
     return result;
-}
-
-static void free_lists(struct mpiwire *w)
-{
-    for (int i = 0; i < MPIWIRE_CLASSES; i++)
-        for (struct mpiwire_block *b; (b = w->spare[i]);) {
-            w->spare[i] = b->next;
-            free(b);
-        }
-    for (struct mpiwire_slot *s; (s = w->spare_slots);) {
-        w->spare_slots = s->next;
-        free(s);
-    }
-    for (struct mpiwire_message *m; (m = w->spare_messages);) {
-        w->spare_messages = m->next;
-        free(m);
-    }
-}
-
-static void destroy(struct mpiwire *w)
-{
-    free_lists(w);
-    free(w->gone);
-    free(w->gone_ns);
-    free(w->behind);
-    free(w);
 }
 
 /* For a world of a part of MPI's ranks, whose MPI_Comm is made here. The guard is open, so all ranks come here. */
@@ -110,45 +85,26 @@ static enum comm_result mpiwire_open(const struct wire_config *config, struct wi
     w->guard = config->guard;
     w->env = config->env;
     w->ranks = config->ranks;
+    w->crowded = config->oversubscribed;
     w->sending_last = &w->sending;
     w->receiving_last = &w->receiving;
     w->gone = calloc(ranks, sizeof *w->gone);
     w->gone_ns = calloc(ranks, sizeof *w->gone_ns);
     w->behind = calloc(ranks, sizeof *w->behind);
-    enum comm_result r = w->gone && w->gone_ns && w->behind ? start_mpi(config, w) : COMM_ERR_MEMORY;
+    w->waiting = calloc(ranks, sizeof *w->waiting);
+    w->joined = calloc(ranks, sizeof *w->joined);
+    w->ended = calloc(ranks, sizeof *w->ended);
+    for (int32_t i = 0; w->joined && i < w->ranks; i++)
+        w->joined[i] = wire_joins(config, config->rank, i);
+    bool has_memory = w->gone && w->gone_ns && w->behind && w->waiting && w->joined && w->ended;
+    enum comm_result r = has_memory ? start_mpi(config, w) : COMM_ERR_MEMORY;
     if (r != COMM_OK) {
-        destroy(w);
+        mpiwire_destroy(w);
         return r;
     }
     pthread_mutex_init(&w->lock, NULL);
     *wire = &w->wire;
     return COMM_OK;
-}
-
-/* Frames to dead ranks will never be received. */
-static bool still_sends(struct mpiwire *w)
-{
-    return w->sending && w->goners + 1 < (uint32_t)w->ranks && !mpi_is_over();
-}
-
-static void mpiwire_close(struct wire *wire)
-{
-    struct mpiwire *w = (struct mpiwire *)wire;
-    int64_t until = w->env->now(w->env) + LAST_SENDS_NS;
-
-    while (still_sends(w) && w->env->now(w->env) < until) {
-        mpiwire_progress(w);
-        w->env->relax(w->env, true);
-    }
-    w->guard->class->close(w->guard);
-    if (w->sending || w->receiving) {
-        mpi_keep(); /* MPI holds memory of this wire for ever */
-        mpi_close(&w->world->handle);
-        return;
-    }
-    mpi_close(&w->world->handle);
-    pthread_mutex_destroy(&w->lock);
-    destroy(w);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ join, leave */
@@ -170,7 +126,6 @@ static struct mpiwire_channel *make(struct mpiwire *w, const struct wire_team *t
     c->areas = limits->minimal ? 1 : MPIWIRE_AREAS;
     c->credits = limits->minimal ? 1 : limits->credits ? limits->credits : MPIWIRE_CREDITS;
     c->once_places = limits->minimal ? 1 : MPIWIRE_ONCE_PLACES;
-    c->lag = limits->minimal ? 1 : MPIWIRE_AREAS / 2;
     c->rendezvous = limits->rendezvous;
     c->member = calloc(size, sizeof *c->member);
     c->acked = calloc(size * c->areas * WIRE_STREAM_EDGES * c->credits, sizeof *c->acked);
@@ -203,7 +158,10 @@ static void mpiwire_leave(struct wire_channel *channel, enum wire_leave how)
 {
     struct mpiwire_channel *c = mpiwire_of(channel);
 
+    if (how == WIRE_ABORT && c->guard) /* a failure's text is made from peers' calls, which the guard may have and has not read */
+        (void)c->guard->class->advance(c->guard, NULL, 0);
     pthread_mutex_lock(&c->wire->lock);
+    c->wire->failed |= how == WIRE_ABORT;
     c->aborted = true;
     c->events = 0;
     mpiwire_slots_forget(c);
@@ -277,7 +235,7 @@ static enum wire_result mpiwire_expose(struct wire_channel *channel, const struc
     struct mpiwire_channel *c = mpiwire_of(channel);
 
     if ((e->flags & WIRE_KIND) == WIRE_NOTE)
-        return c->guard->class->expose(c->guard, e);
+        return mpiwire_note(c, e);
     pthread_mutex_lock(&c->wire->lock);
     enum wire_result r = (e->flags & WIRE_KIND) == WIRE_MESSAGE ? mpiwire_expose_message(c, e) : mpiwire_expose_work(c, e);
     pthread_mutex_unlock(&c->wire->lock);
@@ -323,14 +281,15 @@ static void note_look(struct mpiwire_channel *c)
 static uint32_t mpiwire_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max)
 {
     struct mpiwire_channel *c = mpiwire_of(channel);
-    uint32_t notes = c->guard->class->advance(c->guard, events, max / 2);
+    uint32_t notes = mpiwire_guard_look(c, events, max / 2);
 
     pthread_mutex_lock(&c->wire->lock);
     note_look(c);
     mpiwire_progress(c->wire);
+    c->looked = true;
     if (c->differing)
         mpiwire_look_at_differing(c);
-    if (c->wire->goners && !c->aborted)
+    if (atomic_load_explicit(&c->wire->goners, memory_order_relaxed) && !c->aborted)
         mpiwire_lose(c);
     uint32_t n = take_events(c, events + notes, max - notes);
     pthread_mutex_unlock(&c->wire->lock);
@@ -341,22 +300,27 @@ static void mpiwire_flush(struct wire_channel *channel)
 {
     struct mpiwire_channel *c = mpiwire_of(channel);
 
-    if ((c->retires || c->owes) && !c->aborted) {
+    if ((c->retires || c->owes || c->due) && !c->aborted) {
         pthread_mutex_lock(&c->wire->lock);
+        if (c->due)
+            mpiwire_send_due(c->wire);
         if (c->retires)
             mpiwire_tell_retired(c);
         if (c->owes)
             mpiwire_tell_consumed(c);
         pthread_mutex_unlock(&c->wire->lock);
     }
-    c->guard->class->flush(c->guard);
+    if (c->noted)
+        c->guard->class->flush(c->guard);
+    c->noted = c->looked = false;
 }
 
-static uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max)
+uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max)
 {
     struct mpiwire *w = (struct mpiwire *)wire;
     uint32_t n = w->guard->class->poll(w->guard, events, max);
 
+    mpiwire_guard_stir(w);
     pthread_mutex_lock(&w->lock);
     for (uint32_t i = 0; i < n; i++)
         if (events[i].kind == WIRE_EVENT_DOWN && !w->gone[events[i].peer].kind) {
@@ -364,7 +328,8 @@ static uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint3
             w->gone_ns[events[i].peer] = w->env->now(w->env);
             w->goners++;
         }
-    mpiwire_progress(w);
+    for (int looks = 0; looks < LOOKS_A_POLL && mpiwire_progress(w); looks++)
+        continue;
     pthread_mutex_unlock(&w->lock);
     return n;
 }
@@ -377,7 +342,9 @@ static int64_t nap_of(struct mpiwire *w, int64_t now)
     w->naps++;
     int64_t rest = now - w->rests_since_ns, nap = rest / 4 < NAP_NS ? rest / 4 : NAP_NS;
     nap = rest / 16 > nap ? rest / 16 : nap;
-    return nap < NAP_LEAST_NS ? NAP_LEAST_NS : nap < NAP_LONG_NS ? nap : NAP_LONG_NS;
+    if (nap < NAP_LEAST_NS)
+        return w->crowded ? NAP_LEAST_NS : 0;
+    return nap < NAP_LONG_NS ? nap : NAP_LONG_NS;
 }
 
 /* MPI has no descriptor to poll. So the wire polls MPI again after a time, which grows while nothing moves. */
@@ -386,6 +353,7 @@ static void mpiwire_arm(struct wire *wire, bool on, int64_t *deadline)
     struct mpiwire *w = (struct mpiwire *)wire;
 
     w->guard->class->arm(w->guard, on, deadline);
+    mpiwire_guard_stir(w);
     if (!on)
         return;
     pthread_mutex_lock(&w->lock);
@@ -407,6 +375,7 @@ static bool mpiwire_heed(struct wire *wire, bool on)
     struct mpiwire *w = (struct mpiwire *)wire;
     bool came = w->guard->class->heed && w->guard->class->heed(w->guard, on);
 
+    mpiwire_guard_stir(w);
     pthread_mutex_lock(&w->lock);
     mpiwire_progress(w);
     came |= w->came;

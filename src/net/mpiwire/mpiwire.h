@@ -4,7 +4,8 @@
  *
  * MPI carries frames. A frame is a head of 64 bytes and a payload, in memory of this wire on both sides, so MPI never holds the user's
  * memory. A *guard* does what MPI cannot do, or does too late: it detects deaths and cut links, and carries notes, published calls,
- * wake-ups and addresses. The guard is a complete wire of its own among the same ranks (tcp).
+ * wake-ups and addresses. The guard is a complete wire of its own among the same ranks (tcp). A look at it costs system calls, so most
+ * passes leave it alone (guard.c).
  *
  * Flow control works as over tcp (net/tcp). Whether there is room follows from the key of an exposure, from what its reader has retired
  * and, for a stream, from what the reader has acknowledged. One lock protects the whole wire. Any thread that looks for events polls MPI
@@ -17,7 +18,12 @@
 #include "wire/wire.h"
 
 enum {
-    MPIWIRE_TAG = 1,
+    MPIWIRE_TAG = 1,      /* heads, with the payloads of short frames */
+    MPIWIRE_TAG_LONG = 2, /* payloads of long frames, in the order of their heads */
+    MPIWIRE_POSTED = 16,  /* receives that wait in MPI for frames of any rank */
+    MPIWIRE_WHOLE = 3968, /* the longest payload that is sent with its head: together less than the limit (4 KiB) up to which Open MPI sends
+                           * at once through shared memory */
+    MPIWIRE_SMALL = 384,  /* what comes up to this length is moved to a block of its size, so that the long one can be posted again */
     MPIWIRE_BUCKETS = 64,
     MPIWIRE_INLINE = 240,     /* exposures on once-edges up to this size have room for twice the window of operations, */
     MPIWIRE_ONCE_PLACES = 8,  /* and longer ones have room for this many */
@@ -41,6 +47,8 @@ enum mpiwire_kind {
     MPIWIRE_GRANT,    /* payload: how many bytes the receiver wants */
     MPIWIRE_PIECE,    /* a piece of a granted message; pieces come in order */
     MPIWIRE_CONSUMED, /* key: the newest message that the receiver has seen; tag: how many slots it has freed */
+    MPIWIRE_NOTED,    /* only a head: the sender has sent a note over the guard, so look there */
+    MPIWIRE_LAST,     /* only a head, of no channel: the sender has closed the wire, and nothing comes after this */
 };
 
 /* Sent as it is in memory: mpiwire_open makes sure that both ends have the same library version and kind of machine. */
@@ -51,17 +59,26 @@ struct mpiwire_head {
     uint32_t tag;     /* tag of a message, or fingerprint of an exposure */
     uint32_t retired; /* what the sender has retired */
     uint16_t from, kind;
-    uint32_t reserved[7];
+    uint32_t room; /* of an exposure: for how many operations the sender has room for such ones; it waits for the receiver after that */
+    uint32_t reserved[6];
 };
 _Static_assert(sizeof(struct mpiwire_head) == MPIWIRE_HEAD, "payloads begin at a line");
+
+enum mpiwire_open { MPIWIRE_OPEN_REQUEST = 1, MPIWIRE_OPEN_HEAD = 2 };
+/* What has come of a frame. LACKS: the head, and there was no memory for the payload, which waits in MPI. COMES: the head, and MPI has a
+ * receive for the payload. LOST: the head, and the payload never comes. */
+enum mpiwire_state { MPIWIRE_HERE = 0, MPIWIRE_LACKS, MPIWIRE_COMES, MPIWIRE_LOST };
 
 /* The memory of a frame. The head and the payload follow it. */
 struct mpiwire_block {
     struct mpiwire_block *next;
-    MPI_Request request;
+    MPI_Request request;              /* of a frame, or of the payload of a long frame */
+    MPI_Request head;                 /* send of a long frame: of its head */
     uint32_t class;                   /* log2 of its size in bytes */
-    int32_t source;                   /* receive: the source's world rank */
-    uint64_t length;                  /* receive: bytes of head and payload, as MPI reports them */
+    uint32_t open;                    /* send: bits of the requests that have not ended, enum mpiwire_open */
+    int32_t peer;                     /* world rank: whom it goes to, or came from */
+    enum mpiwire_state state;         /* receive */
+    uint64_t length;                  /* receive: bytes of head and payload */
     struct mpiwire_message *piece_of; /* send: the message that this is a piece of, or NULL */
     _Alignas(64) char frame[];
 };
@@ -99,7 +116,7 @@ struct mpiwire_message {
 
 struct mpiwire_member {
     uint32_t retired, retired_told; /* by the member, as it last said; by this rank, as last told to the member */
-    bool sends;                     /* it has exposed something since this rank last told it */
+    uint32_t room;                  /* the least of what it has exposed since this rank last told it; 0: it has exposed nothing */
     bool wants;                     /* it has no room until this rank tells it more */
     bool wanted;                    /* this rank has asked what it has retired, and has no answer yet */
     bool lost;
@@ -113,9 +130,17 @@ struct mpiwire_channel {
     struct mpiwire_channel *next;
     struct wire_channel *guard;
     uint64_t id;
-    uint32_t rank, size, areas, credits, once_places, lag, retired;
+    uint32_t rank, size, areas, credits, once_places, retired;
     const int32_t *world;
     bool aborted, rendezvous, retires, owes;
+    bool due;               /* a message was granted and none of its pieces has left */
+    bool looked;            /* at MPI, since the last flush */
+    bool noted;             /* the guard has something to send */
+    _Atomic bool told;      /* a peer has said that a note is on its way */
+    uint32_t guard_passes;  /* without a look at the clock */
+    uint32_t stirs;         /* of the wire, at the last look */
+    int64_t guard_ns;       /* when the guard must be looked at */
+    int64_t guard_until_ns; /* until when each pass looks, for the note that a peer has told of */
     struct mpiwire_member *member;
     uint64_t *acked;
     uint32_t looks;        /* since the nap looks_before */
@@ -137,16 +162,28 @@ struct mpiwire {
     pthread_mutex_t lock;
     int32_t ranks;
     struct mpiwire_channel *channels;
-    struct mpiwire_block *sending, **sending_last, *receiving, **receiving_last, *spare[MPIWIRE_CLASSES];
+    struct mpiwire_block *sending, **sending_last, *spare[MPIWIRE_CLASSES];
+    struct mpiwire_block *posted[MPIWIRE_POSTED]; /* a ring buffer: MPI fills them in this order */
+    uint32_t posted_first, posts;
+    uint32_t unasked;                                  /* frames sent since MPI was asked which sends have ended */
+    uint32_t pieces;                                   /* of messages, on their way: the next ones leave when these have ended */
+    struct mpiwire_block *receiving, **receiving_last; /* long frames whose heads are here, and all that their sources sent later */
+    uint32_t *waiting;                                 /* by world rank: how many of those */
+    uint32_t lacking;                                  /* how many of those lack memory */
+    uint64_t *behind; /* by world rank: the last turn in which an older frame of the rank had not arrived */
+    uint64_t turn;
     struct mpiwire_slot *spare_slots;
     struct mpiwire_message *spare_messages;
     struct wire_event *gone; /* by world rank: how the rank ended; kind 0: it has not */
     int64_t *gone_ns;
-    uint64_t *behind; /* by world rank: the last turn in which an older frame of the rank had not arrived */
-    uint64_t turn;
-    uint32_t goners;
-    bool came;  /* something arrived since the last call of heed */
-    bool moved; /* something arrived or left since the last nap, or a thread waits for something */
+    _Atomic uint32_t goners, stirs;
+    bool *joined; /* by world rank: this wire carries frames to it */
+    bool *ended;  /* by world rank: its LAST has come */
+    bool failed;  /* a channel was aborted */
+    bool came;    /* something arrived since the last call of heed */
+    bool moved;   /* something arrived or left since the last nap, or a thread waits for something */
+    bool crowded; /* ranks share CPUs */
+    bool due;     /* of any channel */
     int64_t rests_since_ns;
     uint64_t naps;
 };
@@ -166,19 +203,39 @@ static inline uint64_t *mpiwire_ack_of(struct mpiwire_channel *c, uint32_t peer,
     return &c->acked[(place * WIRE_STREAM_EDGES + wire_key_edge(key) % WIRE_STREAM_EDGES) * c->credits + wire_key_round(key) % c->credits];
 }
 
-/* wire.c */
+/* mpiwire.c */
 extern const struct wire_class mpiwire_class;
+uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max);
 
-/* frame.c: the caller holds the lock */
+/* close.c */
+void mpiwire_close(struct wire *wire);
+void mpiwire_destroy(struct mpiwire *w);
+
+/* frame.c, receive.c: the caller holds the lock */
 struct mpiwire_block *mpiwire_block_take(struct mpiwire *w, size_t payload); /* NULL: no memory */
 void mpiwire_block_give(struct mpiwire *w, struct mpiwire_block *b);
 /* Sends a frame to a member: fills in the head and starts the send. False: no memory. */
 bool mpiwire_post(struct mpiwire_channel *c, uint32_t peer, enum mpiwire_kind kind, wire_key key, uint32_t tag, const void *payload,
                   size_t bytes);
 void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block *b, struct mpiwire_head head);
-void mpiwire_progress(struct mpiwire *w); /* polls MPI for arrived frames and completed sends */
+/* Sends a block whose head is complete to a world rank. */
+void mpiwire_start(struct mpiwire *w, int32_t to, struct mpiwire_block *b, size_t payload);
+void mpiwire_sends(struct mpiwire *w, struct mpiwire_block *b); /* adds a block to the list of sends that have not ended */
+/* Looks for frames that have arrived, and for sends that have ended if there are none. True: there is more to do now. */
+bool mpiwire_progress(struct mpiwire *w);
+void mpiwire_look(struct mpiwire_channel *c); /* the same, for a call that lacks something, but once in a pass */
+void mpiwire_receive_end(struct mpiwire *w);  /* withdraws the receives that wait for frames */
 void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event);
 void mpiwire_lose(struct mpiwire_channel *c); /* reports LOST for members that have died or left */
+
+/* ends.c: the caller holds the lock */
+/* Notes which payloads have come and, if asked, which sends have ended. */
+void mpiwire_ends(struct mpiwire *w, bool sends);
+
+/* guard.c: for a channel, under the lock of its communicator */
+void mpiwire_guard_stir(struct mpiwire *w); /* the next pass over each channel looks at the guard */
+uint32_t mpiwire_guard_look(struct mpiwire_channel *c, struct wire_event *events, uint32_t max); /* if it is due */
+enum wire_result mpiwire_note(struct mpiwire_channel *c, const struct wire_expose *e);
 
 /* view.c */
 void mpiwire_exposed(struct mpiwire_channel *c, struct mpiwire_block *b); /* takes ownership of the block */
@@ -191,6 +248,7 @@ void mpiwire_tell_retired(struct mpiwire_channel *c); /* tells the members that 
 
 /* message.c */
 void mpiwire_message_came(struct mpiwire_channel *c, struct mpiwire_block *b); /* takes ownership of the block */
+void mpiwire_send_due(struct mpiwire *w);                                      /* sends the first pieces of messages that were granted */
 void mpiwire_piece_left(struct mpiwire *w, struct mpiwire_message *m);
 enum wire_result mpiwire_expose_message(struct mpiwire_channel *c, const struct wire_expose *e);
 enum wire_result mpiwire_view_message(struct mpiwire_channel *c, const struct wire_look *l);

@@ -96,11 +96,16 @@ void mpiwire_slots_forget(struct mpiwire_channel *c)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ exposing */
+/* For how many operations there is room for such exposures. */
+static uint32_t room_of(const struct mpiwire_channel *c, const struct wire_expose *e, size_t bytes)
+{
+    return !(e->edge & WIRE_ONCE) ? c->areas : bytes <= MPIWIRE_INLINE ? 2 * c->handle.caps.window : c->once_places;
+}
+
 static bool has_room(struct mpiwire_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes)
 {
     const struct mpiwire_member *m = &c->member[peer];
-    uint32_t seq = wire_key_seq(e->key), once = bytes <= MPIWIRE_INLINE ? 2 * c->handle.caps.window : c->once_places;
-    uint32_t behind = seq - (e->edge & WIRE_ONCE ? once : c->areas);
+    uint32_t behind = wire_key_seq(e->key) - room_of(c, e, bytes);
 
     if (c->wire->gone[c->world[peer]].kind)
         return true;
@@ -127,7 +132,9 @@ static bool send_spans(struct mpiwire_channel *c, uint32_t peer, const struct wi
     for (uint32_t i = 0; i < e->nspans; at += e->spans[i++].bytes)
         if (e->spans[i].bytes)
             memcpy(mpiwire_payload(b) + at, e->spans[i].at, e->spans[i].bytes);
-    mpiwire_send(c, peer, b, (struct mpiwire_head){.key = e->key, .tag = e->fingerprint, .kind = MPIWIRE_EXPOSE, .bytes = bytes});
+    mpiwire_send(
+        c, peer, b,
+        (struct mpiwire_head){.key = e->key, .tag = e->fingerprint, .kind = MPIWIRE_EXPOSE, .bytes = bytes, .room = room_of(c, e, bytes)});
     return true;
 }
 
@@ -140,7 +147,7 @@ enum wire_result mpiwire_expose_work(struct mpiwire_channel *c, const struct wir
     for (uint32_t i = 0; i < e->npeers; i++) {
         if (has_room(c, e->peers[i], e, bytes))
             continue;
-        mpiwire_progress(c->wire);
+        mpiwire_look(c);
         if (has_room(c, e->peers[i], e, bytes))
             continue;
         ask_for_room(c, e->peers[i]);
@@ -251,8 +258,9 @@ enum wire_result mpiwire_view_work(struct mpiwire_channel *c, const struct wire_
     struct mpiwire_slot *s = find(c, l->peer, l->key);
     bool glance = l->flags & WIRE_GLANCE;
 
-    if (!s || !s->block) {
-        mpiwire_progress(c->wire);
+    if (!s || !s->block) { /* a caller that glances does so again and again, without a pass */
+        c->looked &= !glance;
+        mpiwire_look(c);
         s = find(c, l->peer, l->key);
     }
     if (s && s->block) {
@@ -284,7 +292,6 @@ void mpiwire_release(struct wire_channel *channel, uint32_t seq, struct wire_vie
         c->retired = seq;
         c->retires = true;
         drop_until(c, seq, false);
-        c->guard->class->release(c->guard, seq, NULL);
     } else {
         struct mpiwire_slot *s = view->ack;
         view->ack = NULL;
@@ -296,13 +303,15 @@ void mpiwire_release(struct wire_channel *channel, uint32_t seq, struct wire_vie
     pthread_mutex_unlock(&c->wire->lock);
 }
 
-/* Every head says this too. This frame is for members that send to this rank and otherwise receive nothing from it. */
+/* Every head says this too. This frame is for members that send to this rank and otherwise receive nothing from it. A member hears of it
+ * when half of its room is used. */
 void mpiwire_tell_retired(struct mpiwire_channel *c)
 {
     c->retires = false;
     for (uint32_t i = 0; i < c->size; i++) {
         const struct mpiwire_member *m = &c->member[i];
-        if ((m->wants && c->retired != m->retired_told) || (m->sends && c->retired - m->retired_told >= c->lag))
+        uint32_t untold = c->retired - m->retired_told;
+        if (untold && (m->wants || (m->room && untold >= m->room / 2)))
             (void)mpiwire_post(c, i, MPIWIRE_RETIRED, 0, 0, NULL, 0);
     }
 }

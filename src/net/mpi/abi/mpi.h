@@ -109,6 +109,7 @@ typedef int MPI_Comm_delete_attr_function(MPI_Comm, int, void *, void *);
     X(Test, (MPI_Request *, int *, MPI_Status *))                                                                                          \
     X(Isend, (const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *))                                                         \
     X(Irecv, (void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *))                                                               \
+    X(Cancel, (MPI_Request *))                                                                                                             \
     X(Iprobe, (int, int, MPI_Comm, int *, MPI_Status *))                                                                                   \
     X(Get_count, (const MPI_Status *, MPI_Datatype, int *))                                                                                \
     X(Testsome, (int, MPI_Request *, int *, int *, MPI_Status *))                                                                          \
@@ -148,6 +149,7 @@ extern struct mpi_abi mpi_abi;
 #define MPI_Test mpi_abi.Test
 #define MPI_Isend mpi_abi.Isend
 #define MPI_Irecv mpi_abi.Irecv
+#define MPI_Cancel mpi_abi.Cancel
 #define MPI_Iprobe mpi_abi.Iprobe
 #define MPI_Get_count mpi_abi.Get_count
 #define MPI_Testsome mpi_abi.Testsome
