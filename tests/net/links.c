@@ -61,6 +61,19 @@ void links_await(int want)
     EQUAL(count, want); /* not counted again: a pending peer may still come and go */
 }
 
+void links_check_pauses(void)
+{
+    enum { RTO_MAX_MS = 44, A_THIRD_MS = 1000 };
+    for (int fd = 0; fd < FILES; fd++) {
+        struct sockaddr_storage other;
+        socklen_t length = sizeof other, bytes = sizeof(int);
+        int pause = 0;
+        if (getpeername(fd, (struct sockaddr *)&other, &length) == 0 && other.ss_family == AF_INET &&
+            getsockopt(fd, IPPROTO_TCP, RTO_MAX_MS, &pause, &bytes) == 0) /* Linux 6.15 */
+            EQUAL(pause, A_THIRD_MS);
+    }
+}
+
 void links_check_monitors(void)
 {
     int monitors[FILES] = {0}, watched = 0;

@@ -15,6 +15,8 @@ void links_await(int want);
 /* Checks that at most two epoll instances watch each connection: the poller's, and the one for the ends of connections. Each costs time for
  * every segment. */
 void links_check_monitors(void);
+/* Checks that TCP never waits longer than a third of link_timeout before it sends again. */
+void links_check_pauses(void);
 
 void links_sum(struct comm_communicator *c);
 /* Both ranks send first, at the same time. */

@@ -81,6 +81,7 @@ static void link_with_secret(struct proc *proc, int32_t rank, struct comm_commun
     links_exchange(world, rank ^ 5);
     links_await(5 * 3 + 2);
     links_check_monitors();
+    links_check_pauses();
     links_phase(proc, rank, 1);
     MUST(comm_close(world, RIG_PATIENCE));
 }

@@ -11,6 +11,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#ifndef TCP_RTO_MAX_MS
+#    define TCP_RTO_MAX_MS 44 /* Linux 6.15 */
+#endif
+
 enum { KEEP_IDLE_S = 10, KEEP_BETWEEN_S = 3, KEEP_COUNT = 3 };
 
 static bool set(int fd, int level, int name, int value)
@@ -36,6 +40,11 @@ void mesh_set_options(const struct tcp_wire *w, int fd, bool near)
     done = done && set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S) && set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_BETWEEN_S);
     done = done && set(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_COUNT);
     done = done && set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)(w->times.timeout_ns / 1000000));
+    /* TCP doubles the pause before it sends again. With a limit, it notices within a third of link_timeout that a link is back; without,
+     * only after as long as the link was down. The kernel takes 1 s or more. */
+    const int pause_ms = (int)(w->times.link_timeout_ns / 3000000);
+
+    set(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, pause_ms > 1000 ? pause_ms : 1000);
     if (near) /* congestion control that models a path with queues (such as BBR) halves the rate on a path without them */
         done = setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5) == 0 && done;
     if (!done)
