@@ -1,6 +1,6 @@
 /*
- * How often the wire over MPI asks MPI for something that is not there. Such a call is dear: Open MPI then looks at all its connections,
- * and gives the CPU away if its launcher was told that ranks share CPUs. So comm_progress may make only a few of them, which are its few
+ * How often the wire over MPI asks MPI for something that is not there. Such a call is dear: Open MPI then looks at all its connections.
+ * If its launcher allows more ranks than CPUs, it also yields the CPU. So comm_progress may make only a few of them, which are its few
  * passes, however many operations wait.
  *
  * The program counts the calls: its own functions stand in front of MPI's, for the library's module too. Rank 1 starts late, so rank 0 has

@@ -92,7 +92,7 @@ void mpiwire_close(struct wire *wire)
 
     send_last(w);
     while ((still_sends(w) || awaits_last(w)) && !mpi_is_over() && w->env->now(w->env) < until) {
-        (void)mpiwire_poll(wire, events, EVENTS_A_POLL); /* the guard knows who has died */
+        (void)mpiwire_poll(wire, events, EVENTS_A_POLL); /* it learns from the guard which ranks have died */
         w->env->relax(w->env, true);
     }
     mpiwire_receive_end(w);

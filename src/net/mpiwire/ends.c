@@ -1,7 +1,7 @@
 /*
  * Which sends, and which payloads of long frames, have ended; the blocks of ended sends are free again. MPI is asked about all of them in
- * one call, because a call that finds nothing may cost much: Open MPI then looks at all its connections, and gives the CPU away if its
- * launcher was told that ranks share CPUs.
+ * one call, because a call that finds nothing may cost much: Open MPI then looks at all its connections. If its launcher allows more ranks
+ * than CPUs, it also yields the CPU.
  */
 #include "net/mpiwire/mpiwire.h"
 

@@ -85,7 +85,7 @@ static void took(struct mpiwire *w, struct mpiwire_block *b)
 
 /* ------------------------------------------------------------------------------------------------------------ long frames */
 /* Asks MPI for the payload of a frame whose head is in `b`; the result is a block for both, or `b` if there is no memory. Payloads of a
- * source come in the order of their heads, so they are asked for in this order. */
+ * source come in the order of their heads, so their receives are posted in this order. */
 static struct mpiwire_block *begin_payload(struct mpiwire *w, struct mpiwire_block *b)
 {
     const struct mpiwire_head *head = mpiwire_head_of(b);

@@ -120,13 +120,11 @@ void Operation::finish_future()
     c10::intrusive_ptr<c10::ivalue::Future> future;
     {
         std::lock_guard<std::mutex> hold(lock_);
-        if (future_finished_)
+        if (!future_ || future_finished_)
             return;
+        future_finished_ = true;
         future = future_;
-        future_finished_ = future != nullptr;
     }
-    if (!future)
-        return;
     if (error_)
         future->setError(error_);
     else
