@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@ enum { RIG_SLOWER = 5 };
 #else
 enum { RIG_SLOWER = 1 };
 #endif
-enum { RIG_SECONDS = 100, RIG_SKIP = 77, RIG_WHY_BYTES = 256 };
+enum { RIG_SECONDS = 100, RIG_SKIP = 77, RIG_WHY_BYTES = 256, RIG_CALLS = 48 };
 
 static char rig_context[256]; /* rig_note writes it before the case runs; read when a test ends */
 static unsigned rig_limit;    /* seconds that a case of this child may take; 0 outside */
@@ -115,14 +116,26 @@ void rig_equal(long long a, long long b, const char *what, const char *file, int
 }
 
 /* ------------------------------------------------------------------------------------------------------------ isolation */
+/* Prints the calls that the test's thread is in; the library's threads take no signals. */
 static void rig_hung(int number)
 {
     static const char text[] = "hung: no end within the test's time\n    in ";
+    void *calls[RIG_CALLS];
     (void)number;
     ssize_t done = write(2, text, sizeof text - 1);
     done += write(2, rig_context, strlen(rig_context));
     done += write(2, "\n", 1);
+    backtrace_symbols_fd(calls, backtrace(calls, RIG_CALLS), 2);
     _exit(done > 0 ? 1 : 2);
+}
+
+void rig_end_after(unsigned seconds)
+{
+    void *calls[RIG_CALLS];
+    (void)!backtrace(calls, RIG_CALLS); /* its first call allocates, which a signal handler must not */
+    signal(SIGALRM, rig_hung);
+    rig_limit = seconds;
+    alarm(rig_limit);
 }
 
 void rig_isolate(const char *name, void (*body)(void))
@@ -135,10 +148,8 @@ void rig_isolate(const char *name, void (*body)(void))
     assert_true(child >= 0);
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        signal(SIGALRM, rig_hung);
         const char *seconds = getenv("COMM_TEST_SECONDS");
-        rig_limit = seconds ? (unsigned)(int)strtol(seconds, NULL, 10) : RIG_SECONDS * RIG_SLOWER;
-        alarm(rig_limit);
+        rig_end_after(seconds ? (unsigned)(int)strtol(seconds, NULL, 10) : RIG_SECONDS * RIG_SLOWER);
         body();
         exit(0);
     }

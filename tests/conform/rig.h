@@ -43,6 +43,9 @@ struct rig {
 };
 
 void rig_isolate(const char *name, void (*body)(void));
+/* For a program that is not isolated: it ends with 1 after so many seconds, and prints the calls that it is in. rig_note
+ * restarts the time. */
+void rig_end_after(unsigned seconds);
 /* Ends the child: its case does not count as run, and the reason is printed. An exit code of 77 without a reason is a
  * failure. */
 _Noreturn void rig_skip(const char *why);

@@ -160,7 +160,7 @@ int main(int count, char **argument)
         void (*fn)(void);
     } others[] = {{"later", later}, {"early", early}, {"again", again}, {"helper", helper}, {"stranger", stranger}};
     const char *what = count > 1 ? argument[1] : "";
-    alarm(100);
+    rig_end_after(100);
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         if (strcmp(what, levels[i].name) == 0) {
             at_level(levels[i].level);

@@ -201,7 +201,7 @@ int main(int count, char **argument)
                   {"serialized", MPI_THREAD_SERIALIZED},
                   {"multiple", MPI_THREAD_MULTIPLE}};
     const char *what = count > 1 ? argument[1] : "", *backend = count > 2 ? argument[2] : NULL;
-    alarm(100);
+    rig_end_after(100);
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
         if (strcmp(what, levels[i].name) == 0) {
             at_level(levels[i].level, backend);

@@ -82,7 +82,7 @@ int main(void)
     struct comm_communicator *world;
     struct comm_request q[CALLS];
     int provided, before;
-    alarm(100);
+    rig_end_after(100);
     MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided);
     MUST(comm_open(COMM_CONFIG(.backend = "shm+mpi", .progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = 20 * RIG_S), &world));
     if (comm_rank(world) == 0) {

@@ -310,7 +310,7 @@ int main(void)
 {
     struct comm_event *event;
 
-    alarm(110);
+    rig_end_after(110);
     open_all();
     MUST(comm_event_create(carrier[0], &event));
     for (int round = 0; round < ROUNDS / (int)rig_thin(1, 3, 5); round++) {

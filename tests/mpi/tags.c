@@ -95,7 +95,7 @@ int main(void)
     static unsigned char offers[TEAMS + 1][RIG_RANKS_MAX * NATIVE_OFFER_BYTES];
     struct native_channel *channels[TEAMS + 1];
     int level;
-    alarm(100);
+    rig_end_after(100);
     MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
     EQUAL(level, MPI_THREAD_MULTIPLE);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

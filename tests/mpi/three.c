@@ -133,7 +133,7 @@ static void nothing_starves(int round)
 int main(void)
 {
     struct comm_event *event;
-    alarm(100);
+    rig_end_after(100);
     open_all();
     MUST(comm_event_create(mpi, &event));
     for (int round = 0; round < ROUNDS / (int)rig_thin(1, 3, 5); round++) {

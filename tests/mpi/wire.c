@@ -248,7 +248,7 @@ int main(int count, char **argument)
     } cases[] = {{"messages", messages}, {"windows", windows}, {"loop", loop}, {"survivors", survivors}};
     const char *file = getenv("SAY_TO");
 
-    alarm(100);
+    rig_end_after(100);
     if (count != 2 || (file && !freopen(file, "a", stdout)))
         return 3;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
