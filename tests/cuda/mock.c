@@ -395,6 +395,13 @@ void mock_seed(uint64_t seed)
     pthread_mutex_unlock(&mock.lock);
 }
 
+void mock_lose(int lost_rank)
+{
+    pthread_mutex_lock(&mock.lock);
+    mock.options.lost_rank = lost_rank;
+    pthread_mutex_unlock(&mock.lock);
+}
+
 void mock_fail(uint64_t n, bool sticky)
 {
     pthread_mutex_lock(&mock.lock);

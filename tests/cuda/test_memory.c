@@ -189,6 +189,48 @@ RIG_TEST(an_nccl_that_does_not_work_falls_back)
     falls_back(",open_timeout=4s", &(struct mock_options){.seed = 1, .slow_join = -1});
 }
 
+/* NCCL works on each rank alone, and cannot connect them. */
+RIG_TEST(ranks_that_nccl_cannot_connect_fall_back)
+{
+    falls_back(",open_timeout=4s", &(struct mock_options){.seed = 1, .lost_rank = 2});
+}
+
+/* As above, but only ranks 0 and 1 of a split. Rank 2 has a child of its own, which keeps NCCL, as the parent does. */
+RIG_TEST(children_that_nccl_cannot_connect_fall_back)
+{
+    struct comm_communicator *half[RANKS];
+    struct comm_request q[RANKS];
+    uint32_t *memory[RANKS];
+
+    open_all("nccl_fallback=yes,open_timeout=4s", NULL, false, &(struct mock_options){.seed = 1});
+    mock_lose(2);
+    for (int r = 0; r < RANKS; r++) {
+        memory[r] = bench_memory(&bench[r], WORDS);
+        MUST(comm_split(rig.world[r], r / 2, r, &half[r], &q[r]));
+    }
+    rig_wait_all(q, RANKS);
+    for (int r = 0; r < RANKS; r++) {
+        struct comm_info info = {.size = sizeof info};
+        MUST(comm_describe(half[r], &info));
+        EQUAL(info.device_order, r == 2);
+        bench_fill(&bench[r], stream[r], memory[r], (uint32_t)r, WORDS);
+        MUST(comm_queue_wait_stream(half[r], stream[r]));
+        MUST(comm_allreduce(half[r], COMM_IN_PLACE, memory[r], WORDS, COMM_U32, COMM_SUM, &q[r]));
+    }
+    rig_wait_all(q, RANKS);
+    for (int r = 0; r < RANKS; r++) {
+        uint32_t got[WORDS];
+        bench_read(&bench[r], stream[r], got, memory[r], WORDS);
+        EQUAL(got[WORDS - 1], r == 2 ? 2 : 1);
+        MUST(comm_close(half[r], COMM_DEFAULT_TIMEOUT));
+    }
+    sum(memory);
+    for (int r = 0; r < RANKS; r++)
+        bench_free(&bench[r], memory[r]);
+    close_all();
+    EQUAL(said, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +239,8 @@ int main(void)
         cmocka_unit_test(registered_memory),
         cmocka_unit_test(registered_memory_with_an_old_nccl),
         cmocka_unit_test(ranks_that_share_a_device_fall_back),
+        cmocka_unit_test(ranks_that_nccl_cannot_connect_fall_back),
+        cmocka_unit_test(children_that_nccl_cannot_connect_fall_back),
         cmocka_unit_test(an_nccl_too_old_falls_back),
         cmocka_unit_test(an_nccl_that_does_not_work_falls_back),
     };

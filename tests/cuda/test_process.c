@@ -157,7 +157,8 @@ RIG_TEST(ranks_of_two_hosts)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one without NCCL */
-enum { LACKS_DEVICE, LACKS_WORKING_NCCL, LACKS_VERSION, LACKS, LACKING_RANK = 2 };
+enum { LACKS_DEVICE, LACKS_WORKING_NCCL, LACKS_VERSION, LACKS_CONNECTION, LACKS, LACKING_RANK = 2 };
+static const char *const lacks_text[LACKS] = {"no device", "an NCCL that never connects", "another NCCL", "an NCCL that works only alone"};
 static int lacking;
 static int warned;
 
@@ -183,6 +184,8 @@ static void do_without(struct proc *proc, int32_t rank, struct comm_communicator
         options.slow_join = -1;
     if (lacks && lacking == LACKS_VERSION)
         options.nccl = 22703;
+    if (lacks && lacking == LACKS_CONNECTION)
+        options.lost_rank = LACKING_RANK + 1;
     mock_reset(&options);
     mock_run(true);
     setenv("COMM_BACKEND", "nccl", 1);
@@ -213,10 +216,7 @@ RIG_TEST(a_rank_without_a_device_or_a_working_nccl)
     proc_needs_shm();
     for (lacking = 0; lacking < LACKS; lacking++) {
         struct proc proc = {.raw = true};
-        rig_note("rank %d has %s", LACKING_RANK,
-                 lacking == LACKS_DEVICE    ? "no device"
-                 : lacking == LACKS_VERSION ? "another NCCL"
-                                            : "an NCCL that never connects");
+        rig_note("rank %d has %s", LACKING_RANK, lacks_text[lacking]);
         proc_start(&proc, 4, do_without);
         proc_finish(&proc, -1, RIG_PATIENCE);
     }

@@ -299,8 +299,10 @@ const struct base_option base_option_table[] = {
      .type = OPTION_BOOL,
      AT(nccl_fallback),
      .default_text = "no",
-     .help = "where some rank has no NCCL, or two ranks have one device, a world of backend nccl opens all the same: device buffers are "
-             "staged over shared memory inside a host and TCP between hosts, and a warning says so once; equal on all ranks"},
+     .help =
+         "where NCCL is missing on some rank, does not work, differs from rank 0's, or cannot connect the ranks, and where two ranks have "
+         "one device, a world of backend nccl opens all the same: device buffers are staged over shared memory inside a host and TCP "
+         "between hosts, and a warning says so once; equal on all ranks"},
     {.key = "mpi_threads",
      .environment = "COMM_MPI_THREADS",
      .type = OPTION_CHOICE,

@@ -21,6 +21,7 @@ struct collective_library {
     enum comm_result (*messages)(struct comm_state *b, struct entry *e, const struct native_message *messages, uint32_t count);
     bool (*is_device_memory)(struct comm_state *b, const void *memory);
     enum comm_result (*joined)(struct comm_state *b);  /* PENDING: it has not connected to the other members yet */
+    void (*drop)(struct comm_state *b);                /* all members do without the library, since one could not connect; takes the lock */
     bool (*step)(struct comm_state *b);                /* in each pass, before the queue; true: something moved */
     void (*tend)(struct comm_state *b);                /* at a tick, and before a thread sleeps: does what the library owes to peers */
     void (*active)(struct comm_state *b, bool active); /* whether there is work that a pass could move */

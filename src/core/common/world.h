@@ -35,6 +35,7 @@ struct world {
     char forced[256];            /* option algorithm; rank 0's */
     struct cost_machine machine; /* rank 0's: from its file if measured, otherwise built in */
     bool measured;
+    bool falls_back;              /* to staged device buffers where the native cannot connect the ranks */
     bool free_order, fixed_order; /* as requested; neither: fixed, except for a native */
     int64_t timeout_ns, peer_timeout_ns, link_timeout_ns;
     _Atomic uint32_t references; /* from its communicators */

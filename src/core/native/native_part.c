@@ -73,16 +73,31 @@ static enum comm_result connect(struct comm_state *b, const struct team_offer *o
     enum comm_result result = b->native->native->class->join(b->world->native, &team, packed, NULL, &b->native);
     if (result != COMM_OK)
         return go_without(b, result == COMM_ERR_UNSUPPORTED ? COMM_OK : result);
-    if (b->library_work.flags & NATIVE_STREAM) {
-        b->line.ahead = b->line.capacity_max; /* operations on a stream need no run, so the window does not limit them */
-        b->terms.unpacked = true;
-    }
     return COMM_OK;
 }
 
 static enum comm_result joined(struct comm_state *b)
 {
-    return b->native ? b->native->native->class->joined(b->native) : COMM_OK;
+    enum comm_result result = b->native->native->class->joined(b->native);
+
+    if (result == COMM_OK && b->library_work.flags & NATIVE_STREAM) {
+        b->line.ahead = b->line.capacity_max; /* operations on a stream need no run, so the window does not limit them */
+        b->terms.unpacked = true;
+    }
+    return result;
+}
+
+static void drop(struct comm_state *b)
+{
+    const struct native_class *class = b->native->native->class;
+
+    base_home_visit(&b->unit.handle->lock, b->unit.engine->env);
+    (void)class->leave(b->native, WIRE_ABORT);
+    (void)class->leave(b->native, WIRE_CLOSE);
+    (void)go_without(b, COMM_OK);
+    b->line.ahead = b->line.window;
+    b->terms.unpacked = false;
+    base_home_unlock(&b->unit.handle->lock, b->unit.engine->env);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ starting */
@@ -464,6 +479,7 @@ static const struct collective_library library = {
     .messages = native_stream_messages,
     .is_device_memory = native_is_device_memory,
     .joined = joined,
+    .drop = drop,
     .step = step,
     .tend = tend,
     .active = active,

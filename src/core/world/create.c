@@ -19,6 +19,8 @@
 #include <string.h>
 
 enum { STAGE_COLORS, STAGE_OFFERS, STAGE_READY };
+/* In `ready`, added to the result: only the library could not connect, and the child can do without it. */
+enum { READY_STAGED = 1 << 16 };
 
 #define CREATION_OPTION "algorithm="
 
@@ -140,16 +142,42 @@ enum comm_result creation_connect(struct creation *n)
 
     if (r == COMM_PENDING)
         return r;
-    n->connected = n->child && r == COMM_OK;
-    n->ready = (int32_t)r;
+    bool staged = r != COMM_OK && n->connecting && n->child->world->falls_back;
+    n->connected = n->child && (r == COMM_OK || staged);
+    n->ready = (int32_t)r + (staged ? READY_STAGED : 0);
     return COMM_OK;
 }
 
-enum comm_result creation_agreed(const struct creation *n)
+static bool is_staged(const struct creation *n, int32_t rank)
 {
+    int32_t result = n->all_ready[rank] - READY_STAGED;
+
+    return heard_is_result(result) && result != COMM_OK;
+}
+
+/* The library could not connect a member of the child, so no member uses it there. */
+static void do_without(struct creation *n, int32_t rank)
+{
+    struct comm_state *child = n->child;
+
+    if (child->team.rank == 0)
+        base_log(&child->unit.engine->log, LOG_WARNING,
+                 "nccl_fallback: comm=%s: rank %d was not connected by %s (%s); device buffers are staged", child->name, rank,
+                 child->world->backend->name, base_result_name(result_of(n->all_ready[n->members[rank]] - READY_STAGED)));
+    child->library->drop(child);
+}
+
+enum comm_result creation_agreed(struct creation *n)
+{
+    int32_t count = n->child ? n->child->team.size : 0, staged = -1;
+
     for (int32_t r = 0; r < n->size; r++)
-        if (n->all_ready[r] != COMM_OK)
+        if (n->all_ready[r] != COMM_OK && !is_staged(n, r))
             return result_of(n->all_ready[r]);
+    for (int32_t i = count; i-- > 0;)
+        staged = is_staged(n, n->members[i]) ? i : staged;
+    if (staged >= 0 && n->child->library)
+        do_without(n, staged);
     return COMM_OK;
 }
 

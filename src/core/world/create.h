@@ -32,8 +32,9 @@ void creation_drop(struct creation *n);
 void creation_offer(struct comm_state *parent, struct creation *n, int32_t count);
 /* Connects the child, when all[1] has the offers of all. PENDING: call again. Otherwise `ready` has the result. */
 enum comm_result creation_connect(struct creation *n);
-enum comm_result creation_agreed(const struct creation *n); /* from all_ready: OK, or the first error */
-void creation_hand_over(struct creation *n);                /* sets *out to the child, if this rank is a member */
+/* From all_ready: OK, or the first error. With OK the child is without its library if some member lacks only that. */
+enum comm_result creation_agreed(struct creation *n);
+void creation_hand_over(struct creation *n); /* sets *out to the child, if this rank is a member */
 /* The parent failed before this rank got the child, but other ranks may have it: fails the child for them. */
 void creation_fail(const struct comm_state *parent, struct creation *n);
 

@@ -11,8 +11,6 @@
 
 #include <string.h>
 
-enum { NATIVE_LOOK_NS = 100000 };
-
 /* ------------------------------------------------------------------------------------------------------------ rank and job */
 static void hex(char *to, const unsigned char *bytes, size_t count)
 {
@@ -161,82 +159,7 @@ static enum comm_result meet(struct opening *o)
     return o->backend->boot ? o->backend->boot->open(&boot, &o->boot) : COMM_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the native */
-static struct native_config native_config_of(struct opening *o)
-{
-    return (struct native_config){.env = o->env,
-                                  .log = o->engine ? &o->engine->log : &o->log,
-                                  .launcher = o->launch.launcher,
-                                  .device = o->config.device,
-                                  .devices = o->devices,
-                                  .rank = o->backend->boot ? o->launch.rank : -1,
-                                  .ranks = o->launch.ranks,
-                                  .local_rank = o->launch.local_rank,
-                                  .threads =
-                                      o->options.progress == OPTION_PROGRESS_THREAD || (o->engine && o->engine->progress_thread_runs),
-                                  .deadline = o->deadline,
-                                  .options = &o->options,
-                                  .error_text = o->text,
-                                  .error_text_bytes = sizeof o->text};
-}
-
-/* A rank without the library still connects to the others, so that all ranks learn why the world does not open. */
-static enum comm_result probe_native(struct opening *o)
-{
-    struct native_config config = native_config_of(o);
-
-    if (!wire_backend_library(o->backend))
-        return COMM_OK;
-    o->probed = wire_backend_library(o->backend)->probe(&config, o->version);
-    return (o->launch.ranks == 1 || !o->backend->boot) && !o->options.nccl_fallback ? o->probed : COMM_OK;
-}
-
-static enum comm_result open_native(struct opening *o, struct world *w)
-{
-    struct native_config config = native_config_of(o);
-
-    if (!o->backend->native || o->without)
-        return COMM_OK;
-    enum comm_result r = o->backend->native->open(&config, &w->native);
-    if (r == COMM_OK && (w->native->flags & NATIVE_CALLER))
-        o->engine->caller_only = true;
-    return r;
-}
-
-/* Checks for dead ranks, because a library may wait for one without an end. */
-static enum comm_result find_lost(struct opening *o, const struct comm_state *b)
-{
-    engine_poll(o->engine);
-    for (int32_t r = 0; r < b->team.size; r++) {
-        int32_t rank = b->team.world[r];
-        if (r == b->team.rank || !world_down(b->world, rank))
-            continue;
-        base_format(o->text, sizeof o->text, "rank %d was lost while %s connected the ranks", rank, b->world->native->class->name);
-        return COMM_ERR_PEER;
-    }
-    return COMM_PENDING;
-}
-
-/* The library connects by itself. While the world opens, this waits for it. */
-static enum comm_result await_native(struct opening *o, struct comm_state *b)
-{
-    enum comm_result r = state_library_joined(b);
-    _Atomic uint32_t never = 0;
-
-    while (r == COMM_PENDING && o->env->now(o->env) < o->deadline) {
-        o->env->park(o->env, &never, 0, o->env->now(o->env) + NATIVE_LOOK_NS);
-        r = state_library_joined(b);
-        if (r == COMM_PENDING)
-            r = find_lost(o, b);
-    }
-    if (r == COMM_PENDING) {
-        base_format(o->text, sizeof o->text, "%s has not connected the ranks in time; open_timeout is %lld ms",
-                    b->world->native->class->name, (long long)(o->options.open_timeout_ns / 1000000));
-        r = COMM_ERR_TIMEOUT;
-    }
-    return r;
-}
-
+/* ------------------------------------------------------------------------------------------------------------ wire and world */
 static enum comm_result open_wire(struct opening *o, struct world *w)
 {
     struct wire_config config = {.env = o->env,
@@ -291,7 +214,7 @@ static enum comm_result make_world(struct opening *o)
         r = open_terms(o, w);
     if (r == COMM_OK)
         r = open_wire(o, w);
-    return r == COMM_OK ? open_native(o, w) : r;
+    return r == COMM_OK ? open_library(o, w) : r;
 }
 
 static enum comm_result make_state(struct opening *o, int32_t rank, const char *name, struct team_offer *offer, struct comm_state **state)
@@ -363,7 +286,7 @@ static enum comm_result prepare(struct opening *o)
     enum comm_result r = find_backend(o);
 
     if (r == COMM_OK)
-        r = probe_native(o);
+        r = open_probe_library(o);
     if (r == COMM_OK)
         r = find_engine(o);
     if (r == COMM_OK)
@@ -384,7 +307,7 @@ static enum comm_result open_alone(struct opening *o, struct comm_communicator *
     if (r == COMM_OK)
         r = state_connect(b, offers);
     if (r == COMM_OK)
-        r = await_native(o, b);
+        r = open_await_library(o, &b, 1);
     if (offers)
         o->env->give(o->env, offers, (size_t)o->launch.ranks * sizeof offer);
     if (r == COMM_OK)
@@ -432,8 +355,8 @@ static enum comm_result connect_all(struct opening *o, struct comm_state **state
     }
     for (int32_t i = 0; r == COMM_OK && i < ranks; i++)
         r = state_connect(states[i], offers);
-    for (int32_t i = 0; r == COMM_OK && i < ranks; i++)
-        r = await_native(o, states[i]);
+    if (r == COMM_OK)
+        r = open_await_library(o, states, ranks);
     if (r == COMM_OK)
         r = start_threads(o);
     for (int32_t i = 0; i < made; i++) {
@@ -457,7 +380,7 @@ static enum comm_result find_backend_here(struct opening *o, const char *const *
         base_format(o->text, sizeof o->text, "open_local: devices are named; expected backend=nccl, or NULL for each rank");
         return COMM_ERR_UNSUPPORTED;
     }
-    return probe_native(o);
+    return open_probe_library(o);
 }
 
 enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,

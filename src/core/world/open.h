@@ -1,5 +1,5 @@
 /* open: a world that is being opened. Private to the files that open it: open.c (the steps), open_options.c (the requested options),
- * open_terms.c (terms that all ranks must share) and open_tell.c (what was chosen, and why). */
+ * open_terms.c (terms that all ranks must share), open_library.c (MPI, NCCL) and open_tell.c (what was chosen, and why). */
 #ifndef WORLD_OPEN_H
 #define WORLD_OPEN_H
 
@@ -30,7 +30,7 @@ struct opening {
     struct identity identity;   /* from config.id */
     const char *address, *met;  /* HOST:PORT of rank 0, and its source; NULL: not given */
     const char *const *devices; /* from comm_open_local */
-    int64_t deadline;
+    int64_t deadline, library_deadline;
     uint32_t check;          /* CHECK_* */
     int32_t neighbours;      /* ranks of this world on this machine, including this one */
     enum comm_result probed; /* result of this rank's probe of the backend's native */
@@ -51,5 +51,13 @@ bool open_several_hosts(const struct opening *o);     /* as far as this rank kno
 enum comm_result open_count_local(struct opening *o); /* ranks that meet by the program's exchange learn there who shares their host */
 enum comm_result open_terms(struct opening *o, struct world *w);
 void open_tell(const struct opening *o);
+
+/* open_library.c */
+enum comm_result open_probe_library(struct opening *o); /* does this rank have it? */
+enum comm_result open_library(struct opening *o, struct world *w);
+/* Waits until it has connected the ranks, of which `here` are in this process. */
+enum comm_result open_await_library(struct opening *o, struct comm_state *const *states, int32_t here);
+/* Rank 0 logs why device buffers are staged: what rank `rank` lacks. */
+void open_say_staged(const struct opening *o, int32_t rank, const char *why);
 
 #endif

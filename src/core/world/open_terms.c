@@ -25,8 +25,8 @@ struct agreement {
     uint64_t cpu[ENV_CPU_WORDS];
     uint64_t kernel;
     struct host_place place;
-    uint32_t order_block, told_cpus; /* told_cpus: the value of option cpus */
-    uint32_t cpus, check;            /* cpus: CPUs this rank may use, with its quota; check: CHECK_* */
+    uint32_t nccl_fallback, order_block, told_cpus; /* told_cpus: the value of option cpus */
+    uint32_t cpus, check;                           /* cpus: CPUs this rank may use, with its quota; check: CHECK_* */
     char forced[256];
     struct machine_given machine;
 };
@@ -39,6 +39,12 @@ enum comm_result open_gather(struct opening *o, const void *in, size_t bytes, vo
     return COMM_OK;
 }
 
+/* Rank 0's option. */
+static bool falls_back(const struct opening *o, const struct agreement *first)
+{
+    return first->nccl_fallback && base_equal(o->backend->name, "nccl");
+}
+
 /* With option nccl_fallback a rank without NCCL, or with another version than rank 0, is no error: all do without it. */
 static bool do_without(struct opening *o, const struct agreement *all, size_t ranks)
 {
@@ -47,16 +53,15 @@ static bool do_without(struct opening *o, const struct agreement *all, size_t ra
 
     while (lacking < ranks && all[lacking].native == COMM_OK && base_equal(all[lacking].version, all[0].version))
         lacking++;
-    o->without = lacking < ranks && o->options.nccl_fallback && base_equal(o->backend->name, "nccl");
-    if (!o->without || o->launch.rank > 0)
-        return o->without;
+    o->without = lacking < ranks && falls_back(o, all);
+    if (!o->without)
+        return false;
     if (all[lacking].native == COMM_OK)
         base_format(why, sizeof why, "has %.*s, rank 0 %.*s", VERSION_BYTES, all[lacking].version, VERSION_BYTES, all[0].version);
     else
         base_format(why, sizeof why, "has no NCCL (%s)", base_result_name((enum comm_result)(int32_t)all[lacking].native));
-    base_log(&o->log, LOG_WARNING, "nccl_fallback: rank %zu %s; device buffers are staged over %s%s%s", lacking, why,
-             o->backend->near ? o->backend->near : "shared memory", o->backend->far ? " and " : "", o->backend->far ? o->backend->far : "");
-    return o->without;
+    open_say_staged(o, (int32_t)lacking, why);
+    return true;
 }
 
 /* All ranks report the lowest rank without the library, or with another version than rank 0. That rank's own error has the details. */
@@ -212,6 +217,7 @@ static bool fill_agreement(const struct opening *o, struct agreement *mine)
                                .minimal = (uint32_t)o->options.minimal,
                                .check = o->check,
                                .order_block = o->options.order_block,
+                               .nccl_fallback = o->options.nccl_fallback != 0,
                                .told_cpus = (uint32_t)o->options.cpus,
                                .free_order = o->options.order == OPTION_ORDER_FREE,
                                .fixed_order = o->options.order == OPTION_ORDER_FIXED,
@@ -259,6 +265,7 @@ static void apply_agreement(const struct opening *o, struct world *w, const stru
     w->order_block = first->order_block & (first->order_block - 1) ? (int32_t)first->order_block : 0;
     w->free_order = first->free_order != 0;
     w->fixed_order = first->fixed_order != 0;
+    w->falls_back = falls_back(o, first);
     w->timeout_ns = o->options.operation_timeout_ns; /* each rank's own value */
     w->peer_timeout_ns = first->peer_timeout_ns;
     w->link_timeout_ns = first->link_timeout_ns;
