@@ -204,8 +204,9 @@ COMM_MUST enum comm_result comm_revoke(struct comm_communicator *c);
  * Makes a communicator of the surviving ranks of c. Works on a failed or revoked communicator.
  *
  * Collective over the survivors, outside the queue of c. Ranks that died, stopped for too long or closed c are left out; the others keep
- * their order. All survivors get the same ranks. The new communicator runs on the library's own algorithms, also if c used MPI or NCCL;
- * communicators made from it use NCCL again. docs/guide/recovery.md describes the protocol. Like MPIX_Comm_shrink and ncclCommShrink.
+ * their order. All survivors get the same ranks. If c used NCCL, the new communicator has it too, or stages device buffers if NCCL cannot
+ * connect the survivors. If c used MPI, the new one runs on the library's own algorithms. docs/guide/recovery.md describes the protocol.
+ * Like MPIX_Comm_shrink and ncclCommShrink.
  *
  * @param c          communicator, at most 1,024 ranks
  * @param survivors  receives the communicator when the request completes with COMM_OK, and is not changed otherwise; must stay valid until

@@ -102,9 +102,8 @@ MUTANTS = {
     "decision_not_passed_on": [("failure/recover.c", "        if (!here && !before)\n",
                                 "        if ((!here && !before) || r != lowest_alive(b, recovery_set(v, b->team.rank, SET_DEAD)))\n")],
     # A shrunk communicator is handed over whether all others have it or not.
-    "child_not_agreed_on": [("failure/shrink.c", "    if (!lacking && !more && s->out) {", "    if (s->out && s->child) {"),
-                            ("failure/shrink.c", "    if (lacking & (LACKS_MEMORY | COULD_NOT))", "    if (lacking & LACKS_MEMORY)"),
-                            ("failure/shrink.c", "    else if (more)\n        shrink_begin_child(b);\n", "")],
+    "child_not_agreed_on": [("failure/shrink.c", "    if (lacking & (LACKS_MEMORY | COULD_NOT)) {", "    if (!v->shrinking.child) {"),
+                            ("failure/shrink.c", "    } else if (more) {", "    } else if (!v->shrinking.child && more) {")],
 }
 
 # Results that a peer stores in this rank's memory: what the simulator finds too, and what it cannot see.

@@ -75,7 +75,7 @@ static const char *fault_of_recovery(const struct comm_state *b, const struct re
 
     if (bytes != recovery_note_bytes(b->team.size))
         return "a note of recovery that is not as long as those of this communicator";
-    if (n->accepted > size || n->kind > RECOVERY_OFFERS || n->decided > 1)
+    if (n->accepted > size || n->kind > RECOVERY_JOINED || n->decided > 1)
         return "a note of recovery of no stage";
     if (!heard_is_result(n->could) || !heard_is_result(n->left))
         return "a note of recovery with no such result";

@@ -24,7 +24,8 @@ struct recovery_note {
 _Static_assert(sizeof(struct recovery_note) + sizeof(uint64_t) * RECOVERY_SETS * RECOVERY_SET_WORDS <= WIRE_NOTE_LONG_BYTES,
                "it is a note");
 
-enum recovery_stage { RECOVERY_IDLE, RECOVERY_AGREE, RECOVERY_SET, RECOVERY_READY, RECOVERY_OFFERS };
+/* Those up to JOINED are agreements; in the others a rank waits for what it needs before it enters the next one. */
+enum recovery_stage { RECOVERY_IDLE, RECOVERY_AGREE, RECOVERY_SET, RECOVERY_READY, RECOVERY_JOINED, RECOVERY_OFFERS, RECOVERY_JOINING };
 
 static inline uint32_t recovery_words(int32_t size)
 {

@@ -355,6 +355,8 @@ static bool turn(struct comm_state *b)
 
     if (v->stage == RECOVERY_OFFERS)
         moved |= shrink_take_offers(b);
+    else if (v->stage == RECOVERY_JOINING)
+        moved |= shrink_take_copy(b);
     else if (v->stage != RECOVERY_IDLE && step_agreement(b)) {
         moved = true;
         if (v->stage != RECOVERY_IDLE && my_note(b)->decided)

@@ -15,6 +15,9 @@ struct shrinking {
     struct comm_communicator **out;
     struct comm_state *child;
     bool connected;
+    /* A duplicate of the child, which the native has connected: the child is made without it. */
+    struct comm_communicator *copy;
+    struct comm_request copying;
     uint64_t base[RECOVERY_SET_WORDS]; /* the members that are left out */
     int32_t count;
     int32_t *members;          /* `count` ranks of the parent; in the same allocation as `offers` */
@@ -45,7 +48,8 @@ void recovery_enter(struct comm_state *b, enum recovery_stage kind, uint64_t fla
 /* shrink.c */
 void shrink_begin_child(struct comm_state *b);
 bool shrink_take_offers(struct comm_state *b); /* true: it made progress */
-void shrink_conclude(struct comm_state *b);    /* the agreement on whether every rank is ready has been decided */
+bool shrink_take_copy(struct comm_state *b);
+void shrink_conclude(struct comm_state *b); /* the agreement on whether every rank has its child, or its copy, has been decided */
 void shrink_drop(struct comm_state *b);
 void shrink_abandon(struct comm_state *b); /* other ranks may have the child: tells them that this rank does not */
 

@@ -63,6 +63,9 @@ struct comm_part {
     void (*describe)(const struct comm_state *b, const struct cause *cause, struct comm_error *error);
     void (*failed)(struct comm_state *b, const struct comm_error *error); /* everything has ended; the error tells why */
     void (*aborted)(struct comm_state *b);                                /* the world was aborted: ends also what survives a failure */
+
+    /* Begins to duplicate a communicator, whose lock is held; exactly one part does. The copy has its name, stream and terms. */
+    enum comm_result (*copy)(struct comm_state *b, struct comm_communicator **copy, struct comm_request *req);
 };
 
 /* The slots that each pass calls, without the parts that leave them empty. Each list ends with NULL. */

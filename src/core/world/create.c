@@ -12,6 +12,7 @@
  */
 #include "world/communicators.h"
 #include "world/create.h"
+#include "world/part_table.h"
 
 #include "base/format.h"
 #include "fastpath/wait.h"
@@ -336,15 +337,9 @@ static enum comm_result create_locked(struct comm_state *b, struct creation *n, 
     return r;
 }
 
-static enum comm_result create(struct comm_communicator *c, const struct creation *how, struct comm_communicator **out,
-                               struct comm_request *req)
+static enum comm_result issue(struct comm_state *b, const struct creation *how, struct comm_communicator **out, struct comm_request *req)
 {
-    enum comm_result r;
-    struct comm_request own = COMM_REQUEST_NONE;
-    struct comm_state *b = state_lock(c, &r);
-
-    if (!b)
-        return r;
+    enum comm_result r = COMM_OK;
     struct creation *n = b->failed || b->recording.plan ? NULL : creation_make(b, out);
     if (b->recording.plan)
         r = COMM_ERR_STATE;
@@ -362,12 +357,30 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
         base_copy_text(n->forced, sizeof n->forced, how->options.options ? how->options.options + strlen(CREATION_OPTION) : NULL);
         if (!n->name[0])
             base_format(n->name, sizeof n->name, "%.*s/%llu", 20, b->name, (unsigned long long)n->number);
-        r = create_locked(b, n, &own);
+        r = create_locked(b, n, req);
     }
     if (!b->recording.plan)
         state_settle(b);
-    state_unlock(b);
+    return r;
+}
+
+static enum comm_result create(struct comm_communicator *c, const struct creation *how, struct comm_communicator **out,
+                               struct comm_request *req)
+{
+    enum comm_result r;
+    struct comm_request own = COMM_REQUEST_NONE;
+    struct comm_state *b = state_lock(c, &r);
+
+    if (b) {
+        r = issue(b, how, out, &own);
+        state_unlock(b);
+    }
     return engine_answer(r, own, req);
+}
+
+static enum comm_result copy(struct comm_state *b, struct comm_communicator **out, struct comm_request *req)
+{
+    return issue(b, &(struct creation){.dup = 1, .options = {.name = b->name, .priority = b->terms.priority}}, out, req);
 }
 
 enum comm_result engine_split(struct comm_communicator *c, int64_t color, int32_t key, struct comm_communicator **out,
@@ -383,3 +396,5 @@ enum comm_result engine_dup(struct comm_communicator *c, const struct comm_optio
     c->env->find_devices(c->env);
     return create(c, &(struct creation){.dup = 1, .options = *options}, out, req);
 }
+
+const struct comm_part create_part = {.name = "create", .copy = copy};

@@ -11,6 +11,6 @@
 #include "staged/staged.h"
 
 const struct comm_part *const world_parts[] = {
-    &native_part,   &staged_part,   &fastpath_part, &p2p_part,    &rma_part, &subset_part,
-    &recovery_part, &deadlock_part, &trace_part,    &stream_part, NULL,
+    &native_part,   &staged_part,   &fastpath_part, &p2p_part,    &rma_part,    &subset_part,
+    &recovery_part, &deadlock_part, &trace_part,    &stream_part, &create_part, NULL,
 };
