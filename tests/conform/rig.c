@@ -126,6 +126,7 @@ static void rig_hung(int number)
     done += write(2, rig_context, strlen(rig_context));
     done += write(2, "\n", 1);
     backtrace_symbols_fd(calls, backtrace(calls, RIG_CALLS), 2);
+    sleep(1); /* a launcher may kill the other ranks at this one's end, and they have something to print too */
     _exit(done > 0 ? 1 : 2);
 }
 

@@ -93,6 +93,19 @@ launch()
     said=$(cat "$out")
 }
 
+# MPI itself may hang: MPICH 4.0 over two hosts does in MPI_Finalize, in a few runs of a hundred and whatever backend the worlds had. Then
+# every rank prints that it stands in the same call of MPI's (rig_end_after), and the test runs again.
+hung_in_mpi()
+{
+    for call in MPI_Init_thread MPI_Finalize; do
+        if [ "$(printf '%s\n' "$said" | grep -c '^hung: ')" = "$ranks" ] && [ "$(printf '%s\n' "$said" | grep -c "$call+")" = "$ranks" ]; then
+            echo "run.sh: turn $turn: all ranks hung in $call"
+            return 0
+        fi
+    done
+    return 1
+}
+
 # wrong WHAT: prints everything about the last turn, and fails the test.
 wrong()
 {
@@ -148,6 +161,9 @@ turn=0 missing=all
 while [ -n "$missing" ] && [ $turn -lt 25 ]; do
     turn=$((turn + 1))
     launch "$@"
+    if [ $turn = 1 ] && hung_in_mpi; then
+        continue
+    fi
     [ -n "$FAILS" ] || [ $status = 0 ] || [ $status = 77 ] || wrong "expected 0"
     if printf '%s\n' "$said" | grep -q '^skipped: '; then
         printf '%s\n' "$said"
