@@ -186,13 +186,13 @@ RIG_TEST(an_nccl_too_old_falls_back)
 /* NCCL is there, but a communicator is never ready. Each rank finds that by itself, before the ranks meet. */
 RIG_TEST(an_nccl_that_does_not_work_falls_back)
 {
-    falls_back(",open_timeout=4s", &(struct mock_options){.seed = 1, .slow_join = -1});
+    falls_back(",open_timeout=8s", &(struct mock_options){.seed = 1, .slow_join = -1});
 }
 
 /* NCCL works on each rank alone, and cannot connect them. */
 RIG_TEST(ranks_that_nccl_cannot_connect_fall_back)
 {
-    falls_back(",open_timeout=4s", &(struct mock_options){.seed = 1, .lost_rank = 2});
+    falls_back(",open_timeout=8s", &(struct mock_options){.seed = 1, .lost_rank = 2});
 }
 
 /* As above, but only ranks 0 and 1 of a split. Rank 2 has a child of its own, which keeps NCCL, as the parent does. */
@@ -202,7 +202,7 @@ RIG_TEST(children_that_nccl_cannot_connect_fall_back)
     struct comm_request q[RANKS];
     uint32_t *memory[RANKS];
 
-    open_all("nccl_fallback=yes,open_timeout=4s", NULL, false, &(struct mock_options){.seed = 1});
+    open_all("nccl_fallback=yes,open_timeout=8s", NULL, false, &(struct mock_options){.seed = 1});
     mock_lose(2);
     for (int r = 0; r < RANKS; r++) {
         memory[r] = bench_memory(&bench[r], WORDS);
