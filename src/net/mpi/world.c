@@ -12,6 +12,7 @@
 #include "net/mpi/library.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +181,25 @@ static enum comm_result find_mpi(const struct native_config *config, int *level)
     return COMM_OK;
 }
 
+static void hear_broken_pipe(int number)
+{
+    (void)number;
+}
+
+/* Open MPI writes to its sockets without MSG_NOSIGNAL and leaves SIGPIPE at its default, so a rank that sends to one that died would be
+ * killed. With a handler that does nothing the write fails instead. A handler, unlike SIG_IGN, is not inherited by what the program
+ * executes (execve(2)). The program's own setting stays. */
+static void survive_broken_pipes(void)
+{
+    struct sigaction action;
+
+    if (sigaction(SIGPIPE, NULL, &action) || action.sa_flags & SA_SIGINFO || action.sa_handler != SIG_DFL)
+        return;
+    action.sa_handler = hear_broken_pipe;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGPIPE, &action, NULL);
+}
+
 /* Without its own launcher, MPI would make each of N ranks a world of its own. So the opening fails if the numbers of ranks differ. Only a
  * program that gives the ranks itself may open a world of a part of MPI's ranks. */
 static enum comm_result check_ranks(const struct native_config *config)
@@ -333,6 +353,8 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
     w->only = pthread_self();
     if (r == COMM_OK)
         r = make_world(config, w);
+    if (r == COMM_OK)
+        survive_broken_pipes();
     process.natives += r == COMM_OK;
     pthread_mutex_unlock(&process.lock);
     if (r != COMM_OK) {
