@@ -194,8 +194,8 @@ PAGE = """# Performance
 
 Each figure is the median of {rounds} interleaved rounds of one run; a ratio is the median of the ratios of neighbouring rounds.
 Type f32, operator sum; each rank is bound to a CPU if there are enough. Below 1, commstream is faster. `bytes` is what each rank
-contributes (for `scatter`: the root). Compared with: {peers}. With more ranks than CPUs MPICH is left out: it never gives up the
-CPU, so its calls take milliseconds.
+contributes (for `scatter`: the root). Compared with: {peers}. With more ranks than CPUs MPICH is left out: it
+does not give up the CPU, so most of its calls take milliseconds.
 
 Every commstream call is a request and a wait. MPI has two implementations of each collective: a blocking one, and a
 nonblocking one that is usually slower. The matrices compare with the *fastest* of all these calls. [scale.md](scale.md)
