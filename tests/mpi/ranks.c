@@ -146,7 +146,7 @@ static void long_queue(struct comm_communicator *c)
             EQUAL(out[i][r], i * 100 + r * 10 + me.rank);
 }
 
-/* Open MPI would let a rank be killed that sends to a dead one. */
+/* SIGPIPE must not kill a rank when MPI writes to one that died. */
 static void broken_pipe(void)
 {
     int pipes[2];

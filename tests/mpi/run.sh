@@ -93,7 +93,7 @@ launch()
     said=$(cat "$out")
 }
 
-# MPI itself may hang: MPICH 4.0 over two hosts does in MPI_Finalize, in a few runs of a hundred and whatever backend the worlds had. Then
+# MPI itself may hang: MPICH 4.0 over two hosts does in MPI_Finalize, now and then and whatever backend the worlds had. Then
 # every rank prints that it stands in the same call of MPI's (rig_end_after), and the test runs again.
 hung_in_mpi()
 {

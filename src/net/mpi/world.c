@@ -186,8 +186,8 @@ static void hear_broken_pipe(int number)
     (void)number;
 }
 
-/* Open MPI writes to its sockets without MSG_NOSIGNAL and leaves SIGPIPE at its default, so a rank that sends to one that died would be
- * killed. With a handler that does nothing the write fails instead. A handler, unlike SIG_IGN, is not inherited by what the program
+/* MPI libraries leave SIGPIPE at its default, and a rank over Open MPI 5 was killed by it after another one had left. With a handler that
+ * does nothing the write fails instead. A handler, unlike SIG_IGN, is not inherited by what the program
  * executes (execve(2)). The program's own setting stays. */
 static void survive_broken_pipes(void)
 {
