@@ -229,8 +229,6 @@ SECTION = """## {title}
 {summary}
 
 {matrix}
-
-![{title}]({picture})
 """
 
 
@@ -243,11 +241,15 @@ def draw(figures, collective, ranks, mode, path):
 
 
 def draw_ratios(figures, collectives, ranks, mode, path):
+    """The first eight collectives that were measured. False: there is none, and no picture."""
     plot = Plot(f"{ranks} ranks, {mode}: time to that of the fastest MPI", "bytes", "B", 4)
-    for collective in collectives[:8]:
+    for collective in collectives:
         points = [(s, figures.ratio(collective, ranks, mode, s, ""), True) for s in figures.sizes_of(collective, ranks, mode)]
-        plot.add(collective, [p for p in points if p[1]])
-    plot.write(path)
+        if len(plot.series) < 8:
+            plot.add(collective, [p for p in points if p[1]])
+    if plot.series:
+        plot.write(path)
+    return bool(plot.series)
 
 
 TITLES = {"request": "a request and a wait", "isolated": "one call at a time, a barrier before each, as the OSU benchmarks measure",
@@ -272,9 +274,11 @@ def sections(bench, tables, collectives, folder):
             if not any(figures.fastest(c, ranks, mode, s)[0] for c in shown for s in figures.sizes_of(c, ranks, mode)):
                 continue
             picture = f"ratios_{ranks}_{mode}_{state.replace(' ', '_')}.svg"
-            draw_ratios(figures, [c for c in shown if c not in ("barrier", "sendrecv")], ranks, mode, os.path.join(folder, picture))
-            yield SECTION.format(title=f"Every collective, {ranks} ranks: {TITLES[mode]} ({state})", picture=picture,
-                                 summary=summary(figures, shown, ranks, mode), matrix=matrix(figures, shown, ranks, mode))
+            drawn = draw_ratios(figures, [c for c in shown if c not in ("barrier", "sendrecv")], ranks, mode, os.path.join(folder, picture))
+            title = f"Every collective, {ranks} ranks: {TITLES[mode]} ({state})"
+            yield SECTION.format(title=title, summary=summary(figures, shown, ranks, mode), matrix=matrix(figures, shown, ranks, mode))
+            if drawn:
+                yield f"![{title}]({picture})\n"
 
 
 def page(bench, tables, collectives):
