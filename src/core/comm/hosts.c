@@ -3,26 +3,28 @@
 
 #include "algo/algorithms.h"
 
+/* Hosts of the world have numbers, so one table from a number of the world's to one of this communicator's is enough. */
 bool state_find_hosts(struct comm_state *b)
 {
+    const struct comm_env *env = b->unit.engine->env;
     struct program_hosts *hosts = &b->hosts.all;
-    int32_t *of = b->unit.engine->env->take(b->unit.engine->env, (size_t)b->team.size * sizeof *of, 64);
+    size_t size = (size_t)b->team.size, known = (size_t)b->world->hosts.count;
+    int32_t *of = env->take(env, size * sizeof *of, 64);
+    struct counted {
+        int32_t number, ranks; /* number: from 1; 0: none of its ranks was seen yet */
+    } *counted = of ? env->take(env, known * sizeof *counted, 64) : NULL;
 
-    if (!of)
-        return false;
     hosts->of = of;
-    for (int32_t r = 0; r < b->team.size; r++) {
-        int32_t lower = 0;
-        while (lower < r && state_host(b, lower) != state_host(b, r))
-            lower++;
-        of[r] = lower < r ? of[lower] : hosts->count++;
+    for (int32_t r = 0; counted && r < b->team.size; r++) {
+        struct counted *host = &counted[state_host(b, r)];
+        if (!host->number)
+            host->number = ++hosts->count;
+        of[r] = host->number - 1;
+        hosts->longest = ++host->ranks > hosts->longest ? host->ranks : hosts->longest;
     }
-    for (int32_t h = 0; h < hosts->count; h++) {
-        int32_t ranks = 0;
-        for (int32_t r = 0; r < b->team.size; r++)
-            ranks += of[r] == h;
-        hosts->longest = ranks > hosts->longest ? ranks : hosts->longest;
-    }
+    if (!counted)
+        return false;
+    env->give(env, counted, known * sizeof *counted);
     algo_hosts_survey(hosts, b->team.size, b->world->order_block);
     b->hosts.several = hosts->count > 1 ? hosts : NULL;
     return true;

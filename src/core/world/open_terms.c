@@ -149,30 +149,51 @@ enum comm_result open_count_local(struct opening *o)
     return r;
 }
 
+/* The numbers of the hosts that were seen, found by the host's id. */
+struct seen_hosts {
+    struct seen_host {
+        uint64_t id;
+        int32_t number; /* from 1; 0: free */
+    } *at;
+    size_t room; /* a power of two, at least twice the number of ranks */
+};
+
+/* The place of this host, or the free place where it belongs. An id is a hash already. */
+static struct seen_host *seen_find(const struct seen_hosts *seen, uint64_t id)
+{
+    size_t i = id & (seen->room - 1);
+
+    while (seen->at[i].number && seen->at[i].id != id)
+        i = (i + 1) & (seen->room - 1);
+    return &seen->at[i];
+}
+
 /* Numbers the hosts in the order of their lowest ranks. Ranks of one process have no agreement each. */
 static enum comm_result find_hosts(struct opening *o, struct world *w, const struct agreement *all)
 {
     struct world_hosts *hosts = &w->hosts;
     size_t ranks = (size_t)w->ranks;
-    uint64_t *seen = o->env->take(o->env, ranks * sizeof *seen, 64);
+    struct seen_hosts seen = {.room = 2};
 
+    while (seen.room < 2 * ranks)
+        seen.room *= 2;
+    seen.at = o->env->take(o->env, seen.room * sizeof *seen.at, 64);
     hosts->ranks = w->ranks;
     hosts->of = o->env->take(o->env, ranks * sizeof *hosts->of, 64);
     hosts->name = o->env->take(o->env, ranks * sizeof *hosts->name, 64);
-    for (int32_t r = 0; seen && hosts->of && hosts->name && r < w->ranks; r++) {
-        int32_t number = 0;
+    for (int32_t r = 0; seen.at && hosts->of && hosts->name && r < w->ranks; r++) {
         struct host_place place = o->boot ? all[r].place : place_of(o, &o->engine->identity, r);
-        while (number < hosts->count && seen[number] != place.host)
-            number++;
-        if (number == hosts->count)
-            base_copy_text(hosts->name[hosts->count++], sizeof *hosts->name, place.name);
-        seen[number] = place.host;
-        hosts->of[r] = number;
+        struct seen_host *host = seen_find(&seen, place.host);
+        if (!host->number) {
+            base_copy_text(hosts->name[hosts->count], sizeof *hosts->name, place.name);
+            *host = (struct seen_host){place.host, ++hosts->count};
+        }
+        hosts->of[r] = host->number - 1;
         o->neighbours += !o->boot || all[r].kernel == all[w->rank].kernel;
     }
-    if (seen)
-        o->env->give(o->env, seen, ranks * sizeof *seen);
-    return seen && hosts->of && hosts->name ? COMM_OK : COMM_ERR_MEMORY;
+    if (seen.at)
+        o->env->give(o->env, seen.at, seen.room * sizeof *seen.at);
+    return seen.at && hosts->of && hosts->name ? COMM_OK : COMM_ERR_MEMORY;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ terms */
