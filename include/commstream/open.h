@@ -101,8 +101,8 @@ struct comm_config {
     size_t size;                         /**< sizeof(struct comm_config); COMM_CONFIG sets it */
     int32_t rank;                        /**< this rank, 0 to ranks - 1 */
     int32_t ranks;                       /**< number of ranks; 0: from the launcher, or else 1 */
-    const char *backend;                 /**< auto, local, shm, tcp, shm+tcp, mpi, shm+mpi or nccl; NULL: auto */
-    const char *device;                  /**< "cuda:0"; NULL: the device of the local rank. For nccl, streams, device buffers */
+    const char *backend;                 /**< auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl or cuda; NULL: auto */
+    const char *device;                  /**< "cuda:0"; NULL: the device of the local rank. For nccl, cuda, streams, device buffers */
     const char *address;                 /**< for tcp HOST:PORT of rank 0, or file:PATH; otherwise a name where ranks of a host meet */
     const struct comm_id *id;            /**< instead of address and secret */
     comm_exchange_fn *exchange;          /**< instead of address */
@@ -145,7 +145,7 @@ COMM_MUST enum comm_result comm_open(const struct comm_config *config, struct co
  *
  * @param config   as for comm_open(); rank and ranks are ignored
  * @param ranks    number of ranks
- * @param devices  devices[r] is the device of rank r, NULL: host memory; or NULL for no devices. Only backend nccl has devices.
+ * @param devices  devices[r] is the device of rank r, NULL: host memory; or NULL for no devices. Only backends nccl and cuda have devices.
  * @param worlds   receives `ranks` communicators; not changed on an error
  * @return as comm_open()
  */
@@ -377,7 +377,7 @@ struct comm_info {
     int32_t local_ranks;     /**< ranks of this host */
     int32_t cpus;            /**< CPUs that this process may use */
     int32_t homogeneous;     /**< 1: every host has the same number of ranks */
-    uint32_t device_buffers; /**< 1: buffers may be device memory; all except nccl stage them */
+    uint32_t device_buffers; /**< 1: buffers may be device memory; all except nccl stage them, and cuda all but short allreduces */
     uint32_t stream_wait;    /**< 1: CUDA streams can wait for it */
     uint32_t graph_capture;  /**< 1: what is issued while its stream is captured goes into the CUDA graph */
     uint32_t fixed_order;    /**< 1: reductions have a fixed order of operands */

@@ -45,7 +45,7 @@ enum { CUDA_POINTER_RANGE_START = 11, CUDA_POINTER_RANGE_SIZE = 12 };
 enum { CUDA_POINTER_MEMORY_TYPE = 2, CUDA_POINTER_ORDINAL = 9, CUDA_MEMORY_HOST = 1, CUDA_MEMORY_DEVICE = 2 };
 /* Special stream handles: 0 and 1 are the legacy default stream of the current context, 2 is the calling thread's default stream. */
 enum { CUDA_STREAM_LEGACY = 1, CUDA_STREAM_PER_THREAD = 2 };
-enum { CUDA_ATTRIBUTE_MEMOPS_64 = 122 };
+enum { CUDA_ATTRIBUTE_HOST_POINTERS = 91 /* of registered memory are valid on the device */, CUDA_ATTRIBUTE_MEMOPS_64 = 122 };
 
 /* X(name in the table, symbol, result type, parameters) */
 #define CUDA_CALLS(X)                                                                                                                      \

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { SCRATCH_BYTES = 256, REST_NS = 1000000000, LOOK_NS = 200000 };
+enum { REST_NS = 1000000000, LOOK_NS = 200000 };
 
 struct cuda cuda_process;
 
@@ -94,7 +94,7 @@ static unsigned make_words(struct cuda_device *d)
     d->free = 1;
     d->free_last = CUDA_SLOTS;
     result = d->calls->cuMemHostGetDevicePointer(&d->words_there, memory, 0);
-    return result == CUDA_OK ? d->calls->cuMemAlloc(&d->scratch, SCRATCH_BYTES) : result;
+    return result == CUDA_OK ? d->calls->cuMemAlloc(&d->scratch, CUDA_SCRATCH_BYTES + CUDA_WORDS * CUDA_COUNTERS_BYTES) : result;
 }
 
 /* Returns false if the context could not be entered; then nothing was freed. */

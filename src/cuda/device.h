@@ -18,6 +18,8 @@ enum {
     CUDA_SLOTS = 1024, /* places not yet reached, per device */
     CUDA_PARKS = 4,    /* streams that may block at once: each may block a hardware queue, and there are 8 by default */
     CUDA_WORDS = 1024, /* words for channels, after the words of the slots */
+    CUDA_SCRATCH_BYTES = 256,
+    CUDA_COUNTERS_BYTES = 64,
 };
 
 /* The state of the process, shared by all devices. */
@@ -54,7 +56,7 @@ struct cuda_device {
     bool memops;
     _Atomic uint64_t *words;  /* pinned: CUDA_SLOTS for places, CUDA_WORDS for channels, CUDA_PARKS */
     cuda_address words_there; /* their device address */
-    cuda_address scratch;     /* a few bytes, which a barrier sums */
+    cuda_address scratch;     /* a few bytes, which a barrier sums; then counters for kernels, CUDA_COUNTERS_BYTES with each word */
     struct cuda_slot slot[CUDA_SLOTS];
     uint32_t free, free_last, pending_first, pending_last; /* lists of slots: 1 + index, or 0 */
     uint64_t word_taken[CUDA_WORDS / 64];                  /* used by a channel, or lost because a stream may still write it */
@@ -71,7 +73,8 @@ struct cuda_device {
     struct cuda_kernels {
         _Atomic bool asked;
         struct CUmod_st *module;
-        _Atomic(struct CUfunc_st *) fold; /* NULL: the host does it */
+        _Atomic(struct CUfunc_st *) fold;    /* NULL: the host does it */
+        _Atomic(struct CUfunc_st *) oneshot; /* NULL: it is staged */
     } kernels;
     const void *known[64]; /* cache of pointers to memory of this device, since a driver query is slow */
 };
@@ -116,6 +119,11 @@ enum comm_result cuda_give_word_behind(struct cuda_device *d, uint32_t word, str
 static inline cuda_address cuda_word_there(const struct cuda_device *d, uint32_t word)
 {
     return d->words_there + word * sizeof *d->words;
+}
+/* Counters in memory of the device, which belong to whoever took the word. Their first values are not known. */
+static inline cuda_address cuda_counters(const struct cuda_device *d, uint32_t word)
+{
+    return d->scratch + CUDA_SCRATCH_BYTES + (word - CUDA_SLOTS) * (cuda_address)CUDA_COUNTERS_BYTES;
 }
 /* Returns the ordinal of the device that owns the memory, or one of these values. The caller has entered the device. */
 enum { CUDA_OWNER_HOST = -1, CUDA_OWNER_UNKNOWN = -2 };

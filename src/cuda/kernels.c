@@ -6,7 +6,7 @@ enum { THREADS = 256, BLOCKS_MOST = 128 };
 void cuda_load_kernels(struct cuda_device *d)
 {
     const struct cuda_calls *calls = d->calls;
-    struct CUfunc_st *fold = NULL;
+    struct CUfunc_st *fold = NULL, *oneshot = NULL;
 
     if (!cuda_kernels_bytes || atomic_exchange_explicit(&d->kernels.asked, true, memory_order_relaxed))
         return;
@@ -16,6 +16,8 @@ void cuda_load_kernels(struct cuda_device *d)
     }
     if (calls->cuModuleGetFunction(&fold, d->kernels.module, "comm_fold") == CUDA_OK)
         atomic_store_explicit(&d->kernels.fold, fold, memory_order_release);
+    if (calls->cuModuleGetFunction(&oneshot, d->kernels.module, "comm_allreduce") == CUDA_OK)
+        atomic_store_explicit(&d->kernels.oneshot, oneshot, memory_order_release);
 }
 
 void cuda_unload_kernels(struct cuda_device *d)
@@ -38,4 +40,21 @@ unsigned cuda_fold(struct cuda_device *d, const struct fold_args *args, struct C
     return d->calls->cuLaunchKernel(atomic_load_explicit(&d->kernels.fold, memory_order_acquire),
                                     (unsigned)(blocks < BLOCKS_MOST ? blocks : BLOCKS_MOST), 1, 1, THREADS, 1, 1, 0, stream, parameters,
                                     NULL);
+}
+
+bool cuda_can_run_oneshot(struct cuda_device *d)
+{
+    int host_pointers = 0;
+
+    return atomic_load_explicit(&d->kernels.oneshot, memory_order_acquire) &&
+           d->calls->cuDeviceGetAttribute(&host_pointers, CUDA_ATTRIBUTE_HOST_POINTERS, d->ordinal) == CUDA_OK && host_pointers;
+}
+
+unsigned cuda_run_oneshot(struct cuda_device *d, const struct oneshot_args *args, struct CUstream_st *stream)
+{
+    struct oneshot_args copy = *args;
+    void *parameters[] = {&copy};
+
+    return d->calls->cuLaunchKernel(atomic_load_explicit(&d->kernels.oneshot, memory_order_acquire), args->parts, 1, 1, ONESHOT_THREADS, 1,
+                                    1, 0, stream, parameters, NULL);
 }

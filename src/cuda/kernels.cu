@@ -1,7 +1,20 @@
 /* The kernels of the module, for devices. nvcc compiles this file where it is; the module has the result as data, and loads it. */
-#include "cuda/fold_kernel.h"
+#include "cuda/oneshot_kernel.h"
 
 extern "C" __global__ void comm_fold(struct fold_args a)
 {
     fold_thread(&a, (size_t)blockIdx.x * blockDim.x + threadIdx.x, (size_t)gridDim.x * blockDim.x);
+}
+
+/* A thread that must wait looks again. The others of its block wait at the barrier. */
+extern "C" __global__ void __launch_bounds__(ONESHOT_THREADS) comm_allreduce(const __grid_constant__ struct oneshot_args a)
+{
+    __shared__ struct oneshot_block block;
+
+#pragma unroll
+    for (uint32_t phase = 0; phase < ONESHOT_PHASES; phase++) {
+        while (!oneshot_step(&a, &block, phase, threadIdx.x, ONESHOT_THREADS))
+            continue;
+        __syncthreads();
+    }
 }

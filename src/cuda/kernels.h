@@ -6,7 +6,7 @@
 #define CUDA_KERNELS_H
 
 #include "cuda/device.h"
-#include "cuda/fold_kernel.h"
+#include "cuda/oneshot_kernel.h"
 
 /* What nvcc made of kernels.cu (cmake/kernels.cmake). */
 extern const unsigned char cuda_kernels[];
@@ -18,5 +18,8 @@ void cuda_unload_kernels(struct cuda_device *d);
 bool cuda_can_fold(struct cuda_device *d, enum comm_type type, comm_op op);
 /* Only where cuda_can_fold. Puts the reduction on the stream. */
 unsigned cuda_fold(struct cuda_device *d, const struct fold_args *args, struct CUstream_st *stream);
+/* The allreduce in one kernel. Staged buffers are registered memory, so a device that cannot use host pointers does not run it. */
+bool cuda_can_run_oneshot(struct cuda_device *d);
+unsigned cuda_run_oneshot(struct cuda_device *d, const struct oneshot_args *args, struct CUstream_st *stream);
 
 #endif

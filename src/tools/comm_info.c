@@ -307,7 +307,7 @@ static int tell_explained(const struct explained *asked)
     else if (comm_rank(world) == 0)
         fprintf(stderr, "comm-info: %s\n",
                 comm_error_detail(world, &error) == COMM_OK && error.text[0] ? error.text : comm_result_text(result));
-    if (comm_rank(world) == 0 && result == COMM_OK)
+    if (comm_rank(world) == 0 && result == COMM_OK && !strstr(text, "device buffers:"))
         tell_devices(world, asked->collective);
     return comm_close(world, COMM_DEFAULT_TIMEOUT) == COMM_OK && result == COMM_OK ? 0 : 1;
 }

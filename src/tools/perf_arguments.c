@@ -11,7 +11,7 @@ static const char *const mode_names[] = {"request", "isolated", "pipelined", "pl
 static const char usage[] =
     "usage: comm-perf COLLECTIVE [options]      under comm-run or another launcher; alone it measures a world of one\n"
     "  COLLECTIVE         %s\n"
-    "  --backend NAME     auto local shm tcp mpi nccl (auto)\n"
+    "  --backend NAME     auto local shm tcp mpi nccl cuda (auto)\n"
     "  --min, --max SIZE  bytes that each rank gives, first and last: 8, 64K, 16M, 1G (8 to 16M; sendrecv: 64)\n"
     "  --factor N         between sizes (4)\n"
     "  --type TYPE        %s (f32)\n"

@@ -181,7 +181,7 @@ struct mock_op *mock_push(struct CUstream_st *stream, enum mock_kind kind)
 
 static bool can_run(struct mock_op *op)
 {
-    if (op->stream->held)
+    if (op->stream->held || (op->stream->running && op->stream->running != op))
         return false;
     switch (op->kind) {
     case OP_WAIT:

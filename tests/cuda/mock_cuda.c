@@ -101,7 +101,7 @@ unsigned mock_cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 {
     CUDA_BEGIN;
     (void)device;
-    *value = attribute == CUDA_ATTRIBUTE_MEMOPS_64 && !mock.options.no_memops;
+    *value = (attribute == CUDA_ATTRIBUTE_MEMOPS_64 && !mock.options.no_memops) || attribute == CUDA_ATTRIBUTE_HOST_POINTERS;
     CUDA_END(CUDA_OK);
 }
 
@@ -179,8 +179,8 @@ bool mock_breaks_capture(struct CUstream_st *stream, const char *what)
 
 static int queue_for_stream(void)
 {
-    if (mock.options.queues == MOCK_QUEUES)
-        return mock.streams++ % MOCK_QUEUES;
+    if (mock.options.queues == MOCK_STREAM_QUEUES)
+        return mock.streams++ % MOCK_STREAM_QUEUES;
     return (int)mock_draw((uint64_t)mock.options.queues);
 }
 

@@ -27,7 +27,7 @@
 #define CUDA_EXPORT(field, symbol, result, parameters) MOCK_API result mock_##field parameters __asm__(symbol);
 
 enum { MOCK_CAPTURE_UNSUPPORTED = 900, MOCK_CAPTURE_ISOLATION = 905 };
-enum { MOCK_DEVICES = 8, MOCK_QUEUES = 32, MOCK_THINGS = 8192, MOCK_NAMES = 128 };
+enum { MOCK_DEVICES = 8, MOCK_STREAM_QUEUES = 32, MOCK_QUEUES = MOCK_STREAM_QUEUES + 16, MOCK_THINGS = 8192, MOCK_NAMES = 128 };
 enum mock_kind { OP_COPY, OP_FILL, OP_KERNEL, OP_RECORD, OP_WAIT, OP_WRITE, OP_STAND, OP_FOREIGN, OP_AGAIN };
 
 /* One record of an event. Streams wait for this record, even if the event is recorded again later. */
@@ -61,6 +61,7 @@ struct CUstream_st {
     bool capturing, held;
     struct CUgraph_st *graph; /* takes what is put on the stream, while it is being captured */
     uint64_t pending;
+    struct mock_op *running; /* a kernel that is out of the hardware queue: what is behind it on this stream waits */
 };
 struct CUevent_st {
     int device;

@@ -1,10 +1,12 @@
 /*
  * Kernels of the mock driver. The module's kernels are compiled here for the CPU, from the source that nvcc compiles for devices. A launch
- * runs all threads of all blocks, one after the other. The order is a permutation that the seed chooses, since a device has no order.
+ * of comm_fold runs all threads of all blocks, one after the other. The order is a permutation that the seed chooses, since a device has no
+ * order. A launch of comm_allreduce waits for other devices, so it is stepped: one phase of one block at a time, and as many blocks at once
+ * as the seed chooses. While all of them wait, the machine runs what else it has.
  */
 #include "mock_inside.h"
 
-#include "cuda/fold_kernel.h"
+#include "cuda/oneshot_kernel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +19,15 @@ struct CUmod_st {
 };
 struct CUfunc_st {
     const char *name;
-    size_t bytes; /* of its argument */
-    void (*thread)(const void *args, size_t index, size_t count);
+    size_t bytes;                                                 /* of its argument */
+    void (*thread)(const void *args, size_t index, size_t count); /* NULL: it is stepped */
 };
 struct launched {
     const struct CUfunc_st *function;
     size_t threads;
     uint64_t order;
     bool recorded; /* it belongs to a graph */
-    _Alignas(16) unsigned char args[128];
+    _Alignas(16) unsigned char args[sizeof(struct oneshot_args)];
 };
 
 static void fold(const void *args, size_t index, size_t count)
@@ -33,7 +35,8 @@ static void fold(const void *args, size_t index, size_t count)
     fold_thread(args, index, count);
 }
 
-static struct CUfunc_st functions[] = {{"comm_fold", sizeof(struct fold_args), fold}};
+static struct CUfunc_st functions[] = {{"comm_fold", sizeof(struct fold_args), fold},
+                                       {"comm_allreduce", sizeof(struct oneshot_args), NULL}};
 
 unsigned mock_cuModuleLoadData(struct CUmod_st **module, const void *image)
 {
@@ -86,6 +89,146 @@ static void run(void *arg)
         free(l);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ comm_allreduce */
+struct stepped {
+    struct oneshot_args args;
+    uint32_t begun, over, room; /* blocks */
+    struct {
+        struct oneshot_block *block; /* NULL: it has not begun, or is over */
+        uint32_t phase, done;        /* threads that have done the phase */
+        bool is_done[ONESHOT_THREADS];
+    } at[];
+};
+
+/* Lets each thread of the block that has not done the phase try to. Returns true if anything moved. */
+static bool step_block(struct stepped *s, uint32_t i)
+{
+    uint32_t before = s->at[i].done, shift = (uint32_t)mock_draw(ONESHOT_THREADS);
+
+    for (uint32_t t = 0; t < ONESHOT_THREADS; t++) {
+        uint32_t thread = (t * 77 + shift) % ONESHOT_THREADS;
+        if (s->at[i].is_done[thread] || !oneshot_step(&s->args, s->at[i].block, s->at[i].phase, thread, ONESHOT_THREADS))
+            continue;
+        s->at[i].is_done[thread] = true;
+        s->at[i].done++;
+    }
+    bool moved = s->at[i].done != before;
+    if (s->at[i].done == ONESHOT_THREADS) {
+        memset(s->at[i].is_done, 0, sizeof s->at[i].is_done);
+        s->at[i].done = 0;
+        s->at[i].phase++;
+    }
+    if (s->at[i].phase == ONESHOT_PHASES) {
+        free(s->at[i].block);
+        s->at[i].block = NULL;
+        s->over++;
+    }
+    return moved;
+}
+
+static bool may_begin(const struct stepped *s)
+{
+    return s->begun < s->args.parts && s->begun - s->over < s->room;
+}
+
+static bool stepped_ready(struct mock_op *op)
+{
+    struct stepped *s = op->arg;
+
+    if (op->stream->running != op || may_begin(s) || s->over == s->args.parts)
+        return true;
+    for (uint32_t i = 0; i < s->begun; i++)
+        if (s->at[i].block && (s->at[i].phase != ONESHOT_AWAIT || step_block(s, i)))
+            return true;
+    return false;
+}
+
+/* As on a real device, a kernel that has begun is in no hardware queue any more. Here it gets a queue of its own. False: none is free. */
+static bool leave_queue(struct mock_op *op)
+{
+    struct CUstream_st *stream = op->stream;
+    int d = stream->device, q = MOCK_STREAM_QUEUES;
+
+    if (stream->running == op)
+        return true;
+    while (q < MOCK_QUEUES && mock.first[d][q])
+        q++;
+    if (q == MOCK_QUEUES)
+        return false;
+    mock.first[d][stream->queue] = op->next;
+    if (!op->next)
+        mock.last[d][stream->queue] = NULL;
+    op->next = NULL;
+    mock.first[d][q] = mock.last[d][q] = op;
+    stream->running = op;
+    return true;
+}
+
+static bool stepped_go(struct mock_op *op)
+{
+    struct stepped *s = op->arg;
+
+    if (!leave_queue(op))
+        return false;
+    if (may_begin(s) && mock_draw(2))
+        s->at[s->begun++].block = calloc(1, sizeof(struct oneshot_block));
+    uint32_t from = s->begun ? (uint32_t)mock_draw(s->begun) : 0;
+    for (uint32_t i = 0; i < s->begun; i++)
+        if (s->at[(from + i) % s->begun].block && step_block(s, (from + i) % s->begun))
+            break;
+    if (s->over < s->args.parts)
+        return false;
+    op->stream->running = NULL;
+    free(s);
+    return true;
+}
+
+static void push_stepped(void *arg, struct CUstream_st *stream)
+{
+    struct launched *l = arg;
+    struct oneshot_args *args = (struct oneshot_args *)(void *)l->args;
+    struct stepped *s = calloc(1, sizeof *s + args->parts * sizeof s->at[0]);
+
+    s->args = *args;
+    s->room = 1 + (uint32_t)mock_draw(args->parts);
+    struct mock_op *op = mock_push(stream, OP_FOREIGN);
+    op->ready = stepped_ready;
+    op->go = stepped_go;
+    op->arg = s;
+}
+
+/* A device can access its own memory and registered memory of the host, and no other. */
+static bool sees(const void *at)
+{
+    enum mock_thing kind = mock_find(at);
+
+    return kind == THING_REGISTERED || kind == THING_HOST_MEMORY || (kind == THING_DEVICE_MEMORY && mock_owner(at) == mock_device());
+}
+
+static bool sees_all(const struct oneshot_args *a)
+{
+    bool all = sees(a->in) && sees(a->out) && sees(a->state) && sees(a->done) && sees(a->wrong) && sees(a->abort);
+
+    for (uint32_t r = 0; r < a->ranks; r++)
+        all = all && sees(a->box[r]) && sees(a->box[r] + ONESHOT_BOX_BYTES - 1);
+    return all;
+}
+
+static void launch_stepped(struct launched *l, struct CUstream_st *stream)
+{
+    if (!sees_all((const struct oneshot_args *)(const void *)l->args))
+        mock.misused = "comm_allreduce got memory that the device cannot access";
+    if (!l->recorded) {
+        push_stepped(l, stream);
+        free(l);
+        return;
+    }
+    struct mock_op *op = mock_push(stream, OP_AGAIN);
+    op->again = push_stepped;
+    op->drop = free;
+    op->arg = l;
+}
+
 unsigned mock_cuLaunchKernel(struct CUfunc_st *function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x,
                              unsigned threads_y, unsigned threads_z, unsigned shared_bytes, struct CUstream_st *stream, void **parameters,
                              void **extra)
@@ -100,6 +243,10 @@ unsigned mock_cuLaunchKernel(struct CUfunc_st *function, unsigned blocks_x, unsi
     l->order = mock_draw(UINT32_MAX) << 32 | mock_draw(UINT32_MAX);
     l->recorded = mock_stream(stream)->graph != NULL;
     memcpy(l->args, parameters[0], function->bytes);
+    if (!function->thread) {
+        launch_stepped(l, mock_stream(stream));
+        CUDA_END(CUDA_OK);
+    }
     struct mock_op *op = mock_push(mock_stream(stream), OP_KERNEL);
     op->fn = run;
     op->arg = l;

@@ -6,6 +6,8 @@
 
 CUDA_CALLS(CUDA_EXPORT)
 
+enum { ALREADY_REGISTERED = 712 };
+
 /* Returns the start or the length of the device allocation that has this byte. */
 static unsigned range_of(void *data, unsigned attribute, uintptr_t at)
 {
@@ -90,6 +92,8 @@ unsigned mock_cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
 {
     CUDA_BEGIN_INSIDE;
     (void)flags;
+    if (mock_find(memory) == THING_REGISTERED)
+        CUDA_END(ALREADY_REGISTERED);
     mock_add(THING_REGISTERED, memory, bytes, -1);
     CUDA_END(CUDA_OK);
 }

@@ -23,10 +23,10 @@ static struct {
     struct bench bench;
     struct CUstream_st *stream;
     int32_t rank, ranks;
-    bool nccl, fixed;
+    bool nccl, cuda, fixed;
     uint64_t chance;
     unsigned thin;
-    size_t compared, staged;
+    size_t compared, staged, whole; /* whole: in one kernel */
 } my;
 static struct job jobs[BATCH];
 static size_t batch;
@@ -80,6 +80,7 @@ static void count_way(struct comm_request q)
 
     MUST(comm_describe_request(q, &info));
     my.staged += (info.flags & COMM_INFO_STAGED) != 0;
+    my.whole += strcmp(info.algorithm, "cuda") == 0;
     my.compared++;
 }
 
@@ -265,6 +266,7 @@ static void open_world(void)
     my.ranks = comm_size(my.world);
     my.thin = rig_thin(1, 3, 6);
     my.nccl = strcmp(info.backend, "nccl") == 0;
+    my.cuda = strcmp(info.backend, "cuda") == 0;
     my.fixed = order && strcmp(order, "fixed") == 0;
     bench_open(&my.bench, my.rank % 8);
     my.stream = bench_stream(&my.bench);
@@ -286,7 +288,8 @@ int main(void)
     messages();
     own_operators();
     if (my.rank == 0)
-        printf("%zu operations compared, %zu of them staged\n", my.compared, my.staged);
+        printf("%zu operations compared, %zu of them staged, %zu in one kernel\n", my.compared, my.staged, my.whole);
+    CHECK((my.whole > 0) == my.cuda);
     if (my.nccl)
         EQUAL(my.staged, 0);
     else

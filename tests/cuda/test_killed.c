@@ -45,6 +45,11 @@ static const struct stage {
                      {"store", "cuMemcpyAsync", AT_LATER, 2, 2},
                      {"in the middle of an operation", NULL, AT_LATER, 0, 1},
                      {"close", "cuMemHostUnregister", AT_CLOSE, 1, 2}},
+  cuda_stages[] = {{"pinning a mailbox", "cuMemHostRegister", AT_OPEN, 2, 2},
+                   {"the first launch", "cuLaunchKernel", AT_FIRST, 1, 1},
+                   {"a later launch", "cuLaunchKernel", AT_LATER, 1, 3},
+                   {"in the middle of an operation", NULL, AT_LATER, 0, 0},
+                   {"close", "cuMemHostUnregister", AT_CLOSE, 1, 1}},
   shrink_stages[] = {{"id", "ncclGetUniqueId", AT_SHRINK, 1, 0},
                      {"init", "ncclCommInitRankConfig", AT_SHRINK, 1, 2},
                      {"split", "ncclCommSplit", AT_SHRINK, 1, 1},
@@ -120,7 +125,7 @@ static void go_on(const struct proc *proc, int32_t rank, int32_t lost, bool stag
     mock_lose(0);
     MUST(NOW(comm_dup, left, NULL, &dup));
     sum_of_those_left(left, rank, sum, staged);
-    sum_of_those_left(dup, rank, sum, strcmp(backend, "nccl") != 0);
+    sum_of_those_left(dup, rank, sum, strcmp(backend, "nccl") != 0 && strcmp(backend, "cuda") != 0);
     MUST(comm_close(dup, COMM_DEFAULT_TIMEOUT));
     MUST(comm_close(left, COMM_DEFAULT_TIMEOUT));
 }
@@ -249,6 +254,14 @@ RIG_TEST(contract_4_1_a_process_with_staged_buffers_is_killed)
     kill_at_every_stage("tcp", staged_stages, COUNT(staged_stages), NULL);
 }
 
+/* While the others' kernels wait for it, or before it launches its own. */
+RIG_TEST(contract_4_1_a_process_with_kernels_is_killed)
+{
+    proc_needs_shm();
+    if (HAS_KERNELS)
+        kill_at_every_stage("cuda", cuda_stages, COUNT(cuda_stages), NULL);
+}
+
 RIG_TEST(contract_4_1_a_process_of_two_hosts_is_killed)
 {
     struct hosts h;
@@ -310,6 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_4_1_a_process_is_killed_at_every_stage),
         cmocka_unit_test(contract_4_1_a_process_with_staged_buffers_is_killed),
+        cmocka_unit_test(contract_4_1_a_process_with_kernels_is_killed),
         cmocka_unit_test(contract_4_1_a_process_of_two_hosts_is_killed),
         cmocka_unit_test(a_process_is_killed_while_a_shrink_connects_nccl),
         cmocka_unit_test(a_shrink_that_cannot_connect_nccl),

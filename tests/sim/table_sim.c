@@ -17,6 +17,7 @@ const struct wire_backend wire_backends[] = {
     {.name = "shm+tcp", .wire = &wire_mixed, .boot = &boot_sim, .fixed_order = 1, .network = 1, .near = "shm", .far = "tcp"},
     {.name = "mpi", .missing = "the simulator has no mpi"},
     {.name = "nccl", .missing = "the simulator has no nccl"},
+    {.name = "cuda", .missing = "the simulator has no devices"},
 };
 const uint32_t wire_backend_count = sizeof wire_backends / sizeof *wire_backends;
 

@@ -56,6 +56,7 @@ LAW = {
     "net/posix": {"wire"},
     "shm": {"channel", "wire", "data"},
     "cuda/nccl": {"cuda", "wire", "data"},
+    "cuda/oneshot": {"cuda", "wire", "data"},
     "cuda": {"wire", "data"},
     "bucket": set(),
     "tools": set(),

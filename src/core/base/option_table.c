@@ -15,7 +15,7 @@ const struct base_option base_option_table[] = {
      .type = OPTION_TEXT,
      AT(backend),
      .default_text = "auto",
-     .help = "the transport: auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl"},
+     .help = "the transport: auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl, cuda"},
     {.key = "progress",
      .environment = "COMM_PROGRESS",
      .type = OPTION_CHOICE,

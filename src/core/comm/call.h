@@ -17,6 +17,7 @@ enum {
     ENGINE_CALL_GROUP = 2,    /* a member of a group */
     ENGINE_CALL_RECORDED = 4, /* NATIVE_RECORDED */
     ENGINE_CALL_FOLDED = 8,   /* NATIVE_FOLDED */
+    ENGINE_CALL_DEVICE = 16,  /* NATIVE_ON_DEVICE */
 };
 /* A collective as the program called it, with buffers resolved: in-place calls have real addresses. The call copies counts and displs. */
 struct engine_call {

@@ -243,10 +243,8 @@ static void add_ways(struct comm_state *b, struct entry *e)
     const struct native_class *class = b->native->native->class;
     uint32_t ways = class->ways ? class->ways(b->native) : 0;
 
-    if (BASE_LIKELY(!ways))
-        return;
-    e->flags |= (uint8_t)((ways & NATIVE_RECORDED ? ENGINE_CALL_RECORDED : 0) | (ways & NATIVE_FOLDED ? ENGINE_CALL_FOLDED : 0));
-    e->fingerprint = (uint32_t)base_hash(e->fingerprint, ways);
+    e->flags |= (uint8_t)(ways * ENGINE_CALL_RECORDED); /* both have them in one order */
+    e->fingerprint = BASE_LIKELY(!ways) ? e->fingerprint : (uint32_t)base_hash(e->fingerprint, ways);
 }
 
 /* Chooses what executes the call, the native or a program. A stream keeps order by itself, so its buffers are not tracked here, and a

@@ -26,7 +26,7 @@ static bool take_places(struct comm_state *b, uint32_t window)
 static enum comm_result join(struct comm_state *b, const struct wire_limits *limits, const void *offers, void *offer)
 {
     const struct comm_env *env = b->unit.engine->env;
-    struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
+    struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world, NULL};
     int before = env->cancel(env, ENV_CANCEL_OFF);
     enum comm_result r = b->world->backend->wire->join(b->world->port.wire, &team, limits, offers, offer, &b->channel);
 

@@ -104,10 +104,10 @@ struct library_work {
 /* Operations on device buffers (staged/). */
 struct staged_work {
     const struct staged_calls *calls;
-    struct staging *pool; /* NULL: not created yet */
-    uint32_t copying;     /* operations and messages with a copy in progress */
-    uint32_t running;     /* operations that have a stage */
-    size_t bytes;         /* total size of those stages */
+    struct staging *pool;       /* NULL: not created yet */
+    uint32_t copying;           /* operations and messages with a copy in progress */
+    uint32_t running, fetching; /* operations that have a stage; those of them that a library will get */
+    size_t bytes;               /* total size of those stages */
 };
 
 /* Messages and markers, which are in a line of their own next to the queue (p2p/). */

@@ -284,7 +284,7 @@ static struct mixed_channel *make(struct mixed_wire *w, const struct wire_team *
 
 static struct wire_team near_team(const struct mixed_channel *c, const struct wire_team *team)
 {
-    return (struct wire_team){team->id, c->to_near[c->rank], (int32_t)c->nears, c->near_world};
+    return (struct wire_team){team->id, c->to_near[c->rank], (int32_t)c->nears, c->near_world, NULL};
 }
 
 /* Both wires use only half of an offer. */
@@ -380,7 +380,7 @@ static enum comm_result join_near(struct mixed_wire *w, const struct wire_team *
         return COMM_ERR_MEMORY;
     for (int32_t i = 0; i < team->size; i++)
         names[i] = near_name(w, team->world[i]);
-    struct wire_team near = {team->id, team->rank, team->size, names};
+    struct wire_team near = {team->id, team->rank, team->size, names, NULL};
     enum comm_result result = w->near->class->join(w->near, &near, limits, offers, offer, channel);
     w->env->give(w->env, names, bytes);
     return result;

@@ -54,7 +54,8 @@ enum comm_result engine_describe_backend(size_t index, struct comm_backend_info 
     made.available = b->wire != NULL;
     if (wire_backend_library(b))
         made.available = ask_native(wire_backend_library(b), &made);
-    made.fixed_order = b->fixed_order && !b->native; /* a native chosen by name keeps its own order, unless fixed is requested too */
+    made.fixed_order =
+        b->fixed_order && (!b->native || b->keeps_order); /* a native chosen by name keeps its own order, unless fixed is requested too */
     made.device_buffers = b->device_buffers;
     give(info, info->size, &made, sizeof made);
     return COMM_OK;
@@ -127,7 +128,8 @@ enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *
                              .ranks = b->team.size,
                              .cpus = (int32_t)e->cpus,
                              .homogeneous = b->hosts.all.count <= 1 || b->hosts.all.longest * b->hosts.all.count == b->team.size,
-                             .fixed_order = b->world->backend->fixed_order && !b->terms.free_order && (!b->native || b->terms.fixed_order),
+                             .fixed_order = b->world->backend->fixed_order && !b->terms.free_order &&
+                                            (!b->native || b->terms.fixed_order || b->world->backend->keeps_order),
                              .device_buffers = (b->library_work.flags & NATIVE_STREAM) != 0 || engine_has_devices(c),
                              .stream_wait = (b->library_work.flags & NATIVE_STREAM) != 0,
                              .graph_capture = (b->library_work.flags & NATIVE_STREAM) != 0 && b->terms.stream,

@@ -136,6 +136,20 @@ static bool explain_native(struct comm_state *b, const struct comm_call *call, c
     return true;
 }
 
+/* How the native does the call where its buffers are on devices, if it does only those. */
+static void append_devices(struct comm_state *b, const struct comm_call *call, char *text, size_t bytes, size_t *at)
+{
+    struct engine_call asked = {.collective = collective_parse(call->collective),
+                                .type = call->type ? call->type : COMM_BYTE,
+                                .op = call->op,
+                                .n = call->n,
+                                .on_device = CALL_IN_ON_DEVICE | CALL_OUT_ON_DEVICE};
+
+    if (b->library_work.flags & NATIVE_DEVICE && b->library->takes(b, &asked) == COMM_OK)
+        base_append(text, bytes, at, "\n    device buffers: %s itself, one kernel on the device of each rank",
+                    b->native->native->class->name);
+}
+
 enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes)
 {
     enum comm_result r;
@@ -164,6 +178,7 @@ enum comm_result engine_explain(struct comm_communicator *c, const struct comm_c
                 row ? row->help : "no algorithm serves this", why[0] ? "; " : "", why);
     if (row)
         append_prices(b, row, &query, text, bytes, &at);
+    append_devices(b, call, text, bytes, &at);
     state_unlock(b);
     return row ? COMM_OK : COMM_ERR_UNSUPPORTED;
 }

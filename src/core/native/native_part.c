@@ -26,7 +26,7 @@ static const struct collective_library library;
 static enum comm_result open(struct comm_state *b, struct team_offer *offer)
 {
     struct native *native = b->world->native;
-    struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
+    struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world, b->channel};
 
     offer->has_native = 0;
     if (!native || b->terms.programs_only)
@@ -56,7 +56,7 @@ static enum comm_result go_without(struct comm_state *b, enum comm_result result
 /* Packs the members' offers into b->offers, as state_connect did with the wires' offers. */
 static enum comm_result connect(struct comm_state *b, const struct team_offer *offers)
 {
-    struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
+    struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world, b->channel};
     unsigned char *packed = b->offers;
     bool all = b->native != NULL;
 
@@ -141,15 +141,21 @@ static bool calls_agree(struct comm_state *b, const struct entry *e)
     return true;
 }
 
-/* True if a native call would start on a thread that may not enter the library, or if a program, behind many entries of a stream, is beyond
- * the window. */
+/* True if a native call would start on a thread that may not enter the library, or overtake another, or if a program, behind many entries
+ * of a stream, is beyond the window. */
 static bool may_not_start(const struct comm_state *b, uint64_t ticket)
 {
     const struct entry *e = state_entry(b, ticket);
 
     if (e->by != ENTRY_BY_PROGRAM)
-        return !may_enter(b);
+        return !may_enter(b) || native_would_overtake(b, e);
     return (e->head.kind == TIMELINE_WORK || e->head.kind == TIMELINE_BARRIER) && ticket - b->line.done > b->line.window;
+}
+
+/* The CPU cannot read device memory. */
+static bool checks_buffers(const struct comm_state *b)
+{
+    return !(b->library_work.flags & (NATIVE_STREAM | NATIVE_DEVICE));
 }
 
 static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
@@ -181,7 +187,7 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
     }
     if (call.n * call.element_bytes >= AGREE_BYTES && !calls_agree(b, e))
         return;
-    if (BASE_UNLIKELY(b->world->check) && !(b->library_work.flags & NATIVE_STREAM) && !e->stage) /* the CPU cannot read device memory */
+    if (BASE_UNLIKELY(b->world->check) && checks_buffers(b) && !e->stage)
         check_freeze(b, e);
     enum comm_result r = class->start(b->native, &call, &code);
     if (r == COMM_OK)
@@ -272,9 +278,7 @@ static void take_ended(struct comm_state *b, const struct native_event *event)
         state_end_work(b, event->cookie, e); /* first its output must be copied to the device */
     else if (event->result == COMM_OK)
         timeline_end(&b->line, event->cookie,
-                     BASE_UNLIKELY(b->world->check) && e->by == ENTRY_BY_NATIVE && !(b->library_work.flags & NATIVE_STREAM)
-                         ? check_thaw(b, e)
-                         : COMM_OK);
+                     BASE_UNLIKELY(b->world->check) && e->by == ENTRY_BY_NATIVE && checks_buffers(b) ? check_thaw(b, e) : COMM_OK);
     else
         suspect(b, event);
 }
@@ -299,7 +303,7 @@ static bool look(struct comm_state *b)
  */
 static bool may_owe(const struct comm_state *b)
 {
-    return b->library_work.served && !b->library_work.pending && !(b->library_work.flags & NATIVE_STREAM);
+    return b->library_work.served && !b->library_work.pending && !(b->library_work.flags & (NATIVE_STREAM | NATIVE_DEVICE));
 }
 
 static void tend(struct comm_state *b)

@@ -41,6 +41,7 @@ static struct native_call call_of(const struct comm_state *b, const struct engin
                                 .displs = call->displs,
                                 .in_counts = call->in_counts,
                                 .in_displs = call->in_displs,
+                                .on_device = call->on_device == (CALL_IN_ON_DEVICE | CALL_OUT_ON_DEVICE),
                                 .reduce = native_reducer(b, call->collective, call->type, call->op),
                                 .exact = native_is_exact(b, call->collective, call->type, call->op)};
 }
@@ -66,7 +67,7 @@ enum comm_result native_takes(struct comm_state *b, const struct engine_call *ca
 {
     if (call->collective == COLLECTIVE_SPLIT || call->collective == COLLECTIVE_DUP || call->collective == COLLECTIVE_WINDOW)
         return COMM_ERR_UNSUPPORTED;
-    bool folds = (b->library_work.flags & NATIVE_FOLDS) && !b->world->order_block;
+    bool folds = (b->library_work.flags & (NATIVE_FOLDS | NATIVE_DEVICE)) && !b->world->order_block; /* with the host's bits */
     bool is_ordered = (b->terms.fixed_order || b->world->order_block) && reduces(call->collective) && order_matters(call->type);
     if (is_ordered && !folds) /* a fixed order is never silently relaxed */
         return leave_to_program(b, call, "fixed order was asked for, and only programs on host memory have that");
@@ -84,4 +85,9 @@ enum comm_result native_takes(struct comm_state *b, const struct engine_call *ca
     if (BASE_UNLIKELY(r != COMM_OK && r != COMM_ERR_UNSUPPORTED))
         base_copy_text(b->failure.last_refused.text, sizeof b->failure.last_refused.text, why);
     return r;
+}
+
+bool native_would_overtake(const struct comm_state *b, const struct entry *e)
+{
+    return BASE_UNLIKELY(b->staged.fetching != 0) && (!e->on_device || b->library_work.flags & NATIVE_DEVICE);
 }

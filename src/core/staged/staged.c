@@ -159,6 +159,8 @@ static bool move_on(struct comm_state *b, uint64_t ticket, struct entry *e)
         return true;
     }
     stage->cause++;
+    if (stage->cause == STEP_RUN && e->by == ENTRY_BY_NATIVE)
+        b->staged.fetching--;
     if (stage->cause == STEP_RUN)
         state_begin_work(b, ticket, e);
     else
@@ -180,6 +182,7 @@ static void forget(struct comm_state *b, struct entry *e)
 {
     b->staged.running--;
     b->staged.bytes -= e->stage->bytes;
+    b->staged.fetching -= e->by == ENTRY_BY_NATIVE && e->stage->cause == STEP_FETCH;
     staged_give(b, e->stage);
     e->stage = NULL;
 }
@@ -198,6 +201,7 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
     }
     b->staged.running++;
     b->staged.bytes += e->stage->bytes;
+    b->staged.fetching += e->by == ENTRY_BY_NATIVE;
     e->call.in = staging_at(&e->stage->in, e->call.in);
     e->call.out = staging_at(&e->stage->out, e->call.out);
     e->stage->cause = STEP_FETCH;
@@ -234,6 +238,21 @@ static bool within(const struct comm_state *b, const struct timeline_range *rang
     return staging_spans(b->staged.pool, (const void *)range->from, range->to - range->from);
 }
 
+/* Which of the buffers need a stage: all, unless a library takes the call that can use them where they are. */
+static uint8_t foreign_to_library(struct comm_state *b, const struct engine_call *call)
+{
+    size_t align = data_type_bytes(call->type);
+    uint8_t foreign = call->on_device;
+
+    if (BASE_LIKELY(!(b->library_work.flags & NATIVE_DEVICE)) || b->library->takes(b, call) != COMM_OK)
+        return foreign;
+    if (b->native->native->class->reaches(b->native, call->in, align))
+        foreign &= (uint8_t)~CALL_IN_ON_DEVICE;
+    if (b->native->native->class->reaches(b->native, call->out, align))
+        foreign &= (uint8_t)~CALL_OUT_ON_DEVICE;
+    return foreign;
+}
+
 static enum comm_result prepare(struct comm_state *b, const struct engine_call *call, struct entry *e)
 {
     char *text = b->failure.last_refused.text;
@@ -251,8 +270,9 @@ static enum comm_result prepare(struct comm_state *b, const struct engine_call *
                     (unsigned long long)(range->to - range->from));
         return COMM_ERR_ARGUMENT;
     }
-    e->on_device = call->on_device;
-    e->record.flags |= COMM_INFO_STAGED;
+    e->on_device = foreign_to_library(b, call);
+    if (e->on_device)
+        e->record.flags |= COMM_INFO_STAGED;
     return COMM_OK;
 }
 

@@ -13,7 +13,7 @@
 #include "wire/device.h"
 #include "wire/native.h"
 
-enum { MODULE_ABI = 5 };
+enum { MODULE_ABI = 6 };
 #define MODULE_ENTRY "comm_module_entry"
 
 /* The core's side. Constant for the life of the process. */
@@ -28,6 +28,7 @@ struct module_interface {
     const char *name;    /* as it was requested */
     const char *library; /* what it was built with: "Open MPI 4.1.4" */
     const struct native_class *native;
+    const struct native_class *oneshot; /* of the module cuda: native is NCCL's, and this one needs only the driver */
     const struct device_class *device;
     const struct wire_class *wire;
 };

@@ -1,5 +1,5 @@
 /*
- * native: a library that does whole collectives itself (MPI, NCCL), next to a communicator's wire. The collectives that
+ * native: a library that does whole collectives itself (MPI, NCCL, kernels on devices), next to a communicator's wire. The collectives that
  * it accepts are entries of the timeline like any other: numbered, published, started in ticket order and retired in
  * order. Only the work between start and end is the library's. Everything else (other collectives, messages, calls that
  * create communicators, notes, deaths) goes over the wire, which is always there.
@@ -30,6 +30,8 @@
 enum native_flag {
     NATIVE_STREAM = 1, /* the library's own queue orders what is started */
     NATIVE_FOLDS = 4,  /* only with NATIVE_STREAM: it can move the inputs and have the host's kernel reduce them (native_call.reduce) */
+    NATIVE_DEVICE = 8, /* not with NATIVE_STREAM: it takes calls whose buffers are all in device memory, and its reductions have the bits of
+                        * the host's kernels. All other device buffers are staged */
     NATIVE_CALLER = 2, /* only threads that are inside a call of the program may enter it: no progress thread, no monitor */
 };
 enum { NATIVE_OFFER_BYTES = 192, NATIVE_VERSION_BYTES = 64 };
@@ -74,14 +76,16 @@ struct native_call {
     data_reduce_fn *reduce;              /* of a reduction, for NATIVE_FOLDS: the host's kernel; otherwise NULL */
     const void *context;                 /* for the kernel; only at `start`, valid until the operation has ended */
     size_t grain;                        /* at `start`: so many elements are never split */
+    bool on_device;                      /* all of its buffers are in device memory: of any device of this process */
     bool exact; /* the result must have the bits of the host's kernel: the order is fixed, or the operator is the program's */
     uint64_t cookie;
 };
 
 /* How the native does a call, where the ranks may decide differently: what they compare beside the call. */
 enum native_way {
-    NATIVE_RECORDED = 1, /* it goes into a graph of the program's, which runs it later */
-    NATIVE_FOLDED = 2,   /* the library only moves the inputs; the host's kernel reduces them */
+    NATIVE_RECORDED = 1,  /* it goes into a graph of the program's, which runs it later */
+    NATIVE_FOLDED = 2,    /* the library only moves the inputs; the host's kernel reduces them */
+    NATIVE_ON_DEVICE = 4, /* devices do it, each with its rank's memory; all ranks must have device buffers */
 };
 
 /* A message in device memory. */
@@ -129,6 +133,8 @@ struct native_class {
     enum comm_result (*accept)(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes);
     /* NULL: always 0. The NATIVE_* ways of the call that `accept` took last. */
     uint32_t (*ways)(struct native_channel *channel);
+    /* Only NATIVE_DEVICE: whether `start` can use this memory; if not, the call gets a stage in its place, which is pinned. */
+    bool (*reaches)(struct native_channel *channel, const void *at, size_t align);
     /* Starts an accepted call. COMM_OK: the library owns its buffers until its event. An error fails the communicator. */
     enum comm_result (*start)(struct native_channel *channel, const struct native_call *call, int32_t *code);
     /* Only NATIVE_STREAM (otherwise NULL): what is started from now on runs after the point. COMM_OK: an event with the

@@ -12,6 +12,7 @@ extern const struct wire_class wire_mixed;
 extern const struct wire_class wire_mpi;
 extern const struct wire_class wire_shm;
 extern const struct wire_class wire_tcp;
+extern const struct native_class native_cuda_module;
 extern const struct native_class native_nccl_module;
 
 const struct wire_backend wire_backends[] = {
@@ -30,6 +31,13 @@ const struct wire_backend wire_backends[] = {
      .far = "mpi"},
     {.name = "mpi", .wire = &wire_shm, .boot = &boot_unix, .native = &native_mpi, .fixed_order = 1},
     {.name = "nccl", .wire = &wire_shm, .boot = &boot_unix, .native = &native_nccl_module, .fixed_order = 1, .device_buffers = 1},
+    {.name = "cuda",
+     .wire = &wire_shm,
+     .boot = &boot_unix,
+     .native = &native_cuda_module,
+     .fixed_order = 1,
+     .device_buffers = 1,
+     .keeps_order = 1},
 };
 const uint32_t wire_backend_count = sizeof wire_backends / sizeof *wire_backends;
 
@@ -45,6 +53,7 @@ const struct wire_backend *wire_backend_here(const char *name)
 {
     static const struct wire_backend here[] = {
         {.name = "nccl", .wire = &wire_local, .native = &native_nccl_module, .fixed_order = 1},
+        {.name = "cuda", .wire = &wire_local, .native = &native_cuda_module, .fixed_order = 1, .keeps_order = 1},
         {.name = "tcp", .wire = &wire_tcp, .fixed_order = 1, .network = 1},
         {.name = "shm+tcp", .wire = &wire_mixed, .fixed_order = 1, .network = 1, .near = "local", .far = "tcp"},
     };

@@ -16,7 +16,8 @@ struct wire_backend {
     const char *missing;                /* why it is not available, and what to do; NULL: it is available */
     int32_t fixed_order;                /* evaluates reductions in the canonical order */
     int32_t network;                    /* its ranks may run on several hosts */
-    int32_t device_buffers, reserved;   /* accepts device buffers */
+    int32_t device_buffers;             /* accepts device buffers */
+    int32_t keeps_order;                /* its native evaluates reductions in the canonical order */
     const struct wire_class *far_wire;  /* the wire across hosts, if the wire consists of two; NULL: tcp */
     const struct native_class *library; /* the library that the wire needs, the same on all ranks; NULL: only the native's */
     const char *near, *far;             /* its two wires: for ranks of one host, and for ranks of different hosts; NULL: it is one wire */

@@ -209,7 +209,8 @@ struct wire_channel {
 struct wire_team {
     uint64_t id; /* equal on all members, different for every communicator of a world */
     int32_t rank, size;
-    const int32_t *world; /* world rank of each member; the caller's memory, valid until leave */
+    const int32_t *world;         /* world rank of each member; the caller's memory, valid until leave */
+    struct wire_channel *channel; /* only for a native: the communicator's channel, connected at the second join; otherwise NULL */
 };
 
 /* Agreed at creation, equal on all members. Zero: the wire's default. minimal: one place per edge and one credit, for

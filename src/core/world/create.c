@@ -72,7 +72,7 @@ static bool without_library(const struct comm_state *parent)
 {
     const struct native *native = parent->world->native;
 
-    return parent->terms.programs_only && !(native && native->flags & NATIVE_STREAM);
+    return parent->terms.programs_only && !(native && native->flags & (NATIVE_STREAM | NATIVE_DEVICE));
 }
 
 void creation_offer(struct comm_state *parent, struct creation *n, int32_t count)

@@ -81,7 +81,7 @@ static enum comm_result find_backend(struct opening *o)
         name = o->launch.ranks == 1 ? "local" : open_several_hosts(o) ? "shm+tcp" : "shm";
     o->backend = wire_backend_find(name);
     if (!o->backend) {
-        base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, shm+tcp, mpi, shm+mpi or nccl", name);
+        base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl or cuda", name);
         return COMM_ERR_CONFIG;
     }
     if ((open_several_hosts(o) || (o->config.ranks && (met || o->config.exchange))) && wire_backend_across(name))
@@ -377,7 +377,7 @@ static enum comm_result find_backend_here(struct opening *o, const char *const *
     base_copy_text(o->options.backend, sizeof o->options.backend, o->backend->name);
     o->devices = devices;
     if (devices && !o->backend->native) {
-        base_format(o->text, sizeof o->text, "open_local: devices are named; expected backend=nccl, or NULL for each rank");
+        base_format(o->text, sizeof o->text, "open_local: devices are named; expected backend=nccl or cuda, or NULL for each rank");
         return COMM_ERR_UNSUPPORTED;
     }
     return open_probe_library(o);

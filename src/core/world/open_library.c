@@ -52,6 +52,8 @@ enum comm_result open_library(struct opening *o, struct world *w)
     enum comm_result r = o->backend->native->open(&config, &w->native);
     if (r == COMM_OK && (w->native->flags & NATIVE_CALLER))
         o->engine->caller_only = true;
+    if (r == COMM_OK && (w->native->flags & NATIVE_DEVICE)) /* the program may load the driver later; the native has */
+        o->env->find_devices(o->env);
     return r;
 }
 

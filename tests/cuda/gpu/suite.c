@@ -328,6 +328,36 @@ static void graphs(struct suite *s)
     OK(comm_close(c, COMM_DEFAULT_TIMEOUT));
 }
 
+/* Backend cuda, with a world of its own. One rank waits for nobody; the kernel, its words and its mailbox are used all the same. */
+static void open_oneshot(struct comm_communicator **world)
+{
+    OK(comm_open_local(COMM_CONFIG(.backend = "cuda", .progress = COMM_PROGRESS_CALLER), 1, NULL, world));
+}
+
+static void one_kernel(struct suite *s)
+{
+    struct comm_request_info info = {.size = sizeof info};
+    struct comm_communicator *world;
+    struct comm_request q;
+
+    open_oneshot(&world);
+    for (uint32_t round = 1; round <= 20; round++) {
+        delay(s, s->compute);
+        bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
+        OK(comm_queue_wait_stream(world, s->compute));
+        OK(comm_allreduce(world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
+        OK(comm_wait(q, PATIENCE_NS));
+        expect(s, s->consume, s->out, round);
+        OK(comm_allreduce(world, COMM_IN_PLACE, s->out + 1, SUITE_WORDS - 1, COMM_F32, COMM_AVG, &q));
+        OK(comm_wait(q, PATIENCE_NS));
+        expect(s, s->consume, s->out, round);
+    }
+    OK(comm_describe_request(q, &info));
+    if (strcmp(info.algorithm, "cuda") != 0)
+        printf("  (staged: the module has no kernel for this device)\n");
+    OK(comm_close(world, COMM_DEFAULT_TIMEOUT));
+}
+
 const struct suite_check suite_checks[] = {
     {"sums, averages, broadcasts, barriers", sums},
     {"events join streams and queues", events_join_streams},
@@ -338,6 +368,7 @@ const struct suite_check suite_checks[] = {
     {"alltoall, scan, messages to itself", moves},
     {"reductions that NCCL lacks, by a kernel and by the host", folds},
     {"a CUDA graph, launched 1,000 times", graphs},
+    {"backend cuda: an allreduce in one kernel", one_kernel},
 };
 const int suite_check_count = sizeof suite_checks / sizeof *suite_checks;
 
@@ -393,16 +424,31 @@ static double edge_cost(struct suite *s)
     return cost;
 }
 
-static double round_trip(struct suite *s)
+static double round_trips(struct suite *s, struct comm_communicator *world, size_t words)
 {
     struct comm_request q;
     double start = suite_now_us();
 
     for (int i = 0; i < MANY / 10; i++) {
-        OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
+        OK(comm_allreduce(world, s->in, s->out, words, COMM_U32, COMM_SUM, &q));
         OK(comm_wait(q, PATIENCE_NS));
     }
     return (suite_now_us() - start) / (MANY / 10);
+}
+
+static double round_trip(struct suite *s)
+{
+    return round_trips(s, s->world, SUITE_WORDS);
+}
+
+static double one_kernel_round_trip(struct suite *s)
+{
+    struct comm_communicator *world;
+
+    open_oneshot(&world);
+    double cost = round_trips(s, world, 2560);
+    OK(comm_close(world, COMM_DEFAULT_TIMEOUT));
+    return cost;
 }
 
 static double release(struct suite *s)
@@ -445,6 +491,7 @@ const struct suite_figure suite_figures[] = {
     {"the calls of CUDA and NCCL in it alone", "us", bare_cost},
     {"comm_queue_wait_stream: the call", "us", edge_cost},
     {"comm_allreduce and comm_wait, 16 KiB, one rank", "us", round_trip},
+    {"comm_allreduce and comm_wait, 10 KiB, one rank, backend cuda", "us", one_kernel_round_trip},
     {"comm_event_set to the stream's word, through a parked stream", "us", release},
     {"comm_test of a complete request", "ns", test_cost},
 };

@@ -307,8 +307,8 @@ def open(*, rank: Optional[int] = None, size: Optional[int] = None, backend: Opt
 
     Args:
         rank, size: this rank and the number of ranks, where no launcher tells them.
-        backend: auto, local, shm, tcp, shm+tcp, mpi, shm+mpi or nccl.
-        device: "cuda:0", for nccl and for streams.
+        backend: auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl or cuda.
+        device: "cuda:0", for nccl, cuda and for streams.
         address: for tcp HOST:PORT of rank 0, or file:PATH; otherwise a name where ranks of a host meet.
         id: what unique_id() of rank 0 returned, instead of an address and a secret.
         exchange: a function that gets the bytes of this rank and returns those of all ranks, in rank order, instead of an address.

@@ -1,0 +1,129 @@
+/* Mailboxes: taken from the wire's shared memory, pinned, and used again. They go back when the world closes. */
+#include "cuda/oneshot/oneshot.h"
+
+#include <string.h>
+
+static _Atomic uint64_t *life_of(char *box)
+{
+    return (_Atomic uint64_t *)(void *)box;
+}
+
+/* Have all members of its last communicator left theirs? A member that died never does. */
+static bool rests(const struct oneshot_box *box)
+{
+    for (int32_t i = 0; i < box->peers; i++)
+        if (atomic_load_explicit(box->peer[i].life, memory_order_acquire) == box->peer[i].then)
+            return false;
+    return !box->taken;
+}
+
+static struct oneshot_box *make(struct oneshot *n, const struct wire_channel *wire)
+{
+    const struct comm_env *env = n->env;
+    struct oneshot_box *box = env->take(env, sizeof *box, 64);
+
+    if (!box)
+        return NULL;
+    *box = (struct oneshot_box){.memory = wire->memory, .wire = wire->wire};
+    box->at = box->memory->take(box->wire, ONESHOT_BOX_BYTES, WIRE_PLACE_DEFAULT);
+    if (box->at && box->memory->where(box->wire, box->at, ONESHOT_BOX_BYTES, &box->where))
+        return box;
+    if (box->at)
+        box->memory->give(box->wire, box->at, false);
+    env->give(env, box, sizeof *box);
+    return NULL;
+}
+
+struct oneshot_box *oneshot_take_box(struct oneshot *n, const struct wire_channel *wire)
+{
+    base_lock(&n->lock, n->env);
+    struct oneshot_box *box = n->boxes;
+    while (box && !rests(box))
+        box = box->next;
+    if (box)
+        box->taken = true;
+    base_unlock(&n->lock, n->env);
+    if (!box) {
+        box = make(n, wire);
+        if (!box)
+            return NULL;
+        box->taken = true;
+        base_lock(&n->lock, n->env);
+        box->next = n->boxes;
+        n->boxes = box;
+        base_unlock(&n->lock, n->env);
+    }
+    box->peers = 0;
+    memset(box->at + ONESHOT_FLAGS_AT, 0, ONESHOT_SLOTS_AT - ONESHOT_FLAGS_AT);
+    atomic_store_explicit(life_of(box->at), ++box->life, memory_order_release);
+    return box;
+}
+
+void oneshot_leave_box(struct oneshot *n, struct oneshot_box *box)
+{
+    base_lock(&n->lock, n->env);
+    atomic_store_explicit(life_of(box->at), ++box->life, memory_order_release);
+    box->taken = false;
+    base_unlock(&n->lock, n->env);
+}
+
+static unsigned pin(struct cuda_device *d, char *at, cuda_address *there)
+{
+    struct cuda_inside inside;
+
+    if (!cuda_begin(d, &inside))
+        return CUDA_INVALID_CONTEXT;
+    unsigned result = d->calls->cuMemHostRegister(at, ONESHOT_BOX_BYTES, CUDA_REGISTER_PORTABLE | CUDA_REGISTER_MAPPED);
+    if (result == CUDA_OK) {
+        result = d->calls->cuMemHostGetDevicePointer(there, at, 0);
+        if (result != CUDA_OK)
+            d->calls->cuMemHostUnregister(at);
+    }
+    cuda_end(d, &inside);
+    return result;
+}
+
+/* The lock is held while the driver pins, since two ranks of this process may want the same mailbox. */
+cuda_address oneshot_pin(struct oneshot *n, struct cuda_device *d, char *at)
+{
+    cuda_address there = 0;
+
+    base_lock(&n->lock, n->env);
+    struct oneshot_pin *p = n->pins;
+    while (p && p->at != at)
+        p = p->next;
+    if (!p && (p = n->env->take(n->env, sizeof *p, 64))) {
+        unsigned result = pin(d, at, &there);
+        *p = (struct oneshot_pin){.next = n->pins, .at = at, .there = there, .by = d};
+        if (result == CUDA_OK) {
+            n->pins = p;
+        } else {
+            n->env->give(n->env, p, sizeof *p);
+            p = NULL;
+        }
+    }
+    there = p ? p->there : 0;
+    base_unlock(&n->lock, n->env);
+    return there;
+}
+
+/* No kernel of this process runs. Those of other processes may still read, so the memory is kept until the wire closes. */
+void oneshot_free_boxes(struct oneshot *n)
+{
+    for (struct oneshot_pin *p = n->pins, *next; p; p = next) {
+        struct cuda_inside inside;
+        next = p->next;
+        if (cuda_begin(p->by, &inside)) {
+            p->by->calls->cuMemHostUnregister(p->at);
+            cuda_end(p->by, &inside);
+        }
+        n->env->give(n->env, p, sizeof *p);
+    }
+    for (struct oneshot_box *box = n->boxes, *next; box; box = next) {
+        next = box->next;
+        box->memory->give(box->wire, box->at, true);
+        n->env->give(n->env, box, sizeof *box);
+    }
+    n->pins = NULL;
+    n->boxes = NULL;
+}

@@ -1,0 +1,261 @@
+/*
+ * The life of a channel. A communicator has one if each of its ranks has a device of its own that can run the kernel, and all are on one
+ * host. All members decide that alike, from their offers.
+ */
+#include "cuda/kernels.h"
+#include "cuda/oneshot/oneshot.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+/* Says once why device buffers of a communicator are staged. Of a reason that all members know, one of them does. */
+static enum comm_result stage(struct oneshot *n, const struct wire_team *team, bool all_know, const char *why)
+{
+    if (n->log && (!all_know || team->rank == 0) && !atomic_exchange_explicit(&n->said, true, memory_order_relaxed))
+        base_log(n->log, LOG_WARNING, "cuda rank=%d of %d: short allreduces are staged: %s", team->rank, team->size, why);
+    return COMM_ERR_UNSUPPORTED;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ making and freeing */
+static unsigned make_stream(struct oneshot_channel *c)
+{
+    struct cuda_device *d = c->d;
+    int least = 0, greatest = 0;
+    unsigned result = d->calls->cuCtxGetStreamPriorityRange(&least, &greatest);
+
+    if (result == CUDA_OK) /* below that of the copies, where there are so many, so that the two share no hardware queue (copy.c) */
+        result = d->calls->cuStreamCreateWithPriority(&c->stream, CUDA_STREAM_NON_BLOCKING, greatest + 2 < least ? greatest + 2 : least);
+    if (result != CUDA_OK)
+        c->stream = NULL;
+    c->done = cuda_take_word(d);
+    c->wrong = cuda_take_word(d);
+    c->abort = cuda_take_word(d);
+    if (result == CUDA_OK && (!c->done || !c->wrong || !c->abort))
+        return CUDA_OUT_OF_MEMORY;
+    return result == CUDA_OK ? d->calls->cuMemsetD8Async(cuda_counters(d, c->done), 0, CUDA_COUNTERS_BYTES, c->stream) : result;
+}
+
+static unsigned make_parts(struct oneshot_channel *c)
+{
+    struct cuda_device *d = c->d;
+    struct cuda_inside inside;
+
+    if (!cuda_begin(d, &inside))
+        return CUDA_INVALID_CONTEXT;
+    unsigned result = make_stream(c);
+    cuda_end(d, &inside);
+    if (result != CUDA_OK)
+        return result;
+    atomic_store_explicit(&d->words[c->wrong], 0, memory_order_relaxed);
+    atomic_store_explicit(&d->words[c->abort], 0, memory_order_relaxed);
+    c->args.state = (struct oneshot_state *)(uintptr_t)cuda_counters(d, c->done);
+    c->args.done = (uint64_t *)(uintptr_t)cuda_word_there(d, c->done);
+    c->args.wrong = (uint64_t *)(uintptr_t)cuda_word_there(d, c->wrong);
+    c->args.abort = (const uint64_t *)(uintptr_t)cuda_word_there(d, c->abort);
+    c->args.base = atomic_load_explicit(&d->words[c->done], memory_order_relaxed);
+    return CUDA_OK;
+}
+
+static void give_word(struct cuda_device *d, uint32_t word)
+{
+    if (word)
+        cuda_give_word(d, word);
+}
+
+/* Nothing of it is on the device. */
+static void free_channel(struct oneshot_channel *c)
+{
+    struct oneshot *n = c->owner;
+    struct cuda_inside inside;
+
+    if (c->box)
+        oneshot_leave_box(n, c->box);
+    if (cuda_begin(c->d, &inside)) {
+        if (c->stream)
+            c->d->calls->cuStreamDestroy(c->stream);
+        give_word(c->d, c->done);
+        give_word(c->d, c->wrong);
+        give_word(c->d, c->abort);
+        cuda_end(c->d, &inside);
+    }
+    if (c->calls)
+        n->env->give(n->env, c->calls, c->room * sizeof *c->calls);
+    n->env->give(n->env, c, sizeof *c);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ joining */
+static struct oneshot_channel *make(struct oneshot *n, const struct wire_team *team)
+{
+    int32_t world_rank = team->world ? team->world[team->rank] : team->rank;
+    struct oneshot_channel *c = n->env->take(n->env, sizeof *c, 64);
+
+    if (!c)
+        return NULL;
+    c->head.native = &n->head;
+    c->owner = n;
+    c->d = n->device[n->rank < 0 ? world_rank : 0];
+    c->args.rank = (uint32_t)team->rank;
+    c->args.ranks = (uint32_t)team->size;
+    return c;
+}
+
+static enum comm_result offer_of(struct oneshot_channel *c, const struct wire_team *team, struct oneshot_offer *offer)
+{
+    struct oneshot *n = c->owner;
+
+    offer->host = n->host;
+    if (!cuda_can_run_oneshot(c->d))
+        return stage(n, team, false,
+                     "the module or the driver has no kernel for a rank's device, or the device cannot use registered memory");
+    if (device_cuda.where(&c->d->head, &offer->hardware) != COMM_OK)
+        return stage(n, team, false, "CUDA does not tell which device a rank has");
+    c->box = oneshot_take_box(n, team->channel);
+    if (!c->box)
+        return stage(n, team, false, "there is not enough shared memory for a rank's mailbox");
+    offer->where = c->box->where;
+    offer->life = c->box->life;
+    unsigned result = make_parts(c);
+    if (result != CUDA_OK && n->log)
+        base_log(n->log, LOG_ERROR, "cuda rank=%d: making a stream failed (%u)", team->rank, result);
+    return cuda_result(result) == COMM_ERR_UNSUPPORTED ? COMM_ERR_BACKEND : cuda_result(result);
+}
+
+static enum comm_result begin(struct oneshot *n, const struct wire_team *team, void *offer, struct native_channel **channel)
+{
+    struct oneshot_offer mine = {0};
+
+    (void)oneshot_reap(n);
+    if (team->size > ONESHOT_RANKS)
+        return stage(n, team, true, "the kernel serves 64 ranks at most");
+    if (!team->channel || !team->channel->memory)
+        return stage(n, team, true, "the ranks do not share memory");
+    struct oneshot_channel *c = make(n, team);
+    if (!c)
+        return COMM_ERR_MEMORY;
+    enum comm_result r = offer_of(c, team, &mine);
+    if (r != COMM_OK) {
+        free_channel(c);
+        return r;
+    }
+    memcpy(offer, &mine, sizeof mine);
+    *channel = &c->head;
+    return COMM_OK;
+}
+
+static struct oneshot_offer offer_at(const unsigned char *offers, int32_t rank)
+{
+    struct oneshot_offer offer;
+
+    memcpy(&offer, offers + (size_t)rank * NATIVE_OFFER_BYTES, sizeof offer);
+    return offer;
+}
+
+/* Kernels of one device may not run at the same time, so ranks that share a device would wait for each other. */
+static enum comm_result check_devices(struct oneshot *n, const struct wire_team *team, const unsigned char *offers)
+{
+    char why[96];
+
+    for (int32_t i = 0; i < team->size; i++) {
+        for (int32_t k = 0; k < i; k++) {
+            struct oneshot_offer a = offer_at(offers, i), b = offer_at(offers, k);
+            if (a.host != b.host)
+                return stage(n, team, true, "its ranks are on several hosts");
+            base_format(why, sizeof why, "ranks %d and %d have one device; expected a device for each", k, i);
+            if (a.hardware == b.hardware)
+                return stage(n, team, true, why);
+        }
+    }
+    return COMM_OK;
+}
+
+static enum comm_result reach_all(struct oneshot_channel *c, const struct wire_team *team, const unsigned char *offers)
+{
+    struct oneshot_box *box = c->box;
+
+    for (int32_t r = 0; r < team->size; r++) {
+        struct oneshot_offer offer = offer_at(offers, r);
+        char *at = r == team->rank ? box->at : team->channel->memory->reach(team->channel, r, offer.where);
+        cuda_address there = oneshot_pin(c->owner, c->d, at);
+        if (!there) {
+            if (c->owner->log)
+                base_log(c->owner->log, LOG_ERROR, "cuda rank=%d: the mailbox of rank %d cannot be pinned; backend shm needs none",
+                         team->rank, r);
+            return COMM_ERR_BACKEND;
+        }
+        c->args.box[r] = (char *)(uintptr_t)there;
+        if (r == team->rank)
+            continue;
+        box->peer[box->peers].life = (const _Atomic uint64_t *)(const void *)at;
+        box->peer[box->peers++].then = offer.life;
+    }
+    return COMM_OK;
+}
+
+enum comm_result oneshot_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
+                              struct native_channel **channel)
+{
+    struct oneshot *n = (struct oneshot *)(void *)native;
+
+    _Static_assert(sizeof(struct oneshot_offer) <= NATIVE_OFFER_BYTES, "an offer holds it");
+    if (!offers)
+        return begin(n, team, offer, channel);
+    struct oneshot_channel *c = (struct oneshot_channel *)(void *)*channel;
+    enum comm_result r = check_devices(n, team, offers);
+    if (r == COMM_OK)
+        r = reach_all(c, team, offers);
+    if (r != COMM_OK)
+        free_channel(c);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ leaving */
+uint32_t oneshot_reap(struct oneshot *n)
+{
+    uint32_t left = 0;
+
+    base_lock(&n->lock, n->env);
+    struct oneshot_channel *all = n->ending, *keep = NULL;
+    n->ending = NULL;
+    base_unlock(&n->lock, n->env);
+    for (struct oneshot_channel *c = all, *next; c; c = next) {
+        next = c->next;
+        if (!oneshot_runs(c)) {
+            free_channel(c);
+            continue;
+        }
+        c->next = keep;
+        keep = c;
+        left++;
+    }
+    base_lock(&n->lock, n->env);
+    while (keep) {
+        struct oneshot_channel *c = keep;
+        keep = c->next;
+        c->next = n->ending;
+        n->ending = c;
+    }
+    base_unlock(&n->lock, n->env);
+    return left;
+}
+
+uint32_t oneshot_leave(struct native_channel *channel, enum wire_leave how)
+{
+    struct oneshot_channel *c = (struct oneshot_channel *)(void *)channel;
+    bool runs = oneshot_runs(c);
+
+    if (runs || how == WIRE_ABORT)
+        atomic_store_explicit(&c->d->words[c->abort], 1, memory_order_release);
+    c->issued = c->launched; /* what has not begun never will */
+    if (how == WIRE_ABORT)
+        return runs;
+    if (!runs) {
+        free_channel(c);
+        return 0;
+    }
+    base_lock(&c->owner->lock, c->owner->env);
+    c->next = c->owner->ending;
+    c->owner->ending = c;
+    base_unlock(&c->owner->lock, c->owner->env);
+    return 1;
+}

@@ -1,0 +1,182 @@
+/* The operations of a channel: which calls the kernel serves, launching it, and seeing it end. */
+#include "cuda/kernels.h"
+#include "cuda/oneshot/oneshot.h"
+
+#include "base/hash.h"
+
+enum { ROOM_FIRST = 64, CHECK_NS = 100000000 };
+
+static struct oneshot_channel *channel_of(struct native_channel *channel)
+{
+    return (struct oneshot_channel *)(void *)channel;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ which calls */
+enum comm_result oneshot_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
+{
+    (void)channel, (void)why, (void)why_bytes;
+    bool is_short = call->n && call->n <= ONESHOT_BYTES / call->element_bytes;
+
+    if (call->collective != COLLECTIVE_ALLREDUCE || !call->on_device || !is_short || !fold_has(call->type, call->op))
+        return COMM_ERR_UNSUPPORTED;
+    return COMM_OK;
+}
+
+uint32_t oneshot_ways(struct native_channel *channel)
+{
+    (void)channel;
+    return NATIVE_ON_DEVICE;
+}
+
+bool oneshot_reaches(struct native_channel *channel, const void *at, size_t align)
+{
+    struct cuda_device *d = channel_of(channel)->d;
+    struct cuda_inside inside;
+
+    if ((uintptr_t)at % align || !cuda_begin(d, &inside))
+        return false;
+    bool own = cuda_owner(d, at) == d->ordinal;
+    cuda_end(d, &inside);
+    return own;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ launching */
+static bool has_room(struct oneshot_channel *c)
+{
+    const struct comm_env *env = c->owner->env;
+    uint32_t room = c->room ? c->room * 2 : ROOM_FIRST;
+
+    if (c->issued - c->told < c->room)
+        return true;
+    struct oneshot_call *more = env->take(env, room * sizeof *more, 64);
+    if (!more)
+        return false;
+    for (uint64_t i = c->told; i < c->issued; i++)
+        more[i & (room - 1)] = c->calls[i & (c->room - 1)];
+    if (c->calls)
+        env->give(env, c->calls, c->room * sizeof *c->calls);
+    c->calls = more;
+    c->room = room;
+    return true;
+}
+
+static struct oneshot_args args_of(const struct oneshot_channel *c, const struct oneshot_call *call)
+{
+    struct oneshot_args args = c->args;
+    size_t bytes = (size_t)call->elements * fold_bytes(call->type), part = oneshot_part_bytes(args.ranks);
+
+    args.in = call->in;
+    args.out = call->out;
+    args.elements = call->elements;
+    args.type = call->type;
+    args.op = call->op;
+    args.fingerprint = (uint32_t)base_hash(base_hash(call->elements, call->type), call->op);
+    args.parts = (uint32_t)((bytes + part - 1) / part);
+    return args;
+}
+
+/* Launches the next operation, if the one before has ended. Returns CUDA's result. */
+static unsigned launch_next(struct oneshot_channel *c)
+{
+    struct cuda_inside inside;
+
+    if (c->launched != c->told || c->launched == c->issued)
+        return CUDA_OK;
+    struct oneshot_args args = args_of(c, &c->calls[c->launched & (c->room - 1)]);
+    if (!cuda_begin(c->d, &inside))
+        return CUDA_INVALID_CONTEXT;
+    unsigned result = cuda_run_oneshot(c->d, &args, c->stream);
+    cuda_end(c->d, &inside);
+    c->launched += result == CUDA_OK;
+    return result;
+}
+
+enum comm_result oneshot_start(struct native_channel *channel, const struct native_call *call, int32_t *code)
+{
+    struct oneshot_channel *c = channel_of(channel);
+
+    *code = 0;
+    if (!has_room(c))
+        return COMM_ERR_MEMORY;
+    c->calls[c->issued++ & (c->room - 1)] = (struct oneshot_call){
+        .in = call->in, .out = call->out, .elements = call->n, .cookie = call->cookie, .type = (uint32_t)call->type, .op = call->op};
+    unsigned result = launch_next(c);
+    if (result == CUDA_OK)
+        return COMM_OK;
+    c->issued--;
+    *code = -(int32_t)result;
+    return cuda_result(result) == COMM_ERR_MEMORY ? COMM_ERR_MEMORY : COMM_ERR_BACKEND;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ ending */
+/* How many operations have ended on the device. */
+static uint64_t ended(const struct oneshot_channel *c)
+{
+    return atomic_load_explicit(&c->d->words[c->done], memory_order_acquire) - c->args.base;
+}
+
+/* A kernel that fails stops the context, and its word is never written. */
+static void ask_cuda(struct oneshot_channel *c)
+{
+    struct cuda_inside inside;
+
+    if (c->broken || !cuda_enter(c->d, &inside))
+        return;
+    unsigned result = c->d->calls->cuStreamQuery(c->stream);
+    cuda_leave(c->d, &inside);
+    if (result != CUDA_OK && result != CUDA_NOT_READY)
+        c->broken = result;
+}
+
+bool oneshot_runs(struct oneshot_channel *c)
+{
+    if (c->broken || ended(c) == c->launched)
+        return false;
+    ask_cuda(c);
+    return !c->broken;
+}
+
+static bool is_broken(struct oneshot_channel *c)
+{
+    int64_t now = c->owner->env->now(c->owner->env);
+
+    if (now - c->looked_ns >= CHECK_NS) {
+        c->looked_ns = now;
+        ask_cuda(c);
+    }
+    return c->broken != 0;
+}
+
+static uint64_t cookie_of(const struct oneshot_channel *c, uint64_t number)
+{
+    return c->calls[number & (c->room - 1)].cookie;
+}
+
+/* The oldest operation has ended, so the next one may begin. After an error nothing begins any more. */
+static struct native_event end_one(struct oneshot_channel *c)
+{
+    int32_t wrong = (int32_t)atomic_load_explicit(&c->d->words[c->wrong], memory_order_relaxed);
+    struct native_event event = {.cookie = cookie_of(c, c->told), .result = wrong ? COMM_ERR_BACKEND : COMM_OK, .code = wrong};
+
+    c->told++;
+    if (!wrong)
+        c->refused = launch_next(c);
+    return event;
+}
+
+uint32_t oneshot_advance(struct native_channel *channel, struct native_event *events, uint32_t max)
+{
+    struct oneshot_channel *c = channel_of(channel);
+
+    if (c->told == c->issued || !max)
+        return 0;
+    if (c->told < c->launched && ended(c) > c->told) {
+        *events = end_one(c);
+        return 1;
+    }
+    if (!c->refused && !is_broken(c))
+        return 0;
+    *events = (struct native_event){
+        .cookie = cookie_of(c, c->told), .result = COMM_ERR_BACKEND, .code = -(int32_t)(c->refused ? c->refused : c->broken)};
+    return 1;
+}

@@ -1,0 +1,108 @@
+/*
+ * The native backend cuda: a short allreduce of device buffers is one kernel on each rank's device (cuda/oneshot_kernel.h). All else is the
+ * wire's: the core stages it. One instance per world, one channel per communicator. This header is shared by its files.
+ */
+#ifndef CUDA_ONESHOT_H
+#define CUDA_ONESHOT_H
+
+#include "cuda/device.h"
+#include "cuda/oneshot_kernel.h"
+#include "wire/native.h"
+
+/* What a rank sends to the others for a new communicator. */
+struct oneshot_offer {
+    uint64_t host, hardware; /* of its device */
+    uint64_t where, life;    /* of its mailbox */
+};
+
+/*
+ * A mailbox of a rank of this process, in memory that its peers can reach. It is taken once and used by one communicator after another. Its
+ * first word counts how often it was taken and left: odd while a communicator has it. It may be taken again once all members of the last
+ * communicator have left theirs, because a peer's kernel may read it until then.
+ */
+struct oneshot_box {
+    struct oneshot_box *next;
+    const struct wire_memory_class *memory;
+    struct wire *wire;
+    char *at;
+    uint64_t where, life;
+    bool taken;
+    int32_t peers;
+    struct {
+        const _Atomic uint64_t *life;
+        uint64_t then;
+    } peer[ONESHOT_RANKS];
+};
+
+/* A mailbox, of any rank, that devices of this process can access. */
+struct oneshot_pin {
+    struct oneshot_pin *next;
+    char *at;
+    cuda_address there;
+    struct cuda_device *by; /* the memory is portable, so all devices may use it */
+};
+
+struct oneshot_call {
+    const void *in;
+    void *out;
+    uint64_t elements, cookie;
+    uint32_t type, op;
+};
+
+/* Operations end in order. At most one is on the device: a hardware queue that several streams share then never stands with one that waits
+ * for another. */
+struct oneshot_channel {
+    struct native_channel head;
+    struct oneshot *owner;
+    struct oneshot_channel *next; /* in the list of channels that are ending */
+    struct cuda_device *d;
+    struct CUstream_st *stream;
+    uint32_t done, wrong, abort;     /* words of the device; 0: none */
+    uint64_t issued, launched, told; /* numbers of operations, from 0 */
+    struct oneshot_call *calls;      /* a ring, indexed by number */
+    uint32_t room;
+    struct oneshot_box *box;
+    struct oneshot_args args; /* what is equal for all operations */
+    int64_t looked_ns;
+    unsigned broken;  /* CUDA's error: nothing runs on the device any more */
+    unsigned refused; /* CUDA's error when the next operation should have begun */
+};
+
+struct oneshot {
+    struct native head;
+    const struct comm_env *env;
+    const struct base_log *log;
+    struct base_lock lock; /* protects the lists */
+    struct oneshot_box *boxes;
+    struct oneshot_pin *pins;
+    struct oneshot_channel *ending;
+    uint64_t host;
+    int32_t rank, here;          /* rank in the world, -1: all ranks are in this process; how many are */
+    struct cuda_device **device; /* of each rank that is here */
+    _Atomic bool said;           /* why a communicator stages */
+};
+
+/* box.c. NULL: no memory. */
+struct oneshot_box *oneshot_take_box(struct oneshot *n, const struct wire_channel *wire);
+void oneshot_leave_box(struct oneshot *n, struct oneshot_box *box);
+/* The device's address of a mailbox, or 0. */
+cuda_address oneshot_pin(struct oneshot *n, struct cuda_device *d, char *at);
+void oneshot_free_boxes(struct oneshot *n);
+/* channel.c */
+enum comm_result oneshot_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
+                              struct native_channel **channel);
+uint32_t oneshot_leave(struct native_channel *channel, enum wire_leave how);
+/* Frees the closed channels whose kernels have ended. Returns how many are left. */
+uint32_t oneshot_reap(struct oneshot *n);
+/* issue.c */
+enum comm_result oneshot_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes);
+uint32_t oneshot_ways(struct native_channel *channel);
+bool oneshot_reaches(struct native_channel *channel, const void *at, size_t align);
+enum comm_result oneshot_start(struct native_channel *channel, const struct native_call *call, int32_t *code);
+uint32_t oneshot_advance(struct native_channel *channel, struct native_event *events, uint32_t max);
+/* Does the device still run an operation? Asks CUDA too. */
+bool oneshot_runs(struct oneshot_channel *c);
+
+extern const struct native_class native_oneshot;
+
+#endif

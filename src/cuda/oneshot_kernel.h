@@ -1,0 +1,297 @@
+/*
+ * The allreduce of a host in one kernel, as each rank's device runs it: it writes its input into its own mailbox, waits for those of all
+ * others, and reduces. Mailboxes are pinned memory of the host, so no device accesses another. docs/internals/kernels.md has the protocol
+ * and why it is right. It is plain C: nvcc compiles it for devices (kernels.cu); the mock driver and tests/cuda/test_oneshot.c compile it
+ * for the CPU, where they run its blocks in all kinds of orders.
+ *
+ * A block handles one part of the vector, in phases. All threads of a block end a phase before any begins the next one.
+ */
+#ifndef CUDA_ONESHOT_KERNEL_H
+#define CUDA_ONESHOT_KERNEL_H
+
+#include "cuda/fold_kernel.h"
+
+#ifndef ONESHOT_PART_BYTES
+#    define ONESHOT_PART_BYTES 4096 /* the longest part */
+#endif
+enum {
+    ONESHOT_RANKS = 64,
+    ONESHOT_BYTES = 65536, /* the longest vector */
+    ONESHOT_THREADS = 256,
+    ONESHOT_TILE_BYTES = 32768, /* fast memory of a block: the same part of all ranks */
+    ONESHOT_PARTS = ONESHOT_BYTES / (ONESHOT_TILE_BYTES / ONESHOT_RANKS),
+    ONESHOT_PIECE_BYTES = 16, /* what a thread copies at once */
+    ONESHOT_BATCH = 8 /* pieces that a thread reads before it uses the first: a read of the host's memory takes about a microsecond */
+};
+
+/* A mailbox: a word of its owner's host, then flags and two slots, for operations with even and with odd numbers. */
+enum { ONESHOT_FLAGS_AT = 64, ONESHOT_SLOTS_AT = 4096, ONESHOT_BOX_BYTES = ONESHOT_SLOTS_AT + 2 * ONESHOT_BYTES };
+
+/* How an operation ends that does not end well. */
+enum { ONESHOT_ABORTED = 1, ONESHOT_DIFFERS = 2 /* a peer's operation of the same number has another type, operator or length */ };
+
+/* A rank's counters in memory of its device: all zero before the first operation. The kernel counts the operations itself, so that a graph
+ * may launch it again with the same arguments. */
+struct oneshot_state {
+    uint64_t number;           /* of the last operation that has ended */
+    uint32_t ticket, finished; /* blocks of this operation that have begun, and that have finished */
+    uint32_t error, unused;    /* once set, no operation does anything any more */
+};
+
+/* Addresses are the device's. */
+struct oneshot_args {
+    const void *in;
+    void *out; /* it is `in`, or overlaps it nowhere */
+    struct oneshot_state *state;
+    uint64_t *done;        /* pinned: gets `base` + number, last of all */
+    uint64_t *wrong;       /* pinned: gets the error, before */
+    const uint64_t *abort; /* pinned: not 0: end */
+    uint64_t base;
+    uint64_t elements;
+    uint32_t type, op, ranks, rank;
+    uint32_t fingerprint; /* of type, operator and length */
+    uint32_t parts;       /* also the number of blocks */
+    char *box[ONESHOT_RANKS];
+};
+
+struct oneshot_piece {
+    uint64_t low, high;
+} __attribute__((aligned(16)));
+
+/* Memory of a block. */
+struct oneshot_block {
+    struct oneshot_piece tile[ONESHOT_TILE_BYTES / ONESHOT_PIECE_BYTES];
+    uint64_t number;
+    uint32_t part, there, error; /* there: peers that have written their part */
+};
+
+enum oneshot_phase {
+    ONESHOT_BEGIN,
+    ONESHOT_PUBLISH,
+    ONESHOT_ANNOUNCE,
+    ONESHOT_AWAIT,
+    ONESHOT_GATHER,
+    ONESHOT_REDUCE,
+    ONESHOT_FINISH,
+    ONESHOT_PHASES
+};
+
+/*
+ * What the memory model asks for. WRITE: an ordinary store into a mailbox. LOAD and STORE: acquire and release, seen by all devices and the
+ * host. ADD, MAX and FENCE: for the blocks of this kernel. SEEN: a variable of the block, read again at each look. A test may define them
+ * first.
+ */
+#ifdef __CUDACC__
+#    define ONESHOT_SLOT(number) ((number)&1)
+#    define ONESHOT_WRITE(to, value) (*(to) = (value))
+#    define ONESHOT_ADD(at, more) atomicAdd((at), (more))
+#    define ONESHOT_MAX(at, value) atomicMax((at), (value))
+#    define ONESHOT_FENCE() __threadfence()
+#    define ONESHOT_SEEN(variable) (*(volatile uint32_t *)&(variable))
+FOLD_INLINE uint64_t ONESHOT_LOAD(const uint64_t *at)
+{
+    uint64_t value;
+    asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+    return value;
+}
+FOLD_INLINE void ONESHOT_STORE(uint64_t *at, uint64_t value)
+{
+    asm volatile("st.release.sys.u64 [%0], %1;" : : "l"(at), "l"(value) : "memory");
+}
+#elif !defined(ONESHOT_STORE)
+#    define ONESHOT_SLOT(number) ((number)&1)
+#    define ONESHOT_WRITE(to, value) (*(to) = (value))
+#    define ONESHOT_LOAD(at) __atomic_load_n((at), __ATOMIC_ACQUIRE)
+#    define ONESHOT_STORE(at, value) __atomic_store_n((at), (value), __ATOMIC_RELEASE)
+#    define ONESHOT_ADD(at, more) __atomic_fetch_add((at), (more), __ATOMIC_ACQ_REL)
+#    define ONESHOT_MAX(at, value) (void)(*(at) = *(at) > (value) ? *(at) : (value)) /* one thread runs all blocks */
+#    define ONESHOT_FENCE() (void)0
+#    define ONESHOT_SEEN(variable) (*(volatile uint32_t *)&(variable))
+#endif
+
+/* ------------------------------------------------------------------------------------------------------------ what all ranks know */
+/* The length of a part, equal on all ranks: parts of all of them fit in a tile. Every element is in one part. */
+FOLD_INLINE uint32_t oneshot_part_bytes(uint32_t ranks)
+{
+    uint32_t most = ONESHOT_TILE_BYTES / ranks / ONESHOT_PIECE_BYTES * ONESHOT_PIECE_BYTES;
+
+    return most < ONESHOT_PART_BYTES ? most : ONESHOT_PART_BYTES;
+}
+
+FOLD_INLINE uint64_t *oneshot_flag(char *box, uint64_t number, uint32_t part)
+{
+    return (uint64_t *)(void *)(box + ONESHOT_FLAGS_AT) + ONESHOT_SLOT(number) * ONESHOT_PARTS + part;
+}
+
+FOLD_INLINE char *oneshot_slot(char *box, uint64_t number)
+{
+    return box + ONESHOT_SLOTS_AT + ONESHOT_SLOT(number) * ONESHOT_BYTES;
+}
+
+/* Number and fingerprint of an operation: what the flag of a written part says. */
+FOLD_INLINE uint64_t oneshot_mark(const struct oneshot_args *a, uint64_t number)
+{
+    return number << 32 | a->fingerprint;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ phases */
+struct oneshot_span {
+    size_t at, bytes, elements;
+};
+
+FOLD_INLINE struct oneshot_span oneshot_span_of(const struct oneshot_args *a, uint32_t part)
+{
+    size_t element = fold_bytes(a->type), each = oneshot_part_bytes(a->ranks), all = (size_t)a->elements * element;
+    struct oneshot_span span;
+
+    span.at = part * each;
+    span.bytes = all - span.at < each ? all - span.at : each;
+    span.elements = span.bytes / element;
+    return span;
+}
+
+/* Parts go to blocks in the order in which these begin, so a block waits for no part that a block of its own device has still to begin. */
+FOLD_INLINE void oneshot_begin(const struct oneshot_args *a, struct oneshot_block *b)
+{
+    b->part = ONESHOT_ADD(&a->state->ticket, 1);
+    b->number = a->state->number + 1;
+    b->there = 0;
+    b->error = a->state->error;
+}
+
+/* The own part also goes into the tile. A device's writes of whole pieces cross the bus in whole lines. */
+FOLD_INLINE void oneshot_publish(const struct oneshot_args *a, struct oneshot_block *b, uint32_t thread, uint32_t threads)
+{
+    struct oneshot_span span = oneshot_span_of(a, b->part);
+    const char *from = (const char *)a->in + span.at;
+    char *to = oneshot_slot(a->box[a->rank], b->number) + span.at, *tile = (char *)b->tile + a->rank * (size_t)oneshot_part_bytes(a->ranks);
+    size_t pieces = (uintptr_t)from % ONESHOT_PIECE_BYTES ? 0 : span.bytes / ONESHOT_PIECE_BYTES;
+
+    for (size_t i = thread; i < pieces; i += threads) {
+        struct oneshot_piece piece = ((const struct oneshot_piece *)(const void *)from)[i];
+        ONESHOT_WRITE((struct oneshot_piece *)(void *)to + i, piece);
+        ((struct oneshot_piece *)(void *)tile)[i] = piece;
+    }
+    for (size_t i = pieces * ONESHOT_PIECE_BYTES + thread; i < span.bytes; i += threads) {
+        ONESHOT_WRITE(to + i, from[i]);
+        tile[i] = from[i];
+    }
+}
+
+/* True: this thread has nothing to wait for any more. Each thread looks at one peer's flag; the one of this rank at the abort word. */
+FOLD_INLINE bool oneshot_await(const struct oneshot_args *a, struct oneshot_block *b, uint32_t thread)
+{
+    uint64_t mark = oneshot_mark(a, b->number), flag;
+
+    if (thread >= a->ranks || ONESHOT_SEEN(b->error))
+        return true;
+    if (thread == a->rank) {
+        if (ONESHOT_SEEN(b->there) == a->ranks - 1)
+            return true;
+        if (!ONESHOT_LOAD(a->abort))
+            return false;
+        b->error = ONESHOT_ABORTED;
+        return true;
+    }
+    flag = ONESHOT_LOAD(oneshot_flag(a->box[thread], b->number, b->part));
+    if (flag == mark)
+        ONESHOT_ADD(&b->there, 1);
+    else if (flag >> 32 == mark >> 32)
+        b->error = ONESHOT_DIFFERS;
+    else
+        return false;
+    return true;
+}
+
+/* Piece number `index` of all that the peers wrote, or NULL past the end. *to: its place in the tile. A slot has room for whole pieces. */
+FOLD_INLINE const struct oneshot_piece *oneshot_piece_of(const struct oneshot_args *a, struct oneshot_block *b, size_t index,
+                                                         struct oneshot_piece **to)
+{
+    struct oneshot_span span = oneshot_span_of(a, b->part);
+    size_t each = (span.bytes + ONESHOT_PIECE_BYTES - 1) / ONESHOT_PIECE_BYTES;
+    uint32_t peer = (uint32_t)(index / each);
+
+    if (index >= each * (a->ranks - 1))
+        return NULL;
+    peer += peer >= a->rank;
+    *to = (struct oneshot_piece *)(void *)((char *)b->tile + peer * (size_t)oneshot_part_bytes(a->ranks)) + index % each;
+    return (const struct oneshot_piece *)(const void *)(oneshot_slot(a->box[peer], b->number) + span.at) + index % each;
+}
+
+FOLD_INLINE void oneshot_gather(const struct oneshot_args *a, struct oneshot_block *b, uint32_t thread, uint32_t threads)
+{
+    struct oneshot_piece piece[ONESHOT_BATCH], *to[ONESHOT_BATCH];
+    const struct oneshot_piece *from;
+    size_t index = thread;
+    bool more = true;
+
+    while (more) {
+        for (uint32_t i = 0; i < ONESHOT_BATCH; i++, index += threads) {
+            to[i] = NULL;
+            from = oneshot_piece_of(a, b, index, &to[i]);
+            if (from)
+                piece[i] = *from;
+        }
+        for (uint32_t i = 0; i < ONESHOT_BATCH; i++)
+            if (to[i])
+                *to[i] = piece[i];
+        more = to[ONESHOT_BATCH - 1] != NULL;
+    }
+}
+
+FOLD_INLINE void oneshot_reduce(const struct oneshot_args *a, struct oneshot_block *b, uint32_t thread, uint32_t threads)
+{
+    struct oneshot_span span = oneshot_span_of(a, b->part);
+    struct fold_args fold;
+
+    fold.in = b->tile;
+    fold.out = (char *)a->out + span.at;
+    fold.stride = oneshot_part_bytes(a->ranks);
+    fold.elements = span.elements;
+    fold.ways = fold.divisor = a->ranks;
+    fold.type = a->type;
+    fold.op = a->op;
+    fold_thread(&fold, thread, threads);
+}
+
+/* The last block of the operation tells the host. */
+FOLD_INLINE void oneshot_finish(const struct oneshot_args *a, struct oneshot_block *b)
+{
+    struct oneshot_state *s = a->state;
+
+    if (b->error)
+        ONESHOT_MAX(&s->error, b->error);
+    ONESHOT_FENCE();
+    if (ONESHOT_ADD(&s->finished, 1) + 1 < a->parts)
+        return;
+    ONESHOT_FENCE();
+    s->ticket = s->finished = 0;
+    s->number = b->number;
+    if (ONESHOT_SEEN(s->error))
+        ONESHOT_STORE(a->wrong, ONESHOT_SEEN(s->error));
+    ONESHOT_STORE(a->done, a->base + b->number);
+}
+
+/* What a thread does in a phase. False: it has still to wait; call again. */
+FOLD_INLINE bool oneshot_step(const struct oneshot_args *a, struct oneshot_block *b, uint32_t phase, uint32_t thread, uint32_t threads)
+{
+    if (phase == ONESHOT_BEGIN && thread == 0)
+        oneshot_begin(a, b);
+    else if (phase == ONESHOT_FINISH && thread == 0)
+        oneshot_finish(a, b);
+    if (phase == ONESHOT_BEGIN || phase == ONESHOT_FINISH || ONESHOT_SEEN(b->error))
+        return true;
+    if (phase == ONESHOT_PUBLISH)
+        oneshot_publish(a, b, thread, threads);
+    else if (phase == ONESHOT_ANNOUNCE && thread == 0)
+        ONESHOT_STORE(oneshot_flag(a->box[a->rank], b->number, b->part), oneshot_mark(a, b->number));
+    else if (phase == ONESHOT_AWAIT)
+        return oneshot_await(a, b, thread);
+    else if (phase == ONESHOT_GATHER)
+        oneshot_gather(a, b, thread, threads);
+    else if (phase == ONESHOT_REDUCE)
+        oneshot_reduce(a, b, thread, threads);
+    return true;
+}
+
+#endif

@@ -1,0 +1,136 @@
+#define _GNU_SOURCE
+#include "oneshot.h"
+
+#include "../conform/oracle.h"
+#include "clean.h"
+
+#include <commstream/cuda.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+struct side sides[RANKS];
+struct rig device, host;
+int32_t ranks;
+
+void open_sides(int32_t n, const int *devices)
+{
+    ranks = n;
+    for (int32_t r = 0; r < n; r++) {
+        struct side *s = &sides[r];
+        bench_open(&s->bench, devices ? devices[r] : r);
+        s->stream = bench_stream(&s->bench);
+        s->in = (char *)bench_memory(&s->bench, ROOM / 4);
+        s->out = (char *)bench_memory(&s->bench, ROOM / 4);
+        s->host_in = calloc(1, ROOM);
+        s->host_out = calloc(1, ROOM);
+        s->got = calloc(1, ROOM);
+    }
+}
+
+void close_sides(void)
+{
+    for (int32_t r = 0; r < ranks; r++) {
+        struct side *s = &sides[r];
+        bench_free(&s->bench, (uint32_t *)(void *)s->in);
+        bench_free(&s->bench, (uint32_t *)(void *)s->out);
+        bench_drop_stream(&s->bench, s->stream);
+        bench_close(&s->bench);
+        free(s->host_in);
+        free(s->host_out);
+        free(s->got);
+    }
+    clean_end();
+}
+
+static struct comm_config config_of(void)
+{
+    return (struct comm_config){.size = sizeof(struct comm_config), .backend = "cuda", .operation_timeout_ns = 20 * RIG_S};
+}
+
+void open_all(int32_t n, const struct mock_options *options)
+{
+    struct comm_config config = config_of();
+
+    mock_reset(options);
+    mock_run(true);
+    rig_open(&device, n, &config);
+    rig_open(&host, n, COMM_CONFIG(.engine_of = device.world[0], .backend = "local", .operation_timeout_ns = 20 * RIG_S));
+    open_sides(n, NULL);
+}
+
+void close_all(void)
+{
+    rig_close(&host);
+    rig_close(&device);
+    close_sides();
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one sum */
+void put_inputs(const struct sum *s, uint64_t seed)
+{
+    size_t bytes = s->n * fold_bytes((uint32_t)s->type);
+
+    for (int32_t r = 0; r < ranks; r++) {
+        struct side *side = &sides[r];
+        oracle_fill(side->host_in, s->n, s->type, s->op, seed, r);
+        bench_copy(&side->bench, side->stream, side->in + s->shift, side->host_in, bytes);
+    }
+}
+
+void issue(const struct sum *s, struct comm_communicator *const *c, struct comm_request *q)
+{
+    for (int32_t r = 0; r < ranks; r++) {
+        struct side *side = &sides[r];
+        char *out = (s->in_place ? side->in : side->out) + s->shift;
+        MUST(comm_queue_wait_stream(c[r], side->stream));
+        MUST(comm_allreduce(c[r], s->in_place ? COMM_IN_PLACE : side->in + s->shift, out, s->n, s->type, s->op, &q[r]));
+    }
+}
+
+struct comm_request_info describe(struct comm_request q)
+{
+    struct comm_request_info info = {.size = sizeof info};
+
+    MUST(comm_describe_request(q, &info));
+    return info;
+}
+
+void check_way(struct comm_request q, bool is_staged)
+{
+    struct comm_request_info info = describe(q);
+
+    EQUAL(info.flags & COMM_INFO_STAGED, is_staged ? COMM_INFO_STAGED : 0);
+    EQUAL(strcmp(info.algorithm, "cuda") == 0, !is_staged);
+}
+
+void compare(const struct sum *s)
+{
+    size_t bytes = s->n * fold_bytes((uint32_t)s->type);
+
+    for (int32_t r = 0; r < ranks; r++) {
+        struct side *side = &sides[r];
+        const char *from = (s->in_place ? side->in : side->out) + s->shift;
+        bench_read(&side->bench, side->stream, (uint32_t *)(void *)side->got, (const uint32_t *)(const void *)from, (bytes + 3) / 4);
+        size_t at = oracle_differ(side->got, side->host_out, s->n, s->type);
+        if (at < s->n)
+            rig_die(__FILE__, __LINE__, "%s of %s, %d ranks, n=%zu: rank %d, element %zu differs from the host's", oracle_op_name(s->op),
+                    oracle_type_name(s->type), ranks, s->n, r, at);
+    }
+}
+
+void sum_and_compare(const struct sum *s, uint64_t seed, bool is_staged)
+{
+    struct comm_request q[RANKS], h[RANKS];
+
+    rig_note("%s of %s, %d ranks, n=%zu, shift %zu", oracle_op_name(s->op), oracle_type_name(s->type), ranks, s->n, s->shift);
+    put_inputs(s, seed);
+    issue(s, device.world, q);
+    for (int32_t r = 0; r < ranks; r++)
+        MUST(comm_allreduce(host.world[r], sides[r].host_in, sides[r].host_out, s->n, s->type, s->op, &h[r]));
+    rig_wait_all(h, (size_t)ranks);
+    rig_wait_all(q, (size_t)ranks);
+    for (int32_t r = 0; r < ranks; r++)
+        check_way(q[r], is_staged);
+    compare(s);
+}

@@ -1,0 +1,43 @@
+/* The worlds of the tests of backend cuda: its ranks with a mock device each, and the same ranks on host buffers, all in this process. */
+#ifndef ONESHOT_TEST_H
+#define ONESHOT_TEST_H
+
+#include "../conform/rig.h"
+#include "bench.h"
+#include "cuda/oneshot_kernel.h"
+#include "mock.h"
+
+enum { RANKS = 8, ROOM = 3 * ONESHOT_BYTES };
+struct side {
+    struct bench bench;
+    struct CUstream_st *stream;
+    char *in, *out; /* of the device */
+    char *host_in, *host_out, *got;
+};
+extern struct side sides[RANKS];
+extern struct rig device, host;
+extern int32_t ranks;
+
+/* devices: by rank; NULL: each rank has the device of its number. */
+void open_sides(int32_t n, const int *devices);
+void close_sides(void);
+/* Both worlds and the sides. */
+void open_all(int32_t n, const struct mock_options *options);
+void close_all(void);
+
+struct sum {
+    enum comm_type type;
+    comm_op op;
+    size_t n, shift; /* shift: bytes by which the buffers are behind an aligned address */
+    bool in_place;
+};
+void put_inputs(const struct sum *s, uint64_t seed);
+void issue(const struct sum *s, struct comm_communicator *const *c, struct comm_request *q);
+/* The results must have the host's bits. */
+void compare(const struct sum *s);
+void sum_and_compare(const struct sum *s, uint64_t seed, bool is_staged);
+struct comm_request_info describe(struct comm_request q);
+/* The request says which way it went. */
+void check_way(struct comm_request q, bool is_staged);
+
+#endif

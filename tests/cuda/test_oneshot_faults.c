@@ -1,0 +1,133 @@
+/* Backend cuda when something fails: ranks that decide differently or never call, aborts, devices that stand or fail, driver calls that
+ * fail. */
+#define _GNU_SOURCE
+#include "oneshot.h"
+
+#include "clean.h"
+
+#include <commstream/cuda.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ------------------------------------------------------------------------------------------------------------ failures */
+static void open_failing(int32_t n, int64_t timeout_ns)
+{
+    mock_reset(&(struct mock_options){.seed = 3, .queues = 32});
+    mock_run(true);
+    rig_open(&device, n, COMM_CONFIG(.backend = "cuda", .operation_timeout_ns = timeout_ns));
+    open_sides(n, NULL);
+}
+
+/* Closes within its bound, whatever the result of the close is. */
+static void close_failed(void)
+{
+    for (int32_t r = 0; r < ranks; r++) {
+        int64_t start = rig_now();
+        (void)!comm_close(device.world[r], 2 * RIG_S);
+        CHECK(rig_now() - start < 4 * RIG_S);
+    }
+    close_sides();
+}
+
+static void call_on(int32_t r, size_t n, struct comm_request *q)
+{
+    MUST(comm_allreduce(device.world[r], sides[r].in, sides[r].out, n, COMM_F32, COMM_SUM, q));
+}
+
+RIG_TEST(a_rank_that_never_calls)
+{
+    struct comm_request q[RANKS];
+
+    open_failing(3, RIG_S);
+    call_on(0, 100, &q[0]);
+    call_on(1, 100, &q[1]);
+    IS(comm_wait(q[0], RIG_PATIENCE), COMM_ERR_TIMEOUT);
+    IS(comm_wait(q[1], RIG_PATIENCE), COMM_ERR_TIMEOUT);
+    close_failed();
+}
+
+static void is_mismatch(const struct comm_request *q, const char *text)
+{
+    struct comm_error error = {.size = sizeof error};
+
+    for (int32_t r = 0; r < ranks; r++)
+        IS(comm_wait(q[r], RIG_PATIENCE), COMM_ERR_MISMATCH);
+    MUST(comm_error_detail(device.world[0], &error));
+    if (!strstr(error.text, text))
+        rig_die(__FILE__, __LINE__, "\"%s\" does not say \"%s\"", error.text, text);
+}
+
+RIG_TEST(lengths_that_differ)
+{
+    struct comm_request q[RANKS];
+
+    for (size_t n = 100; n <= 10000; n *= 100) { /* compared by the kernel, and before the start */
+        open_failing(2, 20 * RIG_S);
+        call_on(0, n, &q[0]);
+        call_on(1, n + 1, &q[1]);
+        is_mismatch(q, n == 100 ? "n=101" : "n=10001");
+        close_failed();
+    }
+}
+
+RIG_TEST(one_rank_with_host_buffers)
+{
+    static float in[100], out[100];
+    struct comm_request q[RANKS];
+
+    open_failing(2, 20 * RIG_S);
+    call_on(0, 100, &q[0]);
+    MUST(comm_allreduce(device.world[1], in, out, 100, COMM_F32, COMM_SUM, &q[1]));
+    is_mismatch(q, "rank 0 called on device memory allreduce");
+    close_failed();
+}
+
+RIG_TEST(an_abort_ends_the_kernels)
+{
+    struct comm_request q[RANKS];
+
+    for (int turn = 0; turn < 4; turn++) {
+        open_failing(3, 20 * RIG_S);
+        for (int32_t r = 0; r < 2; r++)
+            for (int i = 0; i < 3; i++)
+                MUST(comm_allreduce(device.world[r], sides[r].in + i * 4096, sides[r].out + i * 4096, 1000, COMM_F32, COMM_SUM, &q[r]));
+        rig_progress_for(device.world[0], turn * 2 * RIG_MS);
+        MUST(comm_abort(device.world[1], 7));
+        IS(comm_wait(q[0], RIG_PATIENCE), COMM_ERR_ABORTED);
+        IS(comm_wait(q[1], RIG_PATIENCE), COMM_ERR_ABORTED);
+        close_failed();
+    }
+}
+
+/* A kernel has failed: CUDA says so when it is asked. */
+RIG_TEST(a_device_that_fails)
+{
+    struct comm_request q[RANKS];
+
+    open_failing(2, 20 * RIG_S);
+    mock_fault(1, true);
+    call_on(0, 100, &q[0]);
+    enum comm_result r = comm_allreduce(device.world[1], sides[1].in, sides[1].out, 100, COMM_F32, COMM_SUM, &q[1]);
+    IS(comm_wait(q[0], RIG_PATIENCE), COMM_ERR_BACKEND);
+    if (r == COMM_OK)
+        IS(comm_wait(q[1], RIG_PATIENCE), COMM_ERR_BACKEND);
+    mock_fault(1, false);
+    close_failed();
+}
+
+int main(int count, char **arguments)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_that_never_calls),   cmocka_unit_test(lengths_that_differ), cmocka_unit_test(one_rank_with_host_buffers),
+        cmocka_unit_test(an_abort_ends_the_kernels), cmocka_unit_test(a_device_that_fails),
+    };
+    if (count > 1)
+        cmocka_set_test_filter(arguments[1]);
+    return cmocka_run_group_tests_name("cuda_oneshot_faults", tests, NULL, NULL);
+}
