@@ -210,32 +210,33 @@ enum comm_result oneshot_join(struct native *native, const struct wire_team *tea
 }
 
 /* ------------------------------------------------------------------------------------------------------------ leaving */
+static void keep(struct oneshot_channel *c)
+{
+    struct oneshot *n = c->owner;
+
+    base_lock(&n->lock, n->env);
+    c->next = n->ending;
+    n->ending = c;
+    base_unlock(&n->lock, n->env);
+}
+
 uint32_t oneshot_reap(struct oneshot *n)
 {
     uint32_t left = 0;
 
     base_lock(&n->lock, n->env);
-    struct oneshot_channel *all = n->ending, *keep = NULL;
+    struct oneshot_channel *c = n->ending, *next;
     n->ending = NULL;
     base_unlock(&n->lock, n->env);
-    for (struct oneshot_channel *c = all, *next; c; c = next) {
+    for (; c; c = next) {
         next = c->next;
-        if (!oneshot_runs(c)) {
+        if (oneshot_runs(c)) {
+            keep(c);
+            left++;
+        } else {
             free_channel(c);
-            continue;
         }
-        c->next = keep;
-        keep = c;
-        left++;
     }
-    base_lock(&n->lock, n->env);
-    while (keep) {
-        struct oneshot_channel *c = keep;
-        keep = c->next;
-        c->next = n->ending;
-        n->ending = c;
-    }
-    base_unlock(&n->lock, n->env);
     return left;
 }
 
@@ -253,9 +254,6 @@ uint32_t oneshot_leave(struct native_channel *channel, enum wire_leave how)
         free_channel(c);
         return 0;
     }
-    base_lock(&c->owner->lock, c->owner->env);
-    c->next = c->owner->ending;
-    c->owner->ending = c;
-    base_unlock(&c->owner->lock, c->owner->env);
+    keep(c);
     return 1;
 }
