@@ -251,7 +251,7 @@ struct comm_options {
     int32_t priority;             /**< 1: moved before others; 0: normal; -1: moved when nothing else moves. Local to this rank */
     enum comm_order order;        /**< the order of operands */
     int64_t operation_timeout_ns; /**< the deadline of each operation; 0: as the parent */
-    struct CUstream_st *stream;   /**< for nccl: the stream of device work, which must outlive the communicator; NULL: one of its own */
+    struct CUstream_st *stream;   /**< nccl, cuda: the stream of device work, which must outlive the communicator; NULL: one of its own */
     const char *options;          /**< "algorithm=allreduce:slices,...": the same on all ranks; no other key */
 };
 
@@ -326,7 +326,7 @@ COMM_MUST enum comm_result comm_split_mesh(struct comm_communicator *c, const in
  * It is independent of c in order, matching, and failure of calls. Like MPI_Comm_dup; similar to a second CUDA stream.
  *
  * @param c        communicator
- * @param options  NULL: all as c; copied. options.stream needs backend nccl (otherwise COMM_ERR_UNSUPPORTED).
+ * @param options  NULL: all as c; copied. options.stream needs backend nccl or cuda (otherwise COMM_ERR_UNSUPPORTED).
  * @param out      receives the communicator before the request completes; must stay valid until then
  * @param req      receives the request; NULL: none is returned, and comm_sync() waits for the operation
  * @return as comm_split()

@@ -179,7 +179,7 @@ FOLD_INLINE void oneshot_publish(const struct oneshot_args *a, struct oneshot_bl
 }
 
 /* True: this thread has nothing to wait for any more. Each thread looks at one peer's flag; the one of this rank at the abort word. */
-FOLD_INLINE bool oneshot_await(const struct oneshot_args *a, struct oneshot_block *b, uint32_t thread)
+FOLD_INLINE bool oneshot_look(const struct oneshot_args *a, struct oneshot_block *b, uint32_t thread)
 {
     uint64_t mark = oneshot_mark(a, b->number), flag;
 
@@ -286,7 +286,7 @@ FOLD_INLINE bool oneshot_step(const struct oneshot_args *a, struct oneshot_block
     else if (phase == ONESHOT_ANNOUNCE && thread == 0)
         ONESHOT_STORE(oneshot_flag(a->box[a->rank], b->number, b->part), oneshot_mark(a, b->number));
     else if (phase == ONESHOT_AWAIT)
-        return oneshot_await(a, b, thread);
+        return oneshot_look(a, b, thread);
     else if (phase == ONESHOT_GATHER)
         oneshot_gather(a, b, thread, threads);
     else if (phase == ONESHOT_REDUCE)

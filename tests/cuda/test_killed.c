@@ -157,7 +157,7 @@ static void operate(struct proc *proc, int32_t rank, const struct stage *stage)
         while (r == COMM_OK)
             r = sum_up();
         proc_tell_failure(page, my.world, r);
-        go_on(proc, rank, stage->victim, strcmp(backend, "nccl") != 0);
+        go_on(proc, rank, stage->victim, strcmp(backend, "nccl") != 0 && strcmp(backend, "cuda") != 0);
     }
     reach(AT_CLOSE, page, rank);
     end(my.world);

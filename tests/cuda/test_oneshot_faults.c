@@ -35,6 +35,14 @@ static void close_failed(void)
     close_sides();
 }
 
+static uint32_t first_word(int32_t r, const char *at)
+{
+    uint32_t word;
+
+    bench_read(&sides[r].bench, sides[r].stream, &word, (const uint32_t *)(const void *)at, 1);
+    return word;
+}
+
 static void call_on(int32_t r, size_t n, struct comm_request *q)
 {
     MUST(comm_allreduce(device.world[r], sides[r].in, sides[r].out, n, COMM_F32, COMM_SUM, q));
@@ -121,11 +129,58 @@ RIG_TEST(a_device_that_fails)
     close_failed();
 }
 
+/* The n-th call of the driver fails, in two sums of all ranks, or while a second communicator is made. Nothing hangs, whatever has a result
+ * has the right one, and nothing is left. Returns false if there are fewer calls. */
+static bool fault_at(uint64_t n, bool makes)
+{
+    struct comm_communicator *dup[RANKS] = {NULL};
+    struct comm_request q[RANKS];
+    enum comm_result r[RANKS];
+
+    rig_note("call %llu fails, %s", (unsigned long long)n, makes ? "in a dup" : "in sums");
+    open_failing(2, 20 * RIG_S);
+    for (int32_t i = 0; i < ranks; i++)
+        bench_fill(&sides[i].bench, sides[i].stream, (uint32_t *)(void *)sides[i].in, 5, 2000);
+    for (int32_t i = 0; i < ranks; i++)
+        (void)first_word(i, sides[i].in);
+    mock_fail(n, false);
+    for (int turn = 0; turn < 2; turn++) {
+        for (int32_t i = 0; i < ranks; i++)
+            r[i] = makes ? comm_dup(device.world[i], NULL, &dup[i], &q[i])
+                         : comm_allreduce(device.world[i], sides[i].in, sides[i].out, 2000, COMM_U32, COMM_SUM, &q[i]);
+        for (int32_t i = 0; i < ranks; i++)
+            r[i] = r[i] == COMM_OK ? comm_wait(q[i], RIG_PATIENCE) : r[i];
+        if (makes)
+            break;
+    }
+    bool failed = mock_failed() != NULL;
+    mock_fail(0, false);
+    for (int32_t i = 0; i < ranks; i++) {
+        CHECK(r[i] != COMM_ERR_TIMEOUT && r[i] != COMM_PENDING);
+        if (r[i] == COMM_OK && !makes)
+            EQUAL(first_word(i, sides[i].out), 10);
+        if (r[i] == COMM_OK && makes)
+            MUST(comm_close(dup[i], COMM_DEFAULT_TIMEOUT));
+    }
+    close_failed();
+    return failed;
+}
+
+RIG_TEST(a_fault_at_every_call)
+{
+    for (int makes = 0; makes < 2; makes++) {
+        uint64_t n = 1, step = rig_thin(1, 1, 4);
+        while (fault_at(n, makes))
+            n += step;
+        CHECK(n > 10);
+    }
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_never_calls),   cmocka_unit_test(lengths_that_differ), cmocka_unit_test(one_rank_with_host_buffers),
-        cmocka_unit_test(an_abort_ends_the_kernels), cmocka_unit_test(a_device_that_fails),
+        cmocka_unit_test(an_abort_ends_the_kernels), cmocka_unit_test(a_device_that_fails), cmocka_unit_test(a_fault_at_every_call),
     };
     if (count > 1)
         cmocka_set_test_filter(arguments[1]);

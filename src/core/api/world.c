@@ -258,10 +258,10 @@ enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options
                              "dup: out=%s options.size=%zu options.operation_timeout_ns=%lld options.priority=%d; expected room for a "
                              "communicator, sizeof(struct comm_options), 0 or more, -1 to 1",
                              out ? "set" : "NULL", options ? options->size : 0, (long long)copy.operation_timeout_ns, copy.priority);
-    struct CUstream_st *own;
-    if (copy.stream && engine_stream_of(c, &own) != COMM_OK)
+    if (copy.stream && !engine_can_work_in_streams(c))
         return engine_refuse(c, COLLECTIVE_DUP, COMM_ERR_UNSUPPORTED, req,
-                             "dup: options.stream is set; expected NULL: only communicators of backend nccl work on streams");
+                             "dup: options.stream is set; expected NULL: only communicators of backends nccl and cuda, whose ranks have a "
+                             "device each, work on streams");
     return engine_dup(c, &copy, out, req);
 }
 

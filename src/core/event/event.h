@@ -18,6 +18,7 @@ enum comm_result engine_event_record_stream(struct comm_event *event, struct CUs
 enum comm_result engine_queue_wait_stream(struct comm_communicator *c, struct CUstream_st *stream);
 enum comm_result engine_stream_wait_event(struct CUstream_st *stream, struct comm_event *event);
 enum comm_result engine_stream_wait_request(struct CUstream_st *stream, struct comm_request request);
+bool engine_can_work_in_streams(struct comm_communicator *c); /* whether comm_dup of c may have options.stream */
 enum comm_result engine_stream_of(struct comm_communicator *c, struct CUstream_st **stream);
 enum comm_result engine_stream_sync(struct comm_communicator *c, int64_t timeout_ns);
 

@@ -114,6 +114,17 @@ static struct comm_state *lock_stream(struct comm_communicator *c, enum comm_res
     return NULL;
 }
 
+bool engine_can_work_in_streams(struct comm_communicator *c)
+{
+    enum comm_result r;
+    struct comm_state *b = state_lock(c, &r);
+    bool can = b && b->native && b->native->native->class->stream;
+
+    if (b)
+        state_unlock(b);
+    return can;
+}
+
 enum comm_result engine_stream_of(struct comm_communicator *c, struct CUstream_st **stream)
 {
     enum comm_result r;
@@ -121,7 +132,9 @@ enum comm_result engine_stream_of(struct comm_communicator *c, struct CUstream_s
 
     if (!b)
         return r == COMM_ERR_UNSUPPORTED
-                   ? engine_decline(c, r, NULL, "stream_of: the communicator has no stream; expected one of backend nccl")
+                   ? engine_decline(
+                         c, r, NULL,
+                         "stream_of: the communicator has no stream; expected one of backend nccl, or a comm_dup with options.stream")
                    : r;
     b->native->native->class->stream(b->native, NULL, stream);
     state_unlock(b);

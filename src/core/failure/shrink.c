@@ -183,10 +183,10 @@ bool shrink_take_offers(struct comm_state *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the copy */
-/* MPI cannot leave out a rank that died, so only NCCL is connected anew. */
+/* MPI cannot leave out a rank that died, so only NCCL and kernels on devices are connected anew. */
 static bool wants_copy(const struct comm_state *b)
 {
-    return b->native && b->library_work.flags & NATIVE_STREAM;
+    return b->native && b->library_work.flags & (NATIVE_STREAM | NATIVE_DEVICE);
 }
 
 static void begin_copy(struct comm_state *b)

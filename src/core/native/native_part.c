@@ -36,13 +36,15 @@ static enum comm_result open(struct comm_state *b, struct team_offer *offer)
         offer->has_native = 1;
         b->library = &library;
         b->library_work.flags = native->flags;
-        if (b->terms.stream && (native->flags & NATIVE_STREAM) && native->class->stream)
+        if (b->terms.stream && native->class->stream) {
             if (!native->class->stream(b->native, b->terms.stream, &b->terms.stream))
                 return COMM_ERR_ARGUMENT;
+            b->library_work.flags |= NATIVE_STREAM;
+        }
     } else {
         b->native = NULL;
     }
-    return r == COMM_ERR_UNSUPPORTED ? COMM_OK : r;
+    return native_may_do_without(b, r) ? COMM_OK : r;
 }
 
 static enum comm_result go_without(struct comm_state *b, enum comm_result result)
@@ -72,7 +74,7 @@ static enum comm_result connect(struct comm_state *b, const struct team_offer *o
         memcpy(packed + (size_t)r * NATIVE_OFFER_BYTES, offers[r].native, NATIVE_OFFER_BYTES);
     enum comm_result result = b->native->native->class->join(b->world->native, &team, packed, NULL, &b->native);
     if (result != COMM_OK)
-        return go_without(b, result == COMM_ERR_UNSUPPORTED ? COMM_OK : result);
+        return go_without(b, native_may_do_without(b, result) ? COMM_OK : result);
     return COMM_OK;
 }
 
@@ -152,12 +154,6 @@ static bool may_not_start(const struct comm_state *b, uint64_t ticket)
     return (e->head.kind == TIMELINE_WORK || e->head.kind == TIMELINE_BARRIER) && ticket - b->line.done > b->line.window;
 }
 
-/* The CPU cannot read device memory. */
-static bool checks_buffers(const struct comm_state *b)
-{
-    return !(b->library_work.flags & (NATIVE_STREAM | NATIVE_DEVICE));
-}
-
 static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
     const struct native_class *class = b->native->native->class;
@@ -187,7 +183,7 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
     }
     if (call.n * call.element_bytes >= AGREE_BYTES && !calls_agree(b, e))
         return;
-    if (BASE_UNLIKELY(b->world->check) && checks_buffers(b) && !e->stage)
+    if (BASE_UNLIKELY(b->world->check) && native_checks_buffers(b) && !e->stage)
         check_freeze(b, e);
     enum comm_result r = class->start(b->native, &call, &code);
     if (r == COMM_OK)
@@ -278,7 +274,7 @@ static void take_ended(struct comm_state *b, const struct native_event *event)
         state_end_work(b, event->cookie, e); /* first its output must be copied to the device */
     else if (event->result == COMM_OK)
         timeline_end(&b->line, event->cookie,
-                     BASE_UNLIKELY(b->world->check) && e->by == ENTRY_BY_NATIVE && checks_buffers(b) ? check_thaw(b, e) : COMM_OK);
+                     BASE_UNLIKELY(b->world->check) && e->by == ENTRY_BY_NATIVE && native_checks_buffers(b) ? check_thaw(b, e) : COMM_OK);
     else
         suspect(b, event);
 }

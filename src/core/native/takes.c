@@ -49,7 +49,9 @@ static struct native_call call_of(const struct comm_state *b, const struct engin
 bool native_is_device_memory(struct comm_state *b, const void *memory)
 {
     struct CUstream_st *stream;
-    struct device *d = b->native->native->class->stream ? b->native->native->class->stream(b->native, NULL, &stream) : NULL;
+    struct device *d = b->library_work.flags & NATIVE_STREAM && b->native->native->class->stream
+                           ? b->native->native->class->stream(b->native, NULL, &stream)
+                           : NULL;
 
     return d && memory && d->class->kind(d, memory) != DEVICE_HOST;
 }
@@ -90,4 +92,14 @@ enum comm_result native_takes(struct comm_state *b, const struct engine_call *ca
 bool native_would_overtake(const struct comm_state *b, const struct entry *e)
 {
     return BASE_UNLIKELY(b->staged.fetching != 0) && (!e->on_device || b->library_work.flags & NATIVE_DEVICE);
+}
+
+bool native_checks_buffers(const struct comm_state *b)
+{
+    return !(b->library_work.flags & (NATIVE_STREAM | NATIVE_DEVICE)); /* the CPU cannot read device memory */
+}
+
+bool native_may_do_without(const struct comm_state *b, enum comm_result r)
+{
+    return r == COMM_ERR_UNSUPPORTED && !(b->terms.stream && b->world->native->flags & NATIVE_DEVICE);
 }

@@ -13,5 +13,10 @@ bool native_is_device_memory(struct comm_state *b, const void *memory);
 /* Must the call wait until the library has got an earlier one, whose input is still being copied from a device? All ranks give a library
  * their calls in the same order. Copies end in order, so one that is staged too need not wait. */
 bool native_would_overtake(const struct comm_state *b, const struct entry *e);
+/* Whether option check=buffers can look at the buffers of the library's calls. */
+bool native_checks_buffers(const struct comm_state *b);
+/* Whether a communicator whose joining had this result does without the library. Not if it works in a stream of the program's, which
+ * nothing but a library orders; a library that can fall back on staging (nccl_fallback) may all the same. */
+bool native_may_do_without(const struct comm_state *b, enum comm_result r);
 
 #endif

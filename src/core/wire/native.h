@@ -30,8 +30,8 @@
 enum native_flag {
     NATIVE_STREAM = 1, /* the library's own queue orders what is started */
     NATIVE_FOLDS = 4,  /* only with NATIVE_STREAM: it can move the inputs and have the host's kernel reduce them (native_call.reduce) */
-    NATIVE_DEVICE = 8, /* not with NATIVE_STREAM: it takes calls whose buffers are all in device memory, and its reductions have the bits of
-                        * the host's kernels. All other device buffers are staged */
+    NATIVE_DEVICE = 8, /* it takes calls whose buffers are all in device memory, and its reductions have the bits of the host's kernels. All
+                        * other device buffers are staged. A channel with a stream of the caller's is a NATIVE_STREAM, and stages nothing */
     NATIVE_CALLER = 2, /* only threads that are inside a call of the program may enter it: no progress thread, no monitor */
 };
 enum { NATIVE_OFFER_BYTES = 192, NATIVE_VERSION_BYTES = 64 };

@@ -235,7 +235,7 @@ void nccl_begin_end(struct nccl_channel *c, bool abort)
 {
     const struct comm_env *env = c->owner->env;
 
-    if (c->threads.ends || (!abort && atomic_load_explicit(&c->graphs, memory_order_acquire)))
+    if (c->threads.ends || (!abort && atomic_load_explicit(&c->held.graphs, memory_order_acquire)))
         return; /* NCCL would wait until the graphs are destroyed */
     if (abort) {
         atomic_store_explicit(&c->aborting, 1, memory_order_release);
@@ -289,7 +289,7 @@ static bool free_channel(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;
 
-    if (atomic_load_explicit(&c->graphs, memory_order_acquire) || !free_folds(c) || !free_parts(c))
+    if (atomic_load_explicit(&c->held.graphs, memory_order_acquire) || !free_folds(c) || !free_parts(c))
         return false;
     nccl_forget_enlisted(c);
     if (c->pending)

@@ -322,13 +322,7 @@ static enum comm_result class_joined(struct native_channel *channel)
 /* NCCL does not free a communicator while a graph holds it; it would wait. */
 static enum comm_result class_may_close(struct native_channel *channel, char *why, size_t why_bytes)
 {
-    const struct nccl_channel *c = (const struct nccl_channel *)(const void *)channel;
-    uint32_t graphs = atomic_load_explicit(&c->graphs, memory_order_acquire);
-
-    if (!graphs)
-        return COMM_OK;
-    base_format(why, why_bytes, "%u CUDA graphs have calls of this communicator; expected none: destroy the graphs first", graphs);
-    return COMM_ERR_STATE;
+    return cuda_may_close(&((const struct nccl_channel *)(const void *)channel)->held, why, why_bytes);
 }
 
 static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
@@ -347,7 +341,7 @@ static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
     state = atomic_load_explicit(&c->state, memory_order_acquire);
     if (state == NCCL_LEFT || state == NCCL_FAILED)
         pending = 0;
-    pending += atomic_load_explicit(&c->graphs, memory_order_acquire); /* NCCL does not end before they do */
+    pending += atomic_load_explicit(&c->held.graphs, memory_order_acquire); /* NCCL does not end before they do */
     if (how == WIRE_CLOSE)
         drop_channel(c);
     return pending;
@@ -391,30 +385,11 @@ static void class_close(struct native *native)
     reap_left(env);
 }
 
-/* The per-thread default stream is refused, because it is a different stream on each thread of this library. */
-static bool is_of_device(struct nccl_channel *c, struct CUstream_st *stream)
-{
-    struct CUctx_st *context = NULL;
-    struct cuda_inside inside;
-    bool known = false;
-
-    if ((uintptr_t)stream != CUDA_STREAM_PER_THREAD && cuda_enter(c->d, &inside)) {
-        known = c->d->calls->cuStreamGetCtx(stream, &context) == CUDA_OK && context == c->d->context;
-        cuda_leave(c->d, &inside);
-    }
-    if (!known && c->owner->log)
-        base_log(c->owner->log, LOG_ERROR,
-                 "nccl rank=%d: options.stream is %p; expected a stream of cuda:%d, and not the calling thread's default stream "
-                 "(cudaStreamPerThread)",
-                 c->rank, (void *)stream, c->d->ordinal);
-    return known;
-}
-
 static struct device *class_stream(struct native_channel *channel, struct CUstream_st *given, struct CUstream_st **stream)
 {
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
 
-    if (given && !is_of_device(c, given))
+    if (given && !cuda_has_stream(c->d, c->owner->log, "nccl", given))
         return NULL;
     if (given)
         c->stream = given;

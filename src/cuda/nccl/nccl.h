@@ -66,8 +66,7 @@ struct nccl_channel {
     uint64_t base;                    /* the word's first value */
     uint64_t issued, told;            /* numbers of operations and waits of this channel, from 0 */
     uint64_t marks;                   /* how many of them the stream reports */
-    uint64_t capture;                 /* the newest capture whose graph holds this channel; 0: none */
-    _Atomic uint32_t graphs;          /* graphs that hold this channel; CUDA counts down */
+    struct cuda_capture held;         /* by graphs */
     struct nccl_parked parked[CUDA_PARKS];
     struct nccl_pending *pending; /* a ring, indexed by number */
     uint32_t room;

@@ -77,6 +77,7 @@ static void free_channel(struct oneshot_channel *c)
         give_word(c->d, c->done);
         give_word(c->d, c->wrong);
         give_word(c->d, c->abort);
+        give_word(c->d, c->mark);
         cuda_end(c->d, &inside);
     }
     if (c->calls)
@@ -220,6 +221,12 @@ static void keep(struct oneshot_channel *c)
     base_unlock(&n->lock, n->env);
 }
 
+/* By the device, or by graphs, which may launch its kernel again. */
+static bool is_held(struct oneshot_channel *c)
+{
+    return atomic_load_explicit(&c->held.graphs, memory_order_acquire) || oneshot_runs(c);
+}
+
 uint32_t oneshot_reap(struct oneshot *n)
 {
     uint32_t left = 0;
@@ -230,7 +237,7 @@ uint32_t oneshot_reap(struct oneshot *n)
     base_unlock(&n->lock, n->env);
     for (; c; c = next) {
         next = c->next;
-        if (oneshot_runs(c)) {
+        if (is_held(c)) {
             keep(c);
             left++;
         } else {
@@ -243,7 +250,7 @@ uint32_t oneshot_reap(struct oneshot *n)
 uint32_t oneshot_leave(struct native_channel *channel, enum wire_leave how)
 {
     struct oneshot_channel *c = (struct oneshot_channel *)(void *)channel;
-    bool runs = oneshot_runs(c);
+    bool runs = is_held(c);
 
     if (runs || how == WIRE_ABORT)
         atomic_store_explicit(&c->d->words[c->abort], 1, memory_order_release);

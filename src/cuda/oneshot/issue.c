@@ -14,18 +14,20 @@ static struct oneshot_channel *channel_of(struct native_channel *channel)
 /* ------------------------------------------------------------------------------------------------------------ which calls */
 enum comm_result oneshot_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
 {
-    (void)channel, (void)why, (void)why_bytes;
+    struct oneshot_channel *c = channel_of(channel);
     bool is_short = call->n && call->n <= ONESHOT_BYTES / call->element_bytes;
 
-    if (call->collective != COLLECTIVE_ALLREDUCE || !call->on_device || !is_short || !fold_has(call->type, call->op))
-        return COMM_ERR_UNSUPPORTED;
-    return COMM_OK;
+    bool served = call->collective == COLLECTIVE_ALLREDUCE && is_short && fold_has(call->type, call->op);
+
+    if (c->given)
+        return oneshot_accept_in_stream(c, call, served, why, why_bytes);
+    c->ways = NATIVE_ON_DEVICE;
+    return served && call->on_device ? COMM_OK : COMM_ERR_UNSUPPORTED;
 }
 
 uint32_t oneshot_ways(struct native_channel *channel)
 {
-    (void)channel;
-    return NATIVE_ON_DEVICE;
+    return channel_of(channel)->ways;
 }
 
 bool oneshot_reaches(struct native_channel *channel, const void *at, size_t align)
@@ -41,7 +43,7 @@ bool oneshot_reaches(struct native_channel *channel, const void *at, size_t alig
 }
 
 /* ------------------------------------------------------------------------------------------------------------ launching */
-static bool has_room(struct oneshot_channel *c)
+bool oneshot_has_room(struct oneshot_channel *c)
 {
     const struct comm_env *env = c->owner->env;
     uint32_t room = c->room ? c->room * 2 : ROOM_FIRST;
@@ -96,11 +98,13 @@ enum comm_result oneshot_start(struct native_channel *channel, const struct nati
     struct oneshot_channel *c = channel_of(channel);
 
     *code = 0;
-    if (!has_room(c))
+    if (!oneshot_has_room(c))
         return COMM_ERR_MEMORY;
     c->calls[c->issued++ & (c->room - 1)] = (struct oneshot_call){
         .in = call->in, .out = call->out, .elements = call->n, .cookie = call->cookie, .type = (uint32_t)call->type, .op = call->op};
-    unsigned result = launch_next(c);
+    struct oneshot_call *made = &c->calls[(c->issued - 1) & (c->room - 1)];
+    struct oneshot_args args = args_of(c, made);
+    unsigned result = c->given ? oneshot_launch_in_stream(c, made, &args) : launch_next(c);
     if (result == CUDA_OK)
         return COMM_OK;
     c->issued--;
@@ -130,7 +134,7 @@ static void ask_cuda(struct oneshot_channel *c)
 
 bool oneshot_runs(struct oneshot_channel *c)
 {
-    if (c->broken || ended(c) == c->launched)
+    if (c->broken || (c->given ? oneshot_marked(c) >= c->marks : ended(c) == c->launched))
         return false;
     ask_cuda(c);
     return !c->broken;
@@ -152,6 +156,11 @@ static uint64_t cookie_of(const struct oneshot_channel *c, uint64_t number)
     return c->calls[number & (c->room - 1)].cookie;
 }
 
+static uint64_t oldest_mark(const struct oneshot_channel *c)
+{
+    return c->calls[c->told & (c->room - 1)].mark;
+}
+
 /* The oldest operation has ended, so the next one may begin. After an error nothing begins any more. */
 static struct native_event end_one(struct oneshot_channel *c)
 {
@@ -159,7 +168,7 @@ static struct native_event end_one(struct oneshot_channel *c)
     struct native_event event = {.cookie = cookie_of(c, c->told), .result = wrong ? COMM_ERR_BACKEND : COMM_OK, .code = wrong};
 
     c->told++;
-    if (!wrong)
+    if (!wrong && !c->given)
         c->refused = launch_next(c);
     return event;
 }
@@ -170,7 +179,8 @@ uint32_t oneshot_advance(struct native_channel *channel, struct native_event *ev
 
     if (c->told == c->issued || !max)
         return 0;
-    if (c->told < c->launched && ended(c) > c->told) {
+    bool has_ended = c->given ? oldest_mark(c) <= oneshot_marked(c) : c->told < c->launched && ended(c) > c->told;
+    if (has_ended) {
         *events = end_one(c);
         return 1;
     }

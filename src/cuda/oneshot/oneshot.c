@@ -100,10 +100,17 @@ static void class_close(struct native *native)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the class */
+/* The counters must be zero before a kernel begins, which may be in another stream. */
 static enum comm_result class_joined(struct native_channel *channel)
 {
-    (void)channel;
-    return COMM_OK;
+    struct oneshot_channel *c = (struct oneshot_channel *)(void *)channel;
+    struct cuda_inside inside;
+
+    if (!cuda_enter(c->d, &inside))
+        return COMM_ERR_BACKEND;
+    unsigned result = c->d->calls->cuStreamQuery(c->stream);
+    cuda_leave(c->d, &inside);
+    return result == CUDA_NOT_READY ? COMM_PENDING : cuda_result(result);
 }
 
 static void class_explain(struct native *native, int32_t code, char *text, size_t bytes)
@@ -130,6 +137,11 @@ const struct native_class native_oneshot = {.name = "cuda",
                                             .ways = oneshot_ways,
                                             .reaches = oneshot_reaches,
                                             .start = oneshot_start,
+                                            .wait = oneshot_wait,
+                                            .reach = oneshot_reach,
+                                            .await = oneshot_await,
+                                            .stream = oneshot_stream,
+                                            .may_close = oneshot_may_close,
                                             .advance = oneshot_advance,
                                             .leave = oneshot_leave,
                                             .explain = class_explain,

@@ -45,12 +45,12 @@ struct oneshot_pin {
 struct oneshot_call {
     const void *in;
     void *out;
-    uint64_t elements, cookie;
+    uint64_t elements, cookie, mark; /* mark: in a stream of the program's, it is done when so many are */
     uint32_t type, op;
 };
 
-/* Operations end in order. At most one is on the device: a hardware queue that several streams share then never stands with one that waits
- * for another. */
+/* Operations end in order. In a stream of the library's own at most one is on the device: a hardware queue that several streams share then
+ * never stands with one that waits for another. */
 struct oneshot_channel {
     struct native_channel head;
     struct oneshot *owner;
@@ -62,7 +62,12 @@ struct oneshot_channel {
     struct oneshot_call *calls;      /* a ring, indexed by number */
     uint32_t room;
     struct oneshot_box *box;
-    struct oneshot_args args; /* what is equal for all operations */
+    struct oneshot_args args;  /* what is equal for all operations */
+    struct CUstream_st *given; /* the program's stream, which gets the operations; NULL: `stream` does */
+    uint32_t mark;             /* the word in which `given` counts what is done of the operations that are not captured */
+    uint64_t marks, mark_base; /* how many it will count; the word's first value */
+    struct cuda_capture held;  /* by graphs */
+    uint32_t ways;             /* of the call that was accepted last */
     int64_t looked_ns;
     unsigned broken;  /* CUDA's error: nothing runs on the device any more */
     unsigned refused; /* CUDA's error when the next operation should have begun */
@@ -100,6 +105,18 @@ uint32_t oneshot_ways(struct native_channel *channel);
 bool oneshot_reaches(struct native_channel *channel, const void *at, size_t align);
 enum comm_result oneshot_start(struct native_channel *channel, const struct native_call *call, int32_t *code);
 uint32_t oneshot_advance(struct native_channel *channel, struct native_event *events, uint32_t max);
+bool oneshot_has_room(struct oneshot_channel *c);
+/* stream.c: a communicator that works in a stream of the program's. served: a call that the kernel serves, if its buffers are the device's.
+ */
+struct device *oneshot_stream(struct native_channel *channel, struct CUstream_st *given, struct CUstream_st **stream);
+enum comm_result oneshot_accept_in_stream(struct oneshot_channel *c, const struct native_call *call, bool served, char *why,
+                                          size_t why_bytes);
+unsigned oneshot_launch_in_stream(struct oneshot_channel *c, struct oneshot_call *call, const struct oneshot_args *args);
+uint64_t oneshot_marked(const struct oneshot_channel *c); /* how many are done */
+enum comm_result oneshot_wait(struct native_channel *channel, const struct native_point *point, uint64_t cookie);
+void oneshot_reach(struct native_channel *channel, uint64_t cookie);
+enum comm_result oneshot_await(struct native_channel *channel, uint64_t cookie, struct CUstream_st *stream);
+enum comm_result oneshot_may_close(struct native_channel *channel, char *why, size_t why_bytes);
 /* Does the device still run an operation? Asks CUDA too. */
 bool oneshot_runs(struct oneshot_channel *c);
 

@@ -1,0 +1,178 @@
+/*
+ * A communicator that works in a stream of the program's (options.stream). Its kernels are put there inside the calls, in their order, and
+ * may be captured in a CUDA graph. The stream writes a word behind each operation that is not captured: the kernel's own word also counts
+ * those that graphs launch.
+ *
+ * Only what the kernel serves goes there. Other calls on device buffers are refused, since nothing orders a stage with the stream.
+ */
+#include "cuda/kernels.h"
+#include "cuda/oneshot/oneshot.h"
+
+#include "base/format.h"
+
+static struct oneshot_channel *channel_of(struct native_channel *channel)
+{
+    return (struct oneshot_channel *)(void *)channel;
+}
+
+struct device *oneshot_stream(struct native_channel *channel, struct CUstream_st *given, struct CUstream_st **stream)
+{
+    struct oneshot_channel *c = channel_of(channel);
+    struct cuda_device *d = c->d;
+
+    if (given && (!d->memops || !cuda_has_stream(d, c->owner->log, "cuda", given)))
+        return NULL;
+    if (given) {
+        base_lock(&d->lock, d->env);
+        c->mark = c->mark ? c->mark : cuda_take_word(d);
+        base_unlock(&d->lock, d->env);
+        if (!c->mark)
+            return NULL;
+        c->mark_base = atomic_load_explicit(&d->words[c->mark], memory_order_relaxed);
+        c->given = given;
+    }
+    *stream = c->given ? c->given : c->stream;
+    return &d->head;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ which calls */
+static enum comm_result accept_captured(struct oneshot_channel *c, bool *captured, char *why, size_t why_bytes)
+{
+    struct cuda_inside inside;
+
+    if (!cuda_begin(c->d, &inside)) {
+        base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
+        return COMM_ERR_BACKEND;
+    }
+    enum comm_result r = cuda_capture(c->d, c->given, &c->held, captured, why, why_bytes);
+    cuda_end(c->d, &inside);
+    return r;
+}
+
+static bool is_on_device(struct oneshot_channel *c, const void *at)
+{
+    return at && device_cuda.kind(&c->d->head, at) == DEVICE_CUDA;
+}
+
+static enum comm_result refuse(const struct oneshot_channel *c, bool served, const char *which, char *why, size_t why_bytes)
+{
+    if (served)
+        base_format(why, why_bytes, "%s: expected memory of cuda:%d, the communicator's device, aligned for its type", which,
+                    c->d->ordinal);
+    else
+        base_format(why, why_bytes,
+                    "%s is device memory; expected the host's: with options.stream, backend cuda takes device buffers in an allreduce of "
+                    "at most %d bytes alone",
+                    which, ONESHOT_BYTES);
+    return COMM_ERR_ARGUMENT;
+}
+
+enum comm_result oneshot_accept_in_stream(struct oneshot_channel *c, const struct native_call *call, bool served, char *why,
+                                          size_t why_bytes)
+{
+    bool captured = false, in = is_on_device(c, call->in), out = is_on_device(c, call->out);
+    enum comm_result r = accept_captured(c, &captured, why, why_bytes);
+
+    c->ways = NATIVE_ON_DEVICE | (captured ? NATIVE_RECORDED : 0);
+    if (r != COMM_OK)
+        return r;
+    if (!call->in && !call->out && served)
+        return COMM_OK;
+    if (in || out) {
+        if (!served || !oneshot_reaches(&c->head, call->in, call->element_bytes))
+            return refuse(c, served, in ? "in" : "out", why, why_bytes);
+        return oneshot_reaches(&c->head, call->out, call->element_bytes) ? COMM_OK : refuse(c, served, "out", why, why_bytes);
+    }
+    if (!captured)
+        return COMM_ERR_UNSUPPORTED;
+    base_format(why, why_bytes, "the communicator's stream is being captured; expected an allreduce of at most %d bytes of device memory",
+                ONESHOT_BYTES);
+    return COMM_ERR_STATE;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ operations */
+/* The caller has begun on the device. */
+static unsigned mark(struct oneshot_channel *c, struct oneshot_call *call)
+{
+    call->mark = c->marks + 1;
+    unsigned result = c->d->calls->cuStreamWriteValue64(c->given, cuda_word_there(c->d, c->mark), c->mark_base + c->marks + 1, 0);
+    c->marks += result == CUDA_OK;
+    return result;
+}
+
+unsigned oneshot_launch_in_stream(struct oneshot_channel *c, struct oneshot_call *call, const struct oneshot_args *args)
+{
+    struct cuda_inside inside;
+    bool captured = false;
+    char why[256];
+
+    if (!cuda_begin(c->d, &inside))
+        return CUDA_INVALID_CONTEXT;
+    unsigned result = CUDA_NOT_SUPPORTED; /* asked again, since the caller may have begun a capture just now */
+    if (cuda_capture(c->d, c->given, &c->held, &captured, why, sizeof why) == COMM_OK)
+        result = cuda_run_oneshot(c->d, args, c->given);
+    call->mark = c->marks; /* of a captured call: complete when those before it are */
+    if (result == CUDA_OK && !captured)
+        result = mark(c, call);
+    cuda_end(c->d, &inside);
+    return result;
+}
+
+uint64_t oneshot_marked(const struct oneshot_channel *c)
+{
+    return atomic_load_explicit(&c->d->words[c->mark], memory_order_acquire) - c->mark_base;
+}
+
+/* What is put on the stream from now on runs after the place. A point that only the host can see is refused. */
+enum comm_result oneshot_wait(struct native_channel *channel, const struct native_point *point, uint64_t cookie)
+{
+    struct oneshot_channel *c = channel_of(channel);
+    struct device_place place = {(_Atomic uint64_t *)(uintptr_t)point->word, point->value};
+    struct oneshot_call call = {.cookie = cookie};
+    struct cuda_inside inside;
+
+    if (!point->word)
+        return COMM_ERR_UNSUPPORTED;
+    if (!oneshot_has_room(c))
+        return COMM_ERR_MEMORY;
+    if (!cuda_begin(c->d, &inside))
+        return COMM_ERR_BACKEND;
+    enum comm_result r = cuda_is_capturing(c->d, c->given) ? COMM_ERR_UNSUPPORTED : cuda_wait(c->d, c->given, &place);
+    if (r == COMM_OK)
+        r = cuda_result(mark(c, &call));
+    if (r == COMM_OK)
+        c->calls[c->issued++ & (c->room - 1)] = call;
+    cuda_end(c->d, &inside);
+    return r;
+}
+
+/* No wait parks. */
+void oneshot_reach(struct native_channel *channel, uint64_t cookie)
+{
+    (void)channel, (void)cookie;
+}
+
+enum comm_result oneshot_await(struct native_channel *channel, uint64_t cookie, struct CUstream_st *stream)
+{
+    struct oneshot_channel *c = channel_of(channel);
+    struct device_place place;
+    struct cuda_inside inside;
+    uint64_t number = c->told;
+
+    while (number < c->issued && c->calls[number & (c->room - 1)].cookie != cookie)
+        number++;
+    if (number == c->issued)
+        return COMM_OK;
+    if (!cuda_begin(c->d, &inside))
+        return COMM_ERR_BACKEND;
+    enum comm_result r = cuda_is_capturing(c->d, c->given) ? COMM_ERR_UNSUPPORTED : cuda_place(c->d, c->given, &place);
+    if (r == COMM_OK)
+        r = cuda_wait(c->d, stream, &place);
+    cuda_end(c->d, &inside);
+    return r;
+}
+
+enum comm_result oneshot_may_close(struct native_channel *channel, char *why, size_t why_bytes)
+{
+    return cuda_may_close(&channel_of(channel)->held, why, why_bytes);
+}
