@@ -106,6 +106,30 @@ RIG_TEST(wrong_questions_are_told)
     rig_close(&rig);
 }
 
+/* Simulating every chunk of a terabyte would not end. */
+RIG_TEST(long_calls_have_a_price_in_proportion)
+{
+    static const char *const collectives[] = {"allreduce", "broadcast", "allgather", "alltoall", "scan"};
+    const size_t mib = 1 << 18; /* elements */
+    struct rig rig;
+
+    rig_open(&rig, RANKS, NULL);
+    for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++) {
+        int64_t first = 0;
+        for (size_t times = 1; times <= 1 << 14; times *= times == 1 ? 2 : 128) { /* of 32 MiB, which is simulated */
+            struct comm_call call = call_of(collectives[i], 32 * times * mib);
+            int64_t ns;
+            MUST(comm_predict(rig.world[0], &call, NULL, NULL, &ns));
+            first = times == 1 ? ns : first;
+            double off = (double)ns / ((double)first * (double)times);
+            if (off < 0.98 || off > 1.02)
+                rig_die(__FILE__, __LINE__, "%s of %zu MiB: %lld ns, of 32 MiB: %lld", collectives[i], 32 * times, (long long)ns,
+                        (long long)first);
+        }
+    }
+    rig_close(&rig);
+}
+
 RIG_TEST(explain_tells_all_prices)
 {
     struct rig rig;
@@ -211,6 +235,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_algorithm_is_told_and_has_a_price),
         cmocka_unit_test(wrong_questions_are_told),
+        cmocka_unit_test(long_calls_have_a_price_in_proportion),
         cmocka_unit_test(explain_tells_all_prices),
         cmocka_unit_test(figures_choose),
         cmocka_unit_test(a_forced_algorithm_is_obeyed_or_refused),

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { EXACT_RANKS = 64 /* up to this size explain and predict simulate all ranks */ };
+enum { EXACT_RANKS = 64 /* up to this size explain and predict simulate all ranks */, EXACT_BYTES = 32 << 20 /* of a block */ };
 
 /* ------------------------------------------------------------------------------------------------------------ machine parameters */
 void machine_read(const struct comm_env *env, const char *path, struct machine_given *given)
@@ -84,16 +84,30 @@ static struct algo_query query_of(const struct comm_state *b, const struct comm_
                                .prices = prices};
 }
 
+/* The exact form. It takes seconds for blocks of a gigabyte; the time of long ones grows evenly. */
+static enum comm_result price_exactly(struct cost_case what, const struct algo_query *query, uint64_t *ps)
+{
+    size_t n = what.n, most = EXACT_BYTES / (what.raw ? what.raw : 1), half = most / 2;
+    struct cost_result longest, shorter = {0};
+
+    what.n = n < most ? n : most;
+    enum comm_result r = cost_run(query->prices->env, &what, &longest);
+    what.n = half;
+    if (r == COMM_OK && n > most)
+        r = cost_run(query->prices->env, &what, &shorter);
+    if (r != COMM_OK)
+        return r;
+    *ps = longest.each;
+    if (n > most) /* in fs an element, so that neither product is too long for 64 bits */
+        *ps += (longest.each - shorter.each) * 1000 / half * (n - most) / 1000;
+    return COMM_OK;
+}
+
 static enum comm_result price(const struct algo_row *row, const struct algo_query *query, uint64_t *ps)
 {
     struct cost_case what = algo_case(row, query);
-    struct cost_result result;
-    enum comm_result r = COMM_ERR_UNSUPPORTED;
+    enum comm_result r = query->size <= EXACT_RANKS ? price_exactly(what, query, ps) : COMM_ERR_UNSUPPORTED;
 
-    if (query->size <= EXACT_RANKS) {
-        r = cost_run(query->prices->env, &what, &result);
-        *ps = result.each;
-    }
     return r == COMM_ERR_UNSUPPORTED ? cost_estimate_all(query->prices->env, &what, ps) : r;
 }
 
