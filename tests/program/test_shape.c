@@ -90,11 +90,11 @@ static void long_results_go_past_the_cache(void **state)
 {
     enum { MI = 1 << 20 };
     (void)state;
-    assert_true(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 2, MI, false));
-    assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 16, MI - 1, false));
+    assert_true(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 2, MI / 2, false));
+    assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 16, MI / 2 - 1, false));
     assert_true(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 16, MI / 4, true)); /* 4 MiB of all ranks together */
     assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 16, MI / 4 - 1, true));
-    assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 2, MI - 1, true));
+    assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 2, MI / 2 - 1, true));
     assert_true(goes_past_the_cache(COLLECTIVE_ALLGATHER, "pipeline", 16, MI / 16, true)); /* its result is all blocks */
     assert_false(goes_past_the_cache(COLLECTIVE_ALLGATHER, "pipeline", 16, MI / 16 - 1, true));
 }
