@@ -203,32 +203,32 @@ FOLD_INLINE bool oneshot_look(const struct oneshot_args *a, struct oneshot_block
     return true;
 }
 
-/* Piece number `index` of all that the peers wrote, or NULL past the end. *to: its place in the tile. A slot has room for whole pieces. */
-FOLD_INLINE const struct oneshot_piece *oneshot_piece_of(const struct oneshot_args *a, struct oneshot_block *b, size_t index,
-                                                         struct oneshot_piece **to)
+/* Piece number `index` of all that the peers wrote, of which each wrote `each`; or NULL past the end. *to: its place in the tile. */
+FOLD_INLINE const struct oneshot_piece *oneshot_piece_of(const struct oneshot_args *a, struct oneshot_block *b, size_t at, uint32_t each,
+                                                         uint32_t index, struct oneshot_piece **to)
 {
-    struct oneshot_span span = oneshot_span_of(a, b->part);
-    size_t each = (span.bytes + ONESHOT_PIECE_BYTES - 1) / ONESHOT_PIECE_BYTES;
-    uint32_t peer = (uint32_t)(index / each);
+    uint32_t peer = index / each, piece = index % each;
 
     if (index >= each * (a->ranks - 1))
         return NULL;
     peer += peer >= a->rank;
-    *to = (struct oneshot_piece *)(void *)((char *)b->tile + peer * (size_t)oneshot_part_bytes(a->ranks)) + index % each;
-    return (const struct oneshot_piece *)(const void *)(oneshot_slot(a->box[peer], b->number) + span.at) + index % each;
+    *to = b->tile + peer * (oneshot_part_bytes(a->ranks) / ONESHOT_PIECE_BYTES) + piece;
+    return (const struct oneshot_piece *)(const void *)(oneshot_slot(a->box[peer], b->number) + at) + piece;
 }
 
+/* Whole pieces: a slot has room for the last one. */
 FOLD_INLINE void oneshot_gather(const struct oneshot_args *a, struct oneshot_block *b, uint32_t thread, uint32_t threads)
 {
     struct oneshot_piece piece[ONESHOT_BATCH], *to[ONESHOT_BATCH];
+    struct oneshot_span span = oneshot_span_of(a, b->part);
+    uint32_t each = (uint32_t)((span.bytes + ONESHOT_PIECE_BYTES - 1) / ONESHOT_PIECE_BYTES), index = thread;
     const struct oneshot_piece *from;
-    size_t index = thread;
     bool more = true;
 
     while (more) {
         for (uint32_t i = 0; i < ONESHOT_BATCH; i++, index += threads) {
             to[i] = NULL;
-            from = oneshot_piece_of(a, b, index, &to[i]);
+            from = oneshot_piece_of(a, b, span.at, each, index, &to[i]);
             if (from)
                 piece[i] = *from;
         }

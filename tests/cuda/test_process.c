@@ -20,6 +20,8 @@
 
 enum { LAUNCHES = 100 };
 
+static const char *backend = "nccl"; /* set before the ranks are forked */
+
 static enum comm_result open_rank(int32_t rank, int32_t ranks, int64_t timeout)
 {
     char device[16];
@@ -28,9 +30,9 @@ static enum comm_result open_rank(int32_t rank, int32_t ranks, int64_t timeout)
     mock_run(true);
     (void)ranks;
     snprintf(device, sizeof device, "cuda:%d", rank);
-    setenv("COMM_BACKEND", "nccl", 1); /* overrides the tcp of hosts_place */
-    return comm_open(COMM_CONFIG(.backend = "nccl", .device = device, .open_timeout_ns = timeout, .operation_timeout_ns = 30 * RIG_S,
-                                 .error_text = my.text, .error_text_bytes = sizeof my.text),
+    setenv("COMM_BACKEND", backend, 1); /* overrides the tcp of hosts_place */
+    return comm_open(COMM_CONFIG(.device = device, .open_timeout_ns = timeout, .operation_timeout_ns = 30 * RIG_S, .error_text = my.text,
+                                 .error_text_bytes = sizeof my.text),
                      &my.world);
 }
 
@@ -70,7 +72,7 @@ static void work(struct proc *proc, int32_t rank, struct comm_communicator *none
     if (open_rank(rank, proc->ranks, 20 * RIG_S) != COMM_OK)
         rig_die(__FILE__, __LINE__, "open: %s", my.text);
     MUST(comm_describe(my.world, &info));
-    if (strcmp(info.backend, "nccl") != 0 || !info.device_buffers)
+    if (strcmp(info.backend, backend) != 0 || !info.device_buffers)
         rig_die(__FILE__, __LINE__, "the backend is %s", info.backend);
     make_buffers(rank);
     for (uint32_t round = 0; round < 5; round++) {
@@ -97,6 +99,19 @@ RIG_TEST(a_process_for_each_device)
 {
     proc_needs_shm();
     for (int32_t ranks = 1; ranks <= (rig_quick() ? 4 : RANKS_MOST); ranks++) {
+        struct proc proc = {.raw = true};
+        rig_note("%d ranks", ranks);
+        proc_start(&proc, ranks, work);
+        proc_finish(&proc, -1, RIG_PATIENCE);
+    }
+}
+
+/* Backend cuda: sums and the graph are kernels that wait for the mailboxes of other processes; the rest is staged. */
+RIG_TEST(a_process_for_each_device_with_kernels)
+{
+    proc_needs_shm();
+    backend = "cuda";
+    for (int32_t ranks = HAS_KERNELS ? 1 : RANKS_MOST + 1; ranks <= RANKS_MOST; ranks += rig_quick() ? 3 : 1) {
         struct proc proc = {.raw = true};
         rig_note("%d ranks", ranks);
         proc_start(&proc, ranks, work);
@@ -218,6 +233,7 @@ int main(int count, char **arguments)
         return by_launcher();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_for_each_device),
+        cmocka_unit_test(a_process_for_each_device_with_kernels),
         cmocka_unit_test(ranks_of_two_hosts),
         cmocka_unit_test(a_rank_without_a_device_or_a_working_nccl),
         cmocka_unit_test(versions_that_differ_are_named),
