@@ -132,6 +132,51 @@ RIG_TEST(ranks_of_two_hosts)
     hosts_close(&h);
 }
 
+static void sum_and_look(struct comm_communicator *c, uint32_t want, bool is_staged)
+{
+    struct comm_request_info info = {.size = sizeof info};
+    struct comm_request q;
+
+    MUST(comm_queue_wait_stream(c, my.stream));
+    MUST(comm_allreduce(c, my.in, my.out, WORDS, COMM_U32, COMM_SUM, &q));
+    expect(q, 0, want);
+    MUST(comm_describe_request(q, &info));
+    EQUAL(info.flags, is_staged ? COMM_INFO_STAGED : 0);
+}
+
+/* A communicator of several hosts stages; one within a host has kernels. */
+static void within_hosts(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct comm_communicator *near;
+    struct comm_request q;
+
+    (void)none;
+    if (open_rank(rank, proc->ranks, 20 * RIG_S) != COMM_OK)
+        rig_die(__FILE__, __LINE__, "open: %s", my.text);
+    make_buffers(rank);
+    bench_fill(&my.bench, my.stream, my.in, (uint32_t)rank + 1, WORDS);
+    sum_and_look(my.world, 10, true);
+    MUST(comm_split(my.world, rank / 2, rank, &near, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    sum_and_look(near, rank / 2 ? 7 : 3, !HAS_KERNELS);
+    MUST(comm_close(near, COMM_DEFAULT_TIMEOUT));
+    MUST(comm_close(my.world, COMM_DEFAULT_TIMEOUT));
+    drop_buffers();
+}
+
+RIG_TEST(kernels_within_each_of_two_hosts)
+{
+    struct proc proc = {.raw = true};
+    struct hosts h;
+
+    backend = "cuda";
+    hosts_open(&h, 2, 2);
+    hosts_place(&h, &proc);
+    proc_start(&proc, 4, within_hosts);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+    hosts_close(&h);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ one without NCCL */
 enum { LACKS_DEVICE, LACKS_WORKING_NCCL, LACKS_VERSION, LACKS_CONNECTION, LACKS, LACKING_RANK = 2 };
 static const char *const lacks_text[LACKS] = {"no device", "an NCCL that never connects", "another NCCL", "an NCCL that works only alone"};
@@ -235,6 +280,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_process_for_each_device),
         cmocka_unit_test(a_process_for_each_device_with_kernels),
         cmocka_unit_test(ranks_of_two_hosts),
+        cmocka_unit_test(kernels_within_each_of_two_hosts),
         cmocka_unit_test(a_rank_without_a_device_or_a_working_nccl),
         cmocka_unit_test(versions_that_differ_are_named),
     };

@@ -152,8 +152,10 @@ static void wrote(struct wire_channel *channel)
     shmchan_of(channel)->dirty = true;
 }
 
+/* Peers may still read what was kept. So a host that shares it with other processes does not empty it, and the last of them frees it. */
 void shmchan_memory_end(struct shmchan_host *host)
 {
+    host->torn = true;
     for (struct shmchan_memory *m = host->memories; m; m = host->memories) {
         host->memories = m->next; /* removed first: the host may look at what is still lent */
         take_back(host, &m->block);

@@ -295,7 +295,7 @@ struct shmchan_host {
     struct shmchan_channel *channels; /* joined and not left */
     struct shmchan_memory *memories;
     _Atomic uint32_t lent; /* number of entries in `memories` */
-    bool torn;             /* a channel failed: some peer may not know yet */
+    bool torn;             /* a channel failed, and some peer may not know yet; or the wire closes */
 };
 
 /* This rank's places, once made. */

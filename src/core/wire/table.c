@@ -84,6 +84,16 @@ const struct wire_backend *wire_backend_across(const char *name)
          .network = 1,
          .near = "shm",
          .far = "tcp"},
+        {.name = "cuda",
+         .wire = &wire_mixed,
+         .boot = &boot_tcp,
+         .native = &native_cuda_module,
+         .fixed_order = 1,
+         .device_buffers = 1,
+         .keeps_order = 1,
+         .network = 1,
+         .near = "shm",
+         .far = "tcp"},
     };
 
     for (size_t i = 0; i < sizeof across / sizeof *across; i++)
