@@ -20,16 +20,18 @@ def room_of(path):
     return tidy.room_of(found.group(1)) if found else None
 
 
-def symbols(nm, path):
-    """(defined, needed) names of one object."""
-    defined, needed = set(), set()
-    for line in subprocess.run([nm, path], check=True, capture_output=True, text=True).stdout.splitlines():
-        kind, name = line.split()[-2:]
+def symbols(nm, paths):
+    """path -> (defined, needed) names of each object."""
+    found = {path: (set(), set()) for path in paths}
+    for line in subprocess.run([nm, "-A", *paths], check=True, capture_output=True, text=True).stdout.splitlines():
+        path, rest = line.split(":", 1)
+        kind, name = rest.split()[-2:]
+        defined, needed = found[path]
         if kind == "U":
             needed.add(name)
         elif kind in "TDBRVWC":
             defined.add(name)
-    return defined, needed
+    return found
 
 
 def offences(objects):
@@ -59,7 +61,7 @@ def main():
     if not selftest():
         print("rooms: the self-test found a wrong offence, or none")
         return 1
-    objects = {path: symbols(nm, path) for path in paths if room_of(path)}
+    objects = symbols(nm, [path for path in paths if room_of(path)])
     if len({room_of(path) for path in objects}) < len(tidy.LAW) - 4:  # cuda, its nccl and oneshot, and tools are built apart
         print(f"rooms: objects of {len({room_of(p) for p in objects})} rooms were given, expected those of the whole library")
         return 1
