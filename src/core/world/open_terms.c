@@ -150,11 +150,12 @@ enum comm_result open_count_local(struct opening *o)
 }
 
 /* The numbers of the hosts that were seen, found by the host's id. */
+struct seen_host {
+    uint64_t id;
+    int32_t number; /* from 1; 0: free */
+};
 struct seen_hosts {
-    struct seen_host {
-        uint64_t id;
-        int32_t number; /* from 1; 0: free */
-    } *at;
+    struct seen_host *at;
     size_t room; /* a power of two, at least twice the number of ranks */
 };
 
