@@ -125,7 +125,7 @@ static void class_explain(struct native *native, int32_t code, char *text, size_
     else
         base_copy_text(text, bytes,
                        code == ONESHOT_DIFFERS ? "the kernel found a peer's call of another type, operator or length"
-                                               : "the kernel was told to end");
+                                               : "the host ended the kernel");
 }
 
 const struct native_class native_oneshot = {.name = "cuda",
