@@ -13,7 +13,7 @@ from pathlib import Path
 
 import environment
 
-TESTS = ["test_collectives", "test_training", "test_groups", "test_shared"]
+TESTS = ["test_collectives", "test_training", "test_groups", "test_shared", "test_devices"]
 INFERENCE = ["examples/python/inference.py", "--layers", "2", "--hidden", "64", "--tokens", "8", "--rounds", "1"]
 
 
@@ -77,6 +77,7 @@ def main():
         COMMSTREAM_ROOT=str(work / "prefix"),
         COMMSTREAM_CACHE=str(work.parent / "cache"),
         OMP_NUM_THREADS="1",
+        COMMSTREAM_TEST_MOCK=str(lib.parent / "tests/cuda/mock"),
         PATH=os.path.dirname(python) + os.pathsep + os.environ["PATH"],
     )
     for step in steps(source):

@@ -1,4 +1,4 @@
-"""The ``commstream`` backend of :mod:`torch.distributed`, for CPU tensors.
+"""The ``commstream`` backend of :mod:`torch.distributed`, for CPU and CUDA tensors.
 
 Importing this module registers it::
 
@@ -11,6 +11,7 @@ The first import compiles an extension, which takes about a minute (see :mod:`co
 from __future__ import annotations
 
 import atexit
+import os
 
 import torch
 import torch.distributed as dist
@@ -64,8 +65,26 @@ def _describe(tensor: torch.Tensor | None) -> tuple:
 def _create(options, backend_options=None):
     del backend_options  # the C library reads its own options from the environment
     create = _extension.create_later if getattr(options, "enable_reconfigure", False) else _extension.create
-    return create(options.store, options.group_rank, options.group_size, options.timeout)
+    return create(options.store, options.group_rank, options.group_size, options.timeout, _device(options))
 
 
-dist.Backend.register_backend("commstream", _create, extended_api=True, devices=["cpu"])
+def _device(options) -> str:
+    """Returns the rank's device, or "" where the C library chooses that of the local rank."""
+    bound = getattr(options.process_group, "bound_device_id", None)
+    if bound is not None and bound.type == "cuda" and bound.index is not None:
+        return f"cuda:{bound.index}"
+    return f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_initialized() else ""
+
+
+def _devices() -> list[str]:
+    """Returns the kinds of device whose tensors the backend serves; the tests have one of their own.
+
+    Without a GPU it is not registered for CUDA: torch asks for the current stream of each kind that a group has, also when a tensor is on
+    the CPU.
+    """
+    cuda = ["cuda"] if torch.cuda.device_count() else []
+    return ["cpu", *cuda, *(["privateuseone"] if "COMMSTREAM_TORCH_TEST_DEVICE" in os.environ else [])]
+
+
+dist.Backend.register_backend("commstream", _create, extended_api=True, devices=_devices())
 atexit.register(_extension.stop)

@@ -38,13 +38,15 @@ std::string unique_name(int rank)
 
 } // namespace
 
-Backend::Backend(const StorePtr &store, int rank, int size, std::chrono::milliseconds timeout)
-    : Backend(store, rank, size, std::make_shared<World>(store, rank, size, timeout), timeout)
+Backend::Backend(const StorePtr &store, int rank, int size, std::chrono::milliseconds timeout, const std::string &device)
+    : Backend(store, rank, size, std::make_shared<World>(store, rank, size, timeout, device), timeout, device)
 {
 }
 
-Backend::Backend(const StorePtr &store, int rank, int size, std::shared_ptr<World> world, std::chrono::milliseconds timeout)
-    : c10d::Backend(rank, size), store_(store), world_(std::move(world)), timeout_(timeout), handle_(unique_name(rank))
+Backend::Backend(const StorePtr &store, int rank, int size, std::shared_ptr<World> world, std::chrono::milliseconds timeout,
+                 std::string device)
+    : c10d::Backend(rank, size), store_(store), device_(std::move(device)), world_(std::move(world)), timeout_(timeout),
+      handle_(unique_name(rank))
 {
     if (world_)
         world_->hooks = hooks_;
@@ -76,6 +78,10 @@ WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, 
         operation->settle(COMM_OK);
         return c10::make_intrusive<Work>(operation, rank_, type);
     }
+    if (recorder_ && operation->place)
+        block_->use(*operation->place);
+    if (operation->on_device())
+        operation->follow_stream(c);
     if (recorder_)
         return record(type, operation, calls);
     comm_request *request = &operation->request;

@@ -37,9 +37,9 @@ struct Call {
 class Backend final : public c10d::Backend
 {
   public:
-    Backend(const StorePtr &store, int rank, int size, std::chrono::milliseconds timeout);
+    Backend(const StorePtr &store, int rank, int size, std::chrono::milliseconds timeout, const std::string &device);
     /* Of ranks that have met already; without a world: waits for reconfigure(). */
-    Backend(const StorePtr &store, int rank, int size, std::shared_ptr<World> world, std::chrono::milliseconds timeout);
+    Backend(const StorePtr &store, int rank, int size, std::shared_ptr<World> world, std::chrono::milliseconds timeout, std::string device);
     ~Backend() override = default;
 
     /* collectives.cpp */
@@ -156,7 +156,8 @@ class Backend final : public c10d::Backend
     void monitor(const std::shared_ptr<Operation> &operation, std::chrono::milliseconds timeout, bool wait_all);
 
     StorePtr store_;
-    std::mutex lock_; /* who issues, and the fields below */
+    std::string device_; /* of the rank, as World takes it */
+    std::mutex lock_;    /* who issues, and the fields below */
     std::shared_ptr<World> world_;
     std::chrono::milliseconds timeout_;
     comm_communicator *recorder_ = nullptr; /* in a coalescing block */

@@ -44,7 +44,8 @@ constexpr size_t largest_plain = 65536;
 
 bool is_plain(const at::Tensor &t, const at::Tensor &like)
 {
-    return t.nbytes() <= largest_plain && t.is_contiguous() && !t.is_conj() && !t.is_neg() && t.scalar_type() == like.scalar_type();
+    return t.device().is_cpu() && t.nbytes() <= largest_plain && t.is_contiguous() && !t.is_conj() && !t.is_neg() &&
+           t.scalar_type() == like.scalar_type();
 }
 
 void copy_in(const at::Tensor &flat, const Tensors &list)
@@ -77,6 +78,12 @@ void copy_out(const at::Tensor &flat, const Tensors &list)
     }
 }
 
+void use_all(Operation &op, const Tensors &list)
+{
+    for (const at::Tensor &t : list)
+        op.use(t.device());
+}
+
 bool is_free(const at::Tensor &kept)
 {
     bool alone = kept.storage().use_count() == 1;
@@ -89,7 +96,7 @@ bool is_free(const at::Tensor &kept)
 at::Tensor Scratch::take(int64_t n, const at::TensorOptions &options)
 {
     size_t bytes = static_cast<size_t>(n) * options.dtype().itemsize();
-    if (bytes < smallest_scratch || c10::isQIntType(c10::typeMetaToScalarType(options.dtype())))
+    if (!options.device().is_cpu() || bytes < smallest_scratch || c10::isQIntType(c10::typeMetaToScalarType(options.dtype())))
         return at::empty({n}, options);
     auto count = static_cast<int64_t>(bytes);
     std::lock_guard<std::mutex> hold(lock_);
@@ -107,6 +114,7 @@ at::Tensor Scratch::take(int64_t n, const at::TensorOptions &options)
 at::Tensor input_of_list(Operation &op, const Tensors &list, const Tensors &outputs)
 {
     at::AutoDispatchBelowADInplaceOrView plain;
+    use_all(op, list);
     if (in_a_row(list)) {
         at::Tensor row = list[0].as_strided({elements(list)}, {1});
         if (std::none_of(outputs.begin(), outputs.end(), [&](const at::Tensor &t) { return t.is_alias_of(row); }))
@@ -120,6 +128,7 @@ at::Tensor input_of_list(Operation &op, const Tensors &list, const Tensors &outp
 at::Tensor output_of_list(Operation &op, const Tensors &list)
 {
     at::AutoDispatchBelowADInplaceOrView plain;
+    use_all(op, list);
     op.outputs.insert(op.outputs.end(), list.begin(), list.end());
     if (in_a_row(list)) {
         at::Tensor row = list[0].as_strided({elements(list)}, {1});

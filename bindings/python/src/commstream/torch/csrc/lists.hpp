@@ -15,7 +15,7 @@ struct Operation;
 
 /*
  * Memory for copies of lists. New memory costs more than the copy where it is large, since the system clears its pages; so
- * two pieces are kept and used again, by whoever comes when nobody has a tensor in them.
+ * two pieces are kept and used again, by whoever comes when nobody has a tensor in them. A device's allocator keeps memory itself.
  */
 class Scratch
 {

@@ -12,17 +12,18 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
     m.doc() = "The torch.distributed backend of commstream.";
     m.def(
         "create",
-        [](const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout) {
-            return commstream::BackendPtr(c10::make_intrusive<commstream::Backend>(store, rank, size, timeout));
+        [](const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout, const std::string &device) {
+            return commstream::BackendPtr(c10::make_intrusive<commstream::Backend>(store, rank, size, timeout, device));
         },
-        py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::call_guard<py::gil_scoped_release>(),
-        "Opens the world of a process group, whose ranks meet through the store.");
+        py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("device") = "",
+        py::call_guard<py::gil_scoped_release>(), "Opens the world of a process group, whose ranks meet through the store.");
     m.def(
         "create_later",
-        [](const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout) {
-            return commstream::BackendPtr(c10::make_intrusive<commstream::Backend>(store, rank, size, nullptr, timeout));
+        [](const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout, const std::string &device) {
+            return commstream::BackendPtr(c10::make_intrusive<commstream::Backend>(store, rank, size, nullptr, timeout, device));
         },
-        py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), "A process group whose world reconfigure() opens.");
+        py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::arg("device") = "",
+        "A process group whose world reconfigure() opens.");
     m.def(
         "share",
         [](const commstream::BackendPtr &backend, const std::optional<at::Tensor> &given, int64_t bytes, int64_t source) {

@@ -3,6 +3,8 @@
 #include <iterator>
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
 
 #include "engine.hpp"
 
@@ -32,8 +34,30 @@ Operation::Operation(std::shared_ptr<World> w, const char *n, std::chrono::milli
 {
 }
 
+void Operation::use(const c10::Device &device)
+{
+    TORCH_CHECK_VALUE(!place || *place == device, "commstream: ", name, ": tensors on ", *place, " and on ", device,
+                      "; expected one device");
+    place = device;
+}
+
+void Operation::follow_stream(comm_communicator *c) const
+{
+    c10::DeviceGuard here(*place);
+    CUstream_st *stream = native_stream(*place);
+    comm_result result;
+    while ((result = comm_queue_wait_stream(c, stream)) == COMM_ERR_FULL)
+        (void)!comm_progress(c);
+    TORCH_CHECK_VALUE(result != COMM_ERR_UNSUPPORTED, "commstream: ", name, ": a tensor on ", *place,
+                      "; the C library does not take it: ", world->text_of(result));
+    world->check(result, name);
+    TORCH_CHECK_VALUE(world->sees_devices(), "commstream: ", name, ": a tensor on ", *place,
+                      "; the driver was not found when the process group was made, so expected one on cpu");
+}
+
 at::Tensor Operation::input(const at::Tensor &t)
 {
+    use(t.device());
     at::AutoDispatchBelowADInplaceOrView plain;
     at::Tensor dense = is_dense(t) ? t : t.resolve_conj().resolve_neg().contiguous();
     keep.push_back(dense);
@@ -42,6 +66,7 @@ at::Tensor Operation::input(const at::Tensor &t)
 
 at::Tensor Operation::output(const at::Tensor &t)
 {
+    use(t.device());
     outputs.push_back(t);
     if (is_dense(t)) {
         keep.push_back(t);
@@ -66,6 +91,8 @@ at::Tensor Operation::in_out(const at::Tensor &t)
 
 void Operation::absorb(Operation &part)
 {
+    if (part.place)
+        use(*part.place);
     auto append = [](auto &to, auto &from) {
         std::move(from.begin(), from.end(), std::back_inserter(to));
         from.clear();
@@ -88,10 +115,11 @@ bool Operation::settle_quietly(comm_result result)
     if (settled())
         return false;
     try {
-        at::AutoDispatchBelowADInplaceOrView plain;
         world->check(result, name);
-        for (auto &step : after)
-            step();
+        if (on_device() && !after.empty())
+            copy_results_in(pool_stream(*place));
+        else
+            copy_results();
     } catch (...) {
         error_ = std::current_exception();
     }
@@ -100,6 +128,26 @@ bool Operation::settle_quietly(comm_result result)
         keep.clear();
     settled_.store(true, std::memory_order_release);
     return true;
+}
+
+void Operation::copy_results()
+{
+    at::AutoDispatchBelowADInplaceOrView plain;
+    for (auto &step : after)
+        step();
+    after.clear();
+}
+
+/* The lock is held. The request is complete, or the stream waits for it. */
+void Operation::copy_results_in(const c10::Stream &stream)
+{
+    c10::StreamGuard here(stream);
+    copy_results();
+    copied_.emplace(stream);
+    for (const at::Tensor &t : keep)
+        record_use(t, stream);
+    for (const at::Tensor &t : outputs)
+        record_use(t, stream);
 }
 
 bool Operation::calls_others()
@@ -125,10 +173,20 @@ void Operation::finish_future()
         future_finished_ = true;
         future = future_;
     }
-    if (error_)
+    if (error_) {
         future->setError(error_);
-    else
+        return;
+    }
+    if (!on_device()) {
         future->markCompleted(c10::IValue(outputs));
+        return;
+    }
+    /* The future takes the place that the current stream has reached, and what it calls works on the current device. */
+    c10::Stream behind = pool_stream(*place);
+    if (copied_)
+        copied_->block(behind);
+    c10::StreamGuard here(behind);
+    future->markCompleted(c10::IValue(outputs));
 }
 
 bool Operation::complete()
@@ -149,9 +207,36 @@ std::exception_ptr Operation::error()
     return settled() ? error_ : nullptr;
 }
 
+/* False: the host waits. The library has few streams that wait in another's place, and none without stream memory operations. */
+bool Operation::wait_in_stream()
+{
+    c10::DeviceGuard here(*place);
+    std::lock_guard<std::mutex> hold(lock_);
+    if (error_ || (!settled() && comm_stream_wait_request(native_stream(*place), request) != COMM_OK))
+        return false;
+    if (!after.empty())
+        copy_results_in(current_stream(*place));
+    else if (copied_)
+        copied_->block(current_stream(*place));
+    return true;
+}
+
 void Operation::wait(std::chrono::milliseconds limit)
 {
     TORCH_CHECK(!recorded, "commstream: wait for ", name, " inside of a coalescing block; it starts when the block ends");
+    if (!on_device()) {
+        wait_on_host(limit);
+        return;
+    }
+    if (!wait_in_stream()) {
+        wait_on_host(limit);
+        wait_in_stream();
+    }
+    adopt(); /* somebody must see the end, since the tensors are in use until then */
+}
+
+void Operation::wait_on_host(std::chrono::milliseconds limit)
+{
     if (!settled()) {
         comm_result result = comm_wait(request, wait_ns(limit, *world));
         if (result == COMM_PENDING)
@@ -170,7 +255,8 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::future()
     {
         std::lock_guard<std::mutex> hold(lock_);
         if (!future_)
-            future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+            future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                               on_device() ? std::vector<c10::Device>{*place} : std::vector<c10::Device>{});
         future = future_;
     }
     if (complete())
@@ -215,6 +301,8 @@ std::exception_ptr Work::exception() const
 int Work::sourceRank() const
 {
     TORCH_CHECK(operation_->statuses.size() == 1, "commstream: sourceRank of ", operation_->name, "; expected one receive from any rank");
+    if (operation_->on_device())
+        operation_->wait_on_host(operation_->timeout);
     TORCH_CHECK(operation_->complete(), "commstream: sourceRank of a receive that is not complete");
     return operation_->statuses.front()->peer;
 }

@@ -16,6 +16,7 @@
 
 #include <commstream/commstream.h>
 
+#include "device.hpp"
 #include "world.hpp"
 
 namespace commstream
@@ -39,6 +40,13 @@ struct Operation : std::enable_shared_from_this<Operation> {
     std::vector<at::Tensor> outputs;
     std::vector<std::function<void()>> after; /* copies results to where they belong */
     std::vector<std::unique_ptr<comm_status>> statuses;
+    std::optional<c10::Device> place; /* of its tensors; empty: it has none */
+
+    /* Throws unless all tensors are on one device. */
+    void use(const c10::Device &device);
+    bool on_device() const { return place && !place->is_cpu(); }
+    /* Issued on c from now on: behind what the current stream of its device has so far. */
+    void follow_stream(comm_communicator *c) const;
 
     /* What is copied before the call, from a tensor that is not dense. */
     at::Tensor input(const at::Tensor &t);
@@ -57,18 +65,24 @@ struct Operation : std::enable_shared_from_this<Operation> {
     /* Whether tell() calls what others wrote. */
     bool calls_others();
     bool complete();
+    /* On a device the current stream waits, and the host goes on, if that can be. */
     void wait(std::chrono::milliseconds limit);
+    void wait_on_host(std::chrono::milliseconds limit);
     std::exception_ptr error();
     c10::intrusive_ptr<c10::ivalue::Future> future();
     void adopt();
 
   private:
     void finish_future();
+    bool wait_in_stream();
+    void copy_results();
+    void copy_results_in(const c10::Stream &stream);
 
     std::mutex lock_;
     std::atomic<bool> settled_{false};
     bool adopted_ = false;
     std::exception_ptr error_;
+    std::optional<Mark> copied_; /* on a device, behind what `after` did */
     c10::intrusive_ptr<c10::ivalue::Future> future_;
     bool future_finished_ = false;
 };

@@ -36,7 +36,7 @@ BackendPtr Backend::split(const StorePtr &store, const std::vector<int> &ranks, 
 
 BackendPtr Backend::merge(const StorePtr &store, const OptionsPtr &opts, const int &rank, const int &size)
 {
-    return c10::make_intrusive<Backend>(store, rank, size, timeout_of(opts));
+    return c10::make_intrusive<Backend>(store, rank, size, timeout_of(opts), device_);
 }
 
 /*
@@ -64,7 +64,7 @@ BackendPtr Backend::shrink(const std::vector<int64_t> &excluded, int flags, cons
     auto world = std::make_shared<World>(*old, made);
     TORCH_CHECK(world->size() == static_cast<int>(stay.size()), "commstream: shrink: ", world->size(), " ranks are left; expected ",
                 stay.size(), ", those that were not excluded");
-    return c10::make_intrusive<Backend>(store_, comm_rank(made), world->size(), world, timeout_of(opts));
+    return c10::make_intrusive<Backend>(store_, comm_rank(made), world->size(), world, timeout_of(opts), device_);
 }
 
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
@@ -90,7 +90,7 @@ WorkPtr Backend::reconfigure(const c10d::ReconfigureOptions &opts)
     std::chrono::milliseconds timeout = opts.timeout ? *opts.timeout : timeout_of(nullptr);
     auto store = c10::make_intrusive<c10d::PrefixStore>("reconfigure/" + std::to_string(opts.uuid), store_);
     replace_world(nullptr);
-    replace_world(std::make_shared<World>(store, rank, size, timeout));
+    replace_world(std::make_shared<World>(store, rank, size, timeout, device_));
     rank_ = rank;
     size_ = size;
     auto done = begin("reconfigure", c10d::kUnsetTimeout);

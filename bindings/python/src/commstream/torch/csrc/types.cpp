@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "device.hpp"
+
 namespace commstream
 {
 
@@ -95,6 +97,13 @@ Reduction reduction_of(const c10d::ReduceOp &op, at::ScalarType type)
 void check_tensor(const at::Tensor &t, const char *name)
 {
     TORCH_CHECK_VALUE(t.layout() == at::kStrided, "commstream: ", name, ": a tensor of layout ", t.layout(), "; expected a dense one");
+    TORCH_CHECK_VALUE(t.device().is_cpu() || is_served(t.device().type()), "commstream: ", name, ": a tensor on ", t.device(),
+                      "; expected one on cpu or cuda");
+}
+
+void check_host_tensor(const at::Tensor &t, const char *name)
+{
+    check_tensor(t, name);
     TORCH_CHECK_VALUE(t.device().is_cpu(), "commstream: ", name, ": a tensor on ", t.device(), "; expected one on cpu");
 }
 

@@ -27,7 +27,9 @@ struct Reduction {
 };
 Reduction reduction_of(const c10d::ReduceOp &op, at::ScalarType type);
 
-/* Throws unless t is a strided CPU tensor. `name` is that of the call. */
+/* Throws unless t is a strided tensor on the CPU or on a device that is served. `name` is that of the call. */
 void check_tensor(const at::Tensor &t, const char *name);
+/* Throws unless it is on the CPU. */
+void check_host_tensor(const at::Tensor &t, const char *name);
 
 } // namespace commstream

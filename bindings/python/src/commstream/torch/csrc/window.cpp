@@ -134,7 +134,7 @@ WorkPtr Window::finish(const std::shared_ptr<Operation> &operation, comm_result 
 
 void Window::tensor_register(const at::Tensor &tensor, bool owning)
 {
-    check_tensor(tensor, "window");
+    check_host_tensor(tensor, "window");
     TORCH_CHECK(!window_, "commstream: window: a tensor is registered already; expected tensor_deregister() first");
     TORCH_CHECK_VALUE(tensor.is_contiguous() && tensor.numel(), "commstream: window: expected a contiguous tensor that is not empty");
     comm_window_options options{};
@@ -162,7 +162,7 @@ void Window::tensor_deregister()
 WorkPtr Window::put(const at::Tensor &tensor, int64_t peer, int64_t offset, bool async, const c10d::PutOptions &opts)
 {
     comm_window *window = open("put");
-    check_tensor(tensor, "put");
+    check_host_tensor(tensor, "put");
     int32_t to = check_peer(peer, "put");
     TORCH_CHECK_TYPE(tensor.scalar_type() == type_, "commstream: put: a tensor of ", tensor.scalar_type(), "; expected ", type_,
                      ", as that of the window");

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "device.hpp"
 #include "engine.hpp"
 #include "meeting.hpp"
 #include "operation.hpp"
@@ -9,15 +10,15 @@
 namespace commstream
 {
 
-World::World(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout)
-    : engine_(Engine::with_room()), size_(size), deadline_(timeout)
+World::World(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout, std::string device)
+    : device_(std::move(device)), engine_(Engine::with_room()), size_(size), deadline_(timeout)
 {
     open(store, rank, timeout);
     engine_->enlist(communicator_);
 }
 
 World::World(const World &parent, comm_communicator *made)
-    : engine_(parent.engine_), communicator_(made), size_(comm_size(made)), deadline_(parent.deadline_)
+    : device_(parent.device_), engine_(parent.engine_), communicator_(made), size_(comm_size(made)), deadline_(parent.deadline_)
 {
     engine_->enlist(communicator_);
 }
@@ -25,11 +26,13 @@ World::World(const World &parent, comm_communicator *made)
 void World::open(const c10::intrusive_ptr<c10d::Store> &store, int rank, std::chrono::milliseconds timeout)
 {
     char text[1024] = "";
+    load_driver();
     Meeting meeting(store, rank, size_, timeout);
     meeting.open();
     comm_config config{};
     config.size = sizeof config;
     config.rank = rank;
+    config.device = device_.empty() ? nullptr : device_.c_str();
     config.ranks = size_;
     config.exchange = Meeting::exchange;
     config.exchange_arg = &meeting;
@@ -123,13 +126,25 @@ void World::check(comm_result result, const std::string &name) const
 {
     if (result == COMM_OK)
         return;
-    comm_error detail;
-    bool told = failed(&detail) && detail.result == result;
-    std::string text = c10::str("commstream: ", name, ": ", result == COMM_ERR_TIMEOUT ? "Timed out : " : "", comm_result_name(result),
-                                ": ", told ? detail.text : comm_result_text(result));
+    std::string text = c10::str("commstream: ", name, ": ", result == COMM_ERR_TIMEOUT ? "Timed out : " : "", text_of(result));
     if (result == COMM_ERR_ARGUMENT || result == COMM_ERR_UNSUPPORTED || result == COMM_ERR_STATE)
         TORCH_CHECK(false, text);
     C10_THROW_ERROR(DistBackendError, text);
+}
+
+std::string World::text_of(comm_result result) const
+{
+    comm_error detail;
+    bool told = failed(&detail) && detail.result == result;
+    return c10::str(comm_result_name(result), ": ", told ? detail.text : comm_result_text(result));
+}
+
+bool World::sees_devices() const
+{
+    comm_info info{};
+    info.size = sizeof info;
+    check(comm_describe(get(), &info), "describe");
+    return info.device_buffers;
 }
 
 void World::late(const Operation &operation, std::chrono::milliseconds limit) const

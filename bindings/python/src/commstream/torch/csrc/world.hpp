@@ -45,7 +45,8 @@ class Hooks
 class World
 {
   public:
-    World(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout);
+    /* device: the rank's, such as "cuda:1"; empty: that of its place on the host. */
+    World(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout, std::string device);
     /* A communicator that was made from another world's. */
     World(const World &parent, comm_communicator *made);
     ~World();
@@ -65,6 +66,9 @@ class World
 
     /* Throws what a result says, with the library's text. */
     void check(comm_result result, const std::string &name) const;
+    std::string text_of(comm_result result) const;
+    /* Whether the library tells memory of a device from the host's. */
+    bool sees_devices() const;
     [[noreturn]] void late(const Operation &operation, std::chrono::milliseconds limit) const;
 
     /* What the user of the backend wants to be told: each operation that completed well, by its key, and failures. */
@@ -78,6 +82,7 @@ class World
     void close();
     void open(const c10::intrusive_ptr<c10d::Store> &store, int rank, std::chrono::milliseconds timeout);
 
+    std::string device_;
     std::shared_ptr<Engine> engine_;
     comm_communicator *communicator_ = nullptr;
     bool retired_ = false;

@@ -1,0 +1,444 @@
+"""Tensors of a device: a device of the tests' own, on the mock CUDA driver. There is one process for each rank, with a device each."""
+
+import datetime
+import os
+import time
+import unittest
+import unittest.mock
+
+import torch
+import torch.distributed as dist
+
+import device
+from team import Team
+
+MOCK = os.environ.get("COMMSTREAM_TEST_MOCK")  # the folder of the mock driver
+VARIABLES = {"COMMSTREAM_TORCH_TEST_DEVICE": "1", "LD_LIBRARY_PATH": f"{MOCK}:{os.environ.get('LD_LIBRARY_PATH', '')}", "MOCK_RUN": "7", "TORCH_FR_BUFFER_SIZE": "0"}
+_module = None
+
+
+def here():
+    """The extension; this rank's device is the current one, with a stream of its own as the current stream."""
+    global _module
+    if _module is None:
+        _module = device.load()
+        _module.set_device(dist.get_rank())
+        _module.set_stream(_module.new_stream())
+    return _module
+
+
+def place():
+    here()
+    return torch.device("privateuseone", dist.get_rank())
+
+
+def put(values):
+    return torch.as_tensor(values, dtype=torch.float32).to(place())
+
+
+def filled(n, value):
+    return put(torch.full((n,), float(value)))
+
+
+def same(t, expected):
+    """Reading on the host is in the order of the current stream."""
+    got = t.cpu()
+    expected = torch.as_tensor(expected, dtype=got.dtype)
+    assert torch.equal(got, expected.expand_as(got)), f"{got}, expected {expected}"
+
+
+def current():
+    """The number of the current stream."""
+    stream = here().set_stream(0)
+    here().set_stream(stream)
+    return stream
+
+
+class held:
+    """The current stream stands until the end of the block."""
+
+    def __enter__(self):
+        self.stream = current()
+        here().hold(self.stream, True)
+        return self
+
+    def let_go(self):
+        here().hold(self.stream, False)
+
+    def __exit__(self, *_):
+        self.let_go()
+
+
+class on_stream:
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __enter__(self):
+        self.before = here().set_stream(self.stream)
+
+    def __exit__(self, *_):
+        here().set_stream(self.before)
+
+
+def eventually(what, seconds=60):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "that did not come"
+        time.sleep(0.005)
+
+
+def triangle():
+    size = dist.get_world_size()
+    return size * (size + 1) // 2
+
+
+# ---------------------------------------------------------------------------------------------------------------- results
+def case_results():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    t = filled(5000, rank + 1)
+    dist.all_reduce(t)
+    same(t, triangle())
+    t = filled(7, rank + 1)
+    dist.all_reduce(t, op=dist.ReduceOp.MAX)
+    same(t, size)
+    t = filled(300, rank)
+    dist.broadcast(t, src=1)
+    same(t, 1)
+    t = filled(4, rank + 1)
+    dist.reduce(t, dst=0)
+    same(t, triangle() if rank == 0 else rank + 1)
+
+    whole = filled(3 * size, -1)
+    dist.all_gather_into_tensor(whole, filled(3, rank))
+    same(whole, torch.arange(float(size)).repeat_interleave(3))
+    part = filled(2, 0)
+    dist.reduce_scatter_tensor(part, put(torch.arange(2.0 * size)))
+    same(part, [size * (2.0 * rank), size * (2.0 * rank + 1)])
+    swapped = filled(2 * size, 0)
+    dist.all_to_all_single(swapped, put(torch.arange(2.0 * size) + 100 * rank))
+    same(swapped, torch.cat([torch.tensor([2.0 * rank, 2.0 * rank + 1]) + 100 * r for r in range(size)]))
+    dist.barrier()
+
+
+def case_lists():
+    """With lists the results are copied at the end, by a stream."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    parts = [filled(50, -1) for _ in range(size)]
+    dist.all_gather(parts, filled(50, rank))
+    for r, part in enumerate(parts):
+        same(part, r)
+    out = filled(3, -1)
+    dist.reduce_scatter(out, [filled(3, rank + r) for r in range(size)])
+    same(out, sum(range(size)) + size * rank)
+    outs = [filled(2, -1) for _ in range(size)]
+    dist.all_to_all(outs, [filled(2, 10 * rank + r) for r in range(size)])
+    for r, part in enumerate(outs):
+        same(part, 10 * r + rank)
+    parts = [filled(2, -1) for _ in range(size)] if rank == 0 else None
+    dist.gather(filled(2, rank), parts, dst=0)
+    for r, part in enumerate(parts or []):
+        same(part, r)
+    out = filled(2, -1)
+    dist.scatter(out, [filled(2, r) for r in range(size)] if rank == 1 else None, src=1)
+    same(out, rank)
+
+
+def case_strided():
+    """Tensors that are not contiguous, before and after."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    base = put(torch.zeros(4, 6))
+    base.t().fill_(rank + 1)
+    dist.all_reduce(base.t())
+    same(base, triangle())
+    half = put(torch.zeros(8))[::2]
+    whole = put(torch.zeros(2 * 4 * size))[::2]
+    half.fill_(rank)
+    dist.all_gather_into_tensor(whole, half)
+    same(whole, torch.arange(float(size)).repeat_interleave(4))
+
+
+def case_messages():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    t = filled(1000, rank)
+    got = filled(1000, -1)
+    works = [dist.isend(t, (rank + 1) % size, tag=3), dist.irecv(got, (rank - 1) % size, tag=3)]
+    for work in works:
+        work.wait()
+    same(got, (rank - 1) % size)
+    if rank == 0:
+        dist.send(filled(4, 9), 1)
+    elif rank == 1:
+        got = filled(4, -1)
+        assert dist.recv(got) == 0  # from any rank
+        same(got, 9)
+    ops = [dist.P2POp(dist.isend, t, (rank + 1) % size), dist.P2POp(dist.irecv, got1 := filled(1000, -1), (rank - 1) % size)]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    same(got1, (rank - 1) % size)
+
+
+def case_coalesced():
+    rank = dist.get_rank()
+    several = [filled(3, rank + 1), filled(5, 2 * (rank + 1))]
+    dist.group.WORLD._get_backend(place()).allreduce_coalesced(several).wait()
+    same(several[0], triangle())
+    same(several[1], 2 * triangle())
+
+
+def case_cpu_beside():
+    """The same group serves tensors on the CPU."""
+    t = torch.ones(3)
+    dist.all_reduce(t)
+    assert torch.equal(t, torch.full((3,), float(dist.get_world_size())))
+
+
+# ---------------------------------------------------------------------------------------------------------------- order
+def case_order():
+    """A call starts behind what its stream has; a wait holds the stream and not the host."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    t = filled(1000, -5)
+    here().synchronize(current())
+    with held() as stream:
+        t.fill_(rank + 1)
+        work = dist.all_reduce(t, async_op=True)
+        work.wait()
+        after = torch.empty_like(t)
+        after.copy_(t)
+        assert not work.is_completed()
+        time.sleep(0.05)
+        assert not work.is_completed()
+        assert here().peek(t)[0] == -5, "nothing of the stream has run"
+        stream.let_go()
+        eventually(work.is_completed)
+    same(after, triangle())
+    dist.barrier()
+    # One rank alone holds: the other's work is not complete either, and its stream stands.
+    t = filled(10, rank + 1)
+    if rank == 0:
+        with held() as stream:
+            t.fill_(7)
+            work = dist.all_reduce(t, async_op=True)
+            time.sleep(0.1)
+            stream.let_go()
+    else:
+        work = dist.all_reduce(t, async_op=True)
+        work.wait()
+        copy = torch.empty_like(t)
+        copy.copy_(t)
+        same(copy, triangle() - 1 + 7)
+    work.wait()
+    same(t, triangle() - 1 + 7)
+
+
+def case_other_stream():
+    """A wait holds the stream that is current then. The second wait is for what the first one put on another stream."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    parts = [filled(1000, -1) for _ in range(size)]
+    work = dist.all_gather(parts, filled(1000, rank), async_op=True)
+    work.wait()
+    other = here().new_stream()
+    with on_stream(other):
+        work.wait()
+        copies = [torch.empty_like(p) for p in parts]
+        for copy, part in zip(copies, parts):
+            copy.copy_(part)
+        for r, copy in enumerate(copies):
+            same(copy, r)
+
+
+def case_seen_first():
+    """The host sees the end before anybody waits: the results are copied on a stream of the pool, for which wait() waits."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    parts = [filled(1000, -1) for _ in range(size)]
+    work = dist.all_gather(parts, filled(1000, rank), async_op=True)
+    eventually(work.is_completed)
+    work.wait()
+    for r, part in enumerate(parts):
+        same(part, r)
+
+
+def case_many():
+    """More waits than the library has streams for: the host waits for some."""
+    for wait_last in (False, True):
+        tensors = [filled(100, dist.get_rank() + 1) for _ in range(12)]
+        works = [dist.all_reduce(t, async_op=True) for t in tensors]
+        if wait_last:
+            works.reverse()
+        for work in works:
+            work.wait()
+        for t in tensors:
+            same(t, triangle())
+
+
+def case_dropped():
+    """Nobody keeps the work or the input: freed memory is written over at once by the stream that allocated it."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for _ in range(10):
+        outs = [[filled(500, -1) for _ in range(size)] for _ in range(3)]
+        works = [dist.all_gather(out, filled(500, rank), async_op=True) for out in outs]
+        for work in works:
+            work.wait()
+        del works, work
+        for out in outs:
+            for r, part in enumerate(out):
+                same(part, r)
+    dist.all_reduce(filled(500, 1), async_op=True)
+    dist.barrier()
+
+
+def case_futures():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    t = filled(100, rank + 1)
+    future = dist.all_reduce(t, async_op=True).get_future()
+    same(future.wait()[0], triangle())
+    doubled = dist.all_reduce(filled(10, rank + 1), async_op=True).get_future().then(lambda f: f.value()[0] + f.value()[0])
+    same(doubled.wait(), 2 * triangle())
+    parts = [filled(1000, -1) for _ in range(size)]
+    future = dist.all_gather(parts, filled(1000, rank), async_op=True).get_future()
+    future.wait()
+    for r, part in enumerate(parts):
+        same(part, r)
+    with held() as stream:
+        t.fill_(rank + 1)
+        future = dist.all_reduce(t, async_op=True).get_future()
+        time.sleep(0.05)
+        assert not future.done()
+        stream.let_go()
+        future.wait()
+    same(t, triangle())
+
+
+def case_functional():
+    import torch.distributed._functional_collectives as functional
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    g = dist.group.WORLD
+    same(functional.all_reduce(filled(4, rank + 1), "sum", g) + 0, triangle())
+    same(functional.all_gather_tensor(filled(4, rank), 0, g) + 0, torch.arange(float(size)).repeat_interleave(4))
+    same(functional.reduce_scatter_tensor(filled(4 * size, 1), "sum", 0, g) + 0, size)
+
+
+# ---------------------------------------------------------------------------------------------------------------- refused
+def refused(error, text, call):
+    try:
+        call()
+    except error as e:
+        assert text in str(e), e
+    else:
+        raise AssertionError(f"expected {error.__name__}: {text}")
+
+
+def case_refused():
+    """By name, and the group goes on."""
+    backend = dist.group.WORLD._get_backend(place())
+    other = f"privateuseone:{dist.get_rank() + 2}"
+    mixed = [filled(3, 1), torch.ones(3)]
+    refused(ValueError, f"tensors on {place()} and on cpu", lambda: backend.allreduce_coalesced(mixed).wait())
+    refused(ValueError, f"tensors on cpu and on {place()}", lambda: backend.allgather([[torch.zeros(3), torch.zeros(3)]], [filled(3, 1)]).wait())
+    refused(ValueError, f"and on {other}", lambda: backend.allreduce_coalesced([filled(3, 1), torch.empty(3, device=other)]).wait())
+    refused(ValueError, "a tensor on meta; expected one on cpu or cuda", lambda: backend.allreduce([torch.ones(3, device="meta")]).wait())
+    t = filled(3, 1)
+    dist.all_reduce(t)
+    same(t, dist.get_world_size())
+
+
+def case_no_driver():
+    """The library says what is missing, and the group goes on with tensors on the CPU."""
+    assert not here().has_driver()
+    t = torch.empty(3, device=place())
+    refused(ValueError, f"allreduce: a tensor on {place()}; the C library does not take it: COMM_ERR_UNSUPPORTED", lambda: dist.all_reduce(t))
+    t = torch.ones(3)
+    dist.all_reduce(t)
+    assert torch.equal(t, torch.full((3,), 2.0))
+
+
+# ---------------------------------------------------------------------------------------------------------------- failures
+def case_aborted():
+    """A failure after wait() is not seen by the stream, which goes on. The work and the next call have it."""
+    g = dist.new_group(backend="commstream")
+    if dist.get_rank() == 0:
+        t = filled(10, 1)
+        work = dist.all_reduce(t, group=g, async_op=True)
+        work.wait()
+        copy = torch.empty_like(t)
+        copy.copy_(t)
+        dist.barrier()
+        eventually(work.is_completed)
+        here().synchronize(current())
+        refused(dist.DistBackendError, "COMM_ERR_ABORTED", work.wait)
+        assert not work.is_success() and "COMM_ERR_ABORTED" in str(work.exception())
+        refused(dist.DistBackendError, "COMM_ERR_ABORTED", lambda: dist.all_reduce(t, group=g))
+        refused(dist.DistBackendError, "COMM_ERR_ABORTED", lambda: work.get_future().wait())
+    else:
+        dist.barrier()
+        g._get_backend(place()).abort()
+    dist.barrier()
+
+
+def case_timed_out():
+    """The group's own timeout ends what waits for a rank that does not come, and lets the stream go."""
+    g = dist.new_group(backend="commstream", timeout=datetime.timedelta(seconds=2))
+    if dist.get_rank() == 0:
+        t = filled(10, 1)
+        work = dist.all_reduce(t, group=g, async_op=True)
+        work.wait()
+        here().synchronize(current())
+        eventually(work.is_completed)
+        assert "COMM_ERR_TIMEOUT" in str(work.exception()), work.exception()
+    dist.barrier()
+
+
+@unittest.skipUnless(MOCK, "the mock driver is not named by COMMSTREAM_TEST_MOCK")
+class Devices(unittest.TestCase):
+    variables = {}
+
+    @classmethod
+    def setUpClass(cls):
+        device.build()
+        with unittest.mock.patch.dict(os.environ, {**VARIABLES, **cls.variables}):
+            cls.team = Team(2)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.team.close()
+
+    def call(self, *cases):
+        for case in cases:
+            with self.subTest(case.__name__):
+                self.team.call(case)
+
+    def test_results(self):
+        self.call(case_results, case_lists, case_strided, case_messages, case_coalesced, case_cpu_beside)
+
+    def test_order(self):
+        self.call(case_order, case_other_stream, case_seen_first, case_many, case_dropped)
+
+    def test_futures(self):
+        self.call(case_futures)
+
+    def test_functional(self):
+        self.call(case_functional)
+
+    def test_refused(self):
+        self.call(case_refused)
+
+    def test_failures(self):
+        self.call(case_aborted, case_timed_out)
+
+
+class OverTcp(Devices):
+    variables = {"COMM_BACKEND": "tcp"}
+
+
+@unittest.skipUnless(MOCK, "the mock driver is not named by COMMSTREAM_TEST_MOCK")
+class NoDriver(unittest.TestCase):
+    def test_no_driver(self):
+        device.build()
+        with unittest.mock.patch.dict(os.environ, COMMSTREAM_TORCH_TEST_DEVICE="1"):
+            team = Team(2)
+        team.call(case_no_driver)
+        team.close()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
