@@ -356,6 +356,26 @@ def case_coalesced():
     assert "lists of outputs" in refused(lambda: dist.all_gather_coalesced(lists[:-1], [torch.ones(3), torch.ones(50)], group=ours))
 
 
+def case_coalesced_refused():
+    """A refused call ends its block, of which nothing runs; what follows is a call of its own."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    ours = group("commstream")
+    t, total = torch.full((3,), float(rank)), float(sum(range(size)))
+
+    cpu = torch.device("cpu")
+    for stay, text in ((False, f"root {size}"), (True, "nothing of the block is started")):
+        ours._start_coalescing(cpu)
+        raw("commstream").allreduce([t])
+        said = refused(lambda: raw("commstream").broadcast(t, size))
+        if stay:
+            said = refused(lambda: ours._end_coalescing(cpu))
+        assert text in said, said
+        assert torch.equal(t, torch.full((3,), float(rank)))
+        dist.all_reduce(other := t.clone(), group=ours)
+        assert torch.equal(other, torch.full((3,), total))
+    case_coalesced()
+
+
 def case_refusals():
     rank = dist.get_rank()
     backend = raw("commstream")
@@ -458,6 +478,7 @@ class Collectives(unittest.TestCase):
 
     def test_coalesced(self):
         self.team.call(case_coalesced)
+        self.team.call(case_coalesced_refused)
 
     @unittest.skipIf(not hasattr(dist.AllreduceOptions(), "asyncOp"), "torch does not say whether the caller waits")
     def test_waits_need_no_thread(self):

@@ -64,6 +64,10 @@ std::shared_ptr<Operation> Backend::begin(const char *name, std::chrono::millise
 {
     std::lock_guard<std::mutex> hold(lock_);
     TORCH_CHECK(world_, "commstream: ", name, ": the process group has no world: it was shut down, or reconfigure() comes first");
+    if (recorder_ && block_->calling)
+        drop_block();
+    if (recorder_)
+        block_->calling = true;
     return std::make_shared<Operation>(world_, name, timeout.count() > 0 ? std::min(timeout, world_->deadline()) : timeout_);
 }
 
@@ -104,15 +108,28 @@ WorkPtr Backend::record(c10d::OpType type, const std::shared_ptr<Operation> &ope
         comm_result result = call.run(recorder_, nullptr);
         if (result == COMM_OK)
             continue;
-        /* The block cannot run any more; without this, later calls would be recorded too. */
-        comm_request none;
-        (void)!comm_group_end(recorder_, &none);
-        recorder_ = nullptr;
-        block_ = nullptr;
+        drop_block();
         operation->world->check(result, operation->name);
     }
     block_->absorb(*operation);
+    block_->calling = false;
     return c10::make_intrusive<Work>(block_, rank_, type);
+}
+
+bool Backend::in_block()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    return recorder_ != nullptr;
+}
+
+/* A recorder must be ended. The call that the library refuses makes sure that nothing of the group is started. */
+void Backend::drop_block()
+{
+    comm_request none;
+    (void)!comm_broadcast(recorder_, nullptr, 1, COMM_U8, -1, nullptr);
+    (void)!comm_group_end(recorder_, &none);
+    recorder_ = nullptr;
+    block_ = nullptr;
 }
 
 void Backend::startCoalescing()
@@ -129,6 +146,10 @@ WorkPtr Backend::endCoalescing()
 {
     std::lock_guard<std::mutex> hold(lock_);
     TORCH_CHECK(recorder_, "commstream: endCoalescing without startCoalescing");
+    if (block_->calling) {
+        drop_block();
+        TORCH_CHECK_VALUE(false, "commstream: endCoalescing: a call in the block was refused, so nothing of the block is started");
+    }
     comm_communicator *recorder = recorder_;
     auto block = std::move(block_);
     recorder_ = nullptr;

@@ -147,10 +147,13 @@ class Backend final : public c10d::Backend
     void estimate(const std::vector<Call> &calls, const Operation &operation);
 
     WorkPtr gather_lists(const std::vector<Tensors> &outputs, const Tensors &inputs, const c10d::AllgatherOptions &opts);
+    /* Each call begins so. One that throws before start() has recorded it ends the coalescing block that it is in: nothing of it runs. */
     std::shared_ptr<Operation> begin(const char *name, std::chrono::milliseconds timeout);
     /* Starts what is described, in one group if it is several calls. `async`: nobody may be waiting. */
     WorkPtr start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls);
     WorkPtr record(c10d::OpType type, const std::shared_ptr<Operation> &operation, const std::vector<Call> &calls);
+    void drop_block();
+    bool in_block();
     void check_root(int64_t root, const char *name) const;
     void check_size(size_t given, size_t expected, const char *name, const char *what) const;
     void monitor(const std::shared_ptr<Operation> &operation, std::chrono::milliseconds timeout, bool wait_all);

@@ -32,10 +32,10 @@ void scale_in_place(at::Tensor &t, const Reduction &reduction)
 
 WorkPtr Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
 {
+    auto op = begin("broadcast", opts.timeout);
     check_size(tensors.size(), 1, "broadcast", "tensors");
     check_tensor(tensors[0], "broadcast");
     check_root(opts.rootRank, "broadcast");
-    auto op = begin("broadcast", opts.timeout);
     at::Tensor buffer = op->in_out(tensors[0]);
     Elements e = elements_of(buffer);
     auto root = static_cast<int32_t>(opts.rootRank);
@@ -81,10 +81,10 @@ WorkPtr Backend::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoal
 
 WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
 {
+    auto op = begin("reduce", opts.timeout);
     check_size(tensors.size(), 1, "reduce", "tensors");
     check_tensor(tensors[0], "reduce");
     check_root(opts.rootRank, "reduce");
-    auto op = begin("reduce", opts.timeout);
     Reduction reduction = reduction_of(opts.reduceOp, tensors[0].scalar_type());
     auto root = static_cast<int32_t>(opts.rootRank);
     bool here = rank_ == root;
@@ -111,6 +111,7 @@ WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
 
 WorkPtr Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ReduceScatterOptions &opts)
 {
+    auto op = begin("reduce_scatter", opts.timeout);
     check_size(outputs.size(), 1, "reduce_scatter", "outputs");
     check_size(inputs.size(), 1, "reduce_scatter", "lists of inputs");
     check_size(inputs[0].size(), static_cast<size_t>(size_), "reduce_scatter", "inputs");
@@ -123,7 +124,6 @@ WorkPtr Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs, 
         counts.push_back(static_cast<size_t>(t.numel()));
     }
     check_size(static_cast<size_t>(outputs[0].numel()), counts[static_cast<size_t>(rank_)], "reduce_scatter", "elements of the output");
-    auto op = begin("reduce_scatter", opts.timeout);
     Reduction reduction = reduction_of(opts.reduceOp, outputs[0].scalar_type());
     at::Tensor in = op->input(scaled(input_of_list(*op, inputs[0], outputs), reduction)), out = op->output(outputs[0]);
     Call call{[=](comm_communicator *c, comm_request *r) {
@@ -140,8 +140,8 @@ WorkPtr Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input, con
 
 WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs, const c10d::ReduceScatterOptions &opts)
 {
-    check_size(inputs.size(), outputs.size(), "reduce_scatter", "inputs");
     auto op = begin("reduce_scatter", opts.timeout);
+    check_size(inputs.size(), outputs.size(), "reduce_scatter", "inputs");
     std::vector<Call> calls;
     for (size_t i = 0; i < outputs.size(); i++) {
         check_tensor(outputs[i], "reduce_scatter");

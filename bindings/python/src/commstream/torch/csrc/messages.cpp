@@ -25,10 +25,10 @@ int64_t left_ns(Clock::time_point end)
 
 WorkPtr Backend::send(Tensors &tensors, int peer, int tag)
 {
+    auto op = begin("send", c10d::kUnsetTimeout);
     check_size(tensors.size(), 1, "send", "tensors");
     check_tensor(tensors[0], "send");
     uint32_t t = tag_of(tag, "send");
-    auto op = begin("send", c10d::kUnsetTimeout);
     op->message = true;
     at::Tensor buffer = op->input(tensors[0]);
     Elements e = elements_of(buffer);
@@ -38,10 +38,10 @@ WorkPtr Backend::send(Tensors &tensors, int peer, int tag)
 
 WorkPtr Backend::recv(Tensors &tensors, int peer, int tag)
 {
+    auto op = begin("recv", c10d::kUnsetTimeout);
     check_size(tensors.size(), 1, "recv", "tensors");
     check_tensor(tensors[0], "recv");
     uint32_t t = tag_of(tag, "recv");
-    auto op = begin("recv", c10d::kUnsetTimeout);
     op->message = true;
     op->statuses.push_back(std::make_unique<comm_status>());
     comm_status *status = op->statuses.back().get();
@@ -59,6 +59,7 @@ WorkPtr Backend::recvAnysource(Tensors &tensors, int tag)
 void Backend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all)
 {
     auto op = begin("monitoredBarrier", opts.timeout);
+    TORCH_CHECK(!in_block(), "commstream: monitoredBarrier inside of a coalescing block; it would wait for what the block has not started");
     monitor(op, opts.timeout == c10d::kUnsetTimeout ? op->timeout : std::min(opts.timeout, op->world->deadline()), wait_all);
 }
 

@@ -126,8 +126,8 @@ WorkPtr Backend::_allgather_base(at::Tensor &output, at::Tensor &input, const c1
 
 WorkPtr Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts)
 {
-    check_size(outputs.size(), inputs.size(), "allgather", "outputs");
     auto op = begin("allgather", opts.timeout);
+    check_size(outputs.size(), inputs.size(), "allgather", "outputs");
     std::vector<Call> calls;
     for (size_t i = 0; i < inputs.size(); i++) {
         check_tensor(inputs[i], "allgather");
@@ -147,11 +147,11 @@ WorkPtr Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inpu
 
 WorkPtr Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &opts)
 {
+    auto op = begin("gather", opts.timeout);
     check_size(inputs.size(), 1, "gather", "inputs");
     check_tensor(inputs[0], "gather");
     check_root(opts.rootRank, "gather");
     auto root = static_cast<int32_t>(opts.rootRank);
-    auto op = begin("gather", opts.timeout);
     at::Tensor out;
     if (rank_ == root) {
         check_size(outputs.size(), 1, "gather", "lists of outputs");
@@ -177,10 +177,10 @@ WorkPtr Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs, const c1
 
 WorkPtr Backend::gather_single(at::Tensor &output, at::Tensor &input, const c10d::GatherOptions &opts)
 {
+    auto op = begin("gather", opts.timeout);
     check_tensor(input, "gather");
     check_root(opts.rootRank, "gather");
     auto root = static_cast<int32_t>(opts.rootRank);
-    auto op = begin("gather", opts.timeout);
     at::Tensor out;
     if (rank_ == root) {
         check_list({output}, input, "gather");
@@ -202,11 +202,11 @@ WorkPtr Backend::gather_single(at::Tensor &output, at::Tensor &input, const c10d
 
 WorkPtr Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &opts)
 {
+    auto op = begin("scatter", opts.timeout);
     check_size(outputs.size(), 1, "scatter", "outputs");
     check_tensor(outputs[0], "scatter");
     check_root(opts.rootRank, "scatter");
     auto root = static_cast<int32_t>(opts.rootRank);
-    auto op = begin("scatter", opts.timeout);
     at::Tensor in;
     if (rank_ == root) {
         check_size(inputs.size(), 1, "scatter", "lists of inputs");
@@ -233,13 +233,13 @@ WorkPtr Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c
 WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_splits,
                                std::vector<int64_t> &input_splits, const c10d::AllToAllOptions &opts)
 {
+    auto op = begin("alltoall", opts.timeout);
     check_tensor(input, "alltoall");
     check_list({output}, input, "alltoall");
     bool even = output_splits.empty() && input_splits.empty();
     if (even)
         check_size(static_cast<size_t>(output.numel()), static_cast<size_t>(input.numel()), "alltoall", "elements of the output");
     auto in_counts = split_counts(input, input_splits, size_, "input"), out_counts = split_counts(output, output_splits, size_, "output");
-    auto op = begin("alltoall", opts.timeout);
     at::Tensor in = op->input(apart(input, output)), out = op->output(output);
     comm_type type = elements_of(in).type;
     Call call{[=](comm_communicator *c, comm_request *r) {
@@ -253,11 +253,11 @@ WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input, std::vecto
 
 WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &opts)
 {
+    auto op = begin("alltoall", opts.timeout);
     check_size(outputs.size(), static_cast<size_t>(size_), "alltoall", "outputs");
     check_size(inputs.size(), static_cast<size_t>(size_), "alltoall", "inputs");
     check_list(inputs, inputs[0], "alltoall");
     check_list(outputs, inputs[0], "alltoall");
-    auto op = begin("alltoall", opts.timeout);
     auto in_counts = counts_of(inputs), out_counts = counts_of(outputs);
     at::Tensor in = input_of_list(*op, inputs, outputs), out = output_of_list(*op, outputs);
     comm_type type = elements_of(in).type;

@@ -35,6 +35,7 @@ struct Operation : std::enable_shared_from_this<Operation> {
     uint64_t key = 0;      /* unique in the process */
     comm_request request{nullptr, 0};
     bool recorded = false; /* part of a coalescing block that has not ended */
+    bool calling = false;  /* a block: a call of it has begun and is not recorded; if that is still so later, the call was refused */
     bool message = false;
     std::vector<at::Tensor> keep;
     std::vector<at::Tensor> outputs;
