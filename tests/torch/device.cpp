@@ -18,6 +18,7 @@
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_cpu_dispatch.h>
 #include <ATen/ops/as_strided_cpu_dispatch.h>
@@ -255,6 +256,16 @@ void Guard::recordDataPtrOnStream(const c10::DataPtr &memory, const c10::Stream 
         b->users.push_back(s);
 }
 
+/* The backward pass asks an accelerator for these. */
+struct Hooks final : at::PrivateUse1HooksInterface {
+    bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+    c10::DeviceIndex deviceCount() const override { return devices; }
+    c10::DeviceIndex getCurrentDevice() const override { return current_device; }
+    void setCurrentDevice(c10::DeviceIndex device) const override { current_device = device; }
+    c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override { return std::exchange(current_device, device); }
+    c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
+};
+
 /* ------------------------------------------------------------------------------------------------------------ kernels */
 /* The memory of a tensor as the CPU's. It keeps nothing alive. */
 at::Tensor memory_of(const at::Tensor &t)
@@ -369,6 +380,8 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m)
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
 {
     namespace py = pybind11;
+    static Hooks hooks;
+    at::RegisterPrivateUse1HooksInterface(&hooks);
     if (driver().here)
         new_stream(0); /* It has the hardware queue of the default stream, and nothing is put on it. */
     m.def("has_driver", [] { return driver().here; });

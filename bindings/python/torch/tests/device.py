@@ -45,6 +45,8 @@ def build() -> Path:
 
 def load():
     """Returns the extension's module; the device is there from then on."""
+    # With a name, also its own, it is the process's accelerator, whose streams the backward pass uses. Else that may be CUDA.
+    torch.utils.rename_privateuse1_backend("privateuseone")
     spec = importlib.util.spec_from_file_location(NAME, build())
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,5 +1,6 @@
 """Tensors of a device: a device of the tests' own, on the mock CUDA driver. There is one process for each rank, with a device each."""
 
+import copy
 import datetime
 import os
 import time
@@ -318,6 +319,28 @@ def case_functional():
     same(functional.reduce_scatter_tensor(filled(4 * size, 1), "sum", 0, g) + 0, size)
 
 
+def train(model, place):
+    """Three steps of gradient descent; returns the weights."""
+    ours = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.001, gradient_as_bucket_view=place.type != "cpu")
+    for step in range(3):
+        x = torch.full((4, 20), 0.1 * (step + 1 + dist.get_rank()))
+        model.zero_grad()
+        ours(x.to(place)).square().mean().backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.sub_(p.grad, alpha=0.1)
+    return [p.detach().cpu() for p in model.parameters()]
+
+
+def case_ddp():
+    """The reducer's buckets are reduced behind the backward pass, and the optimizer is behind the reductions."""
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.ReLU(), torch.nn.Linear(50, 10))
+    on_device = copy.deepcopy(plain).to(place())
+    for p, q in zip(train(on_device, place()), train(plain, torch.device("cpu")), strict=True):
+        torch.testing.assert_close(p, q)
+
+
 # ---------------------------------------------------------------------------------------------------------------- refused
 def refused(error, text, call):
     try:
@@ -418,6 +441,9 @@ class Devices(unittest.TestCase):
 
     def test_functional(self):
         self.call(case_functional)
+
+    def test_ddp(self):
+        self.call(case_ddp)
 
     def test_refused(self):
         self.call(case_refused)
