@@ -3,10 +3,8 @@
  * captured. All ranks are in this process. A launch that is missing, doubled or out of order shows as wrong data.
  */
 #define _GNU_SOURCE
-#include "../conform/rig.h"
-#include "bench.h"
-#include "mock.h"
 #include "now.h"
+#include "sides.h"
 
 #include <commstream/cuda.h>
 
@@ -17,16 +15,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 3, LAUNCHES = 1000, WORDS = 24 };
-struct side {
-    struct bench bench;
-    struct CUstream_st *stream;
-    struct comm_communicator *comm; /* works in `stream` */
-    uint32_t *in, *out;
-    struct bench_graph graph;
-};
-static struct side sides[RANKS];
-static struct rig rig;
+enum { LAUNCHES = 1000, WORDS = 24 };
 static _Atomic int said;
 
 static void hear(void *arg, int level, const char *line)
@@ -37,127 +26,33 @@ static void hear(void *arg, int level, const char *line)
 
 static void open_all(const struct mock_options *options)
 {
-    struct comm_request dup[RANKS];
-
-    mock_reset(options);
-    mock_run(true);
-    rig.ranks = RANKS;
-    MUST(comm_open_local(COMM_CONFIG(.backend = "nccl", .log = hear, .operation_timeout_ns = 30 * RIG_S), RANKS, NULL, rig.world));
-    for (int r = 0; r < RANKS; r++) {
-        struct side *s = &sides[r];
-        bench_open(&s->bench, r);
-        s->stream = bench_stream(&s->bench);
-        s->in = bench_memory(&s->bench, WORDS);
-        s->out = bench_memory(&s->bench, WORDS);
-        struct comm_options with = {.size = sizeof with, .stream = s->stream};
-        MUST(comm_dup(rig.world[r], &with, &s->comm, &dup[r]));
-    }
-    for (int r = 0; r < RANKS; r++) {
-        struct comm_info info = {.size = sizeof info}, plain = {.size = sizeof plain};
-        MUST(comm_wait(dup[r], COMM_FOREVER));
-        MUST(comm_describe(sides[r].comm, &info));
-        MUST(comm_describe(rig.world[r], &plain));
-        CHECK(info.graph_capture && !plain.graph_capture);
-    }
-}
-
-static void drop_graphs(void)
-{
-    for (int r = 0; r < RANKS; r++)
-        bench_drop_graph(&sides[r].bench, &sides[r].graph);
-}
-
-static void close_all(void)
-{
-    for (int r = 0; r < RANKS; r++)
-        MUST(comm_close(sides[r].comm, COMM_DEFAULT_TIMEOUT));
-    rig_close(&rig);
-    for (int r = 0; r < RANKS; r++) {
-        struct side *s = &sides[r];
-        bench_free(&s->bench, s->in);
-        bench_free(&s->bench, s->out);
-        bench_drop_stream(&s->bench, s->stream);
-        bench_close(&s->bench);
-    }
-    mock_run(false);
-    if (mock_misused())
-        rig_die(__FILE__, __LINE__, "%s", mock_misused());
-    if (mock_live())
-        mock_list_live();
-    EQUAL(mock_live(), 0);
-}
-
-/* Waits while this thread makes progress for all ranks. */
-static void wait_all(struct comm_request requests[RANKS])
-{
-    for (int r = 0; r < RANKS; r++)
-        MUST(comm_wait(requests[r], 20 * RIG_S));
-}
-
-static uint32_t first_word(int rank, const uint32_t *of)
-{
-    uint32_t word;
-
-    bench_read(&sides[rank].bench, sides[rank].stream, &word, of, 1);
-    return word;
+    sides_open(options, COMM_CONFIG(.backend = "nccl", .log = hear, .operation_timeout_ns = 30 * RIG_S), WORDS);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ launches */
-/* The graph sums the ranks' words and stores the sum as the next input: each launch multiplies the value by the number of ranks. */
-static void capture_sum(int rank)
-{
-    struct side *s = &sides[rank];
-    struct comm_request request;
-
-    bench_capture(&s->bench, s->stream);
-    MUST(comm_allreduce(s->comm, s->in, s->out, WORDS, COMM_U32, COMM_SUM, &request));
-    MUST(comm_wait(request, RIG_S)); /* it is in the graph; its peers have not called yet */
-    bench_copy(&s->bench, s->stream, s->in, s->out, WORDS * sizeof *s->in);
-    bench_end_capture(&s->bench, s->stream, &s->graph);
-}
-
-static void launch_all(void)
-{
-    for (int r = 0; r < RANKS; r++)
-        bench_launch(&sides[r].bench, &sides[r].graph, sides[r].stream);
-}
-
-/* An eager sum between two launches. */
-static void sum_now(void)
-{
-    struct comm_request requests[RANKS];
-
-    for (int r = 0; r < RANKS; r++)
-        MUST(comm_allreduce(sides[r].comm, COMM_IN_PLACE, sides[r].in, WORDS, COMM_U32, COMM_SUM, &requests[r]));
-    wait_all(requests);
-}
-
 static void launches(uint64_t seed, bool no_memops)
 {
     uint32_t want = 1;
 
     rig_note("seed %llu, no_memops %d", (unsigned long long)seed, no_memops);
     open_all(&(struct mock_options){.seed = seed, .queues = 8, .no_memops = no_memops});
-    for (int r = 0; r < RANKS; r++)
-        bench_fill(&sides[r].bench, sides[r].stream, sides[r].in, want, WORDS);
-    sum_now();
-    want *= RANKS;
-    for (int r = 0; r < RANKS; r++)
-        capture_sum(r);
-    for (int r = 0; r < RANKS; r++) /* the capture itself has computed nothing */
-        EQUAL(first_word(r, sides[r].in), want);
+    sides_fill(want, WORDS);
+    sides_sum(WORDS);
+    want *= SIDES;
+    sides_capture_sum(WORDS);
+    for (int r = 0; r < SIDES; r++) /* the capture itself has computed nothing */
+        EQUAL(sides_word(r, sides[r].in), want);
     for (int i = 0; i < LAUNCHES; i++) {
-        launch_all();
-        want *= RANKS;
+        sides_launch();
+        want *= SIDES;
         if (i % 100 == 50) {
-            sum_now();
-            want *= RANKS;
+            sides_sum(WORDS);
+            want *= SIDES;
         }
     }
-    for (int r = 0; r < RANKS; r++)
-        EQUAL(first_word(r, sides[r].in), want);
-    drop_graphs();
-    close_all();
+    for (int r = 0; r < SIDES; r++)
+        EQUAL(sides_word(r, sides[r].in), want);
+    sides_close(false);
 }
 
 RIG_TEST(a_graph_is_launched_a_thousand_times)
@@ -172,26 +67,23 @@ RIG_TEST(a_graph_is_launched_a_thousand_times)
 RIG_TEST(requests_around_a_launch)
 {
     for (int no_memops = 0; no_memops < 2; no_memops++) {
-        struct comm_request requests[RANKS];
+        struct comm_request requests[SIDES];
         open_all(&(struct mock_options){.seed = 5, .queues = 32, .no_memops = no_memops});
-        for (int r = 0; r < RANKS; r++) {
-            bench_fill(&sides[r].bench, sides[r].stream, sides[r].in, 1, WORDS);
-            capture_sum(r);
-        }
-        for (int r = 0; r < RANKS; r++)
+        sides_fill(1, WORDS);
+        sides_capture_sum(WORDS);
+        for (int r = 0; r < SIDES; r++)
             mock_hold(sides[r].stream, true);
-        launch_all();
-        for (int r = 0; r < RANKS; r++)
+        sides_launch();
+        for (int r = 0; r < SIDES; r++)
             MUST(comm_allreduce(sides[r].comm, COMM_IN_PLACE, sides[r].in, WORDS, COMM_U32, COMM_SUM, &requests[r]));
-        for (int r = 0; r < RANKS; r++)
+        for (int r = 0; r < SIDES; r++)
             IS(comm_wait(requests[r], 20 * RIG_MS), COMM_PENDING);
-        for (int r = 0; r < RANKS; r++)
+        for (int r = 0; r < SIDES; r++)
             mock_hold(sides[r].stream, false);
-        wait_all(requests);
-        for (int r = 0; r < RANKS; r++)
-            EQUAL(first_word(r, sides[r].in), RANKS * RANKS);
-        drop_graphs();
-        close_all();
+        rig_wait_all(requests, SIDES);
+        for (int r = 0; r < SIDES; r++)
+            EQUAL(sides_word(r, sides[r].in), SIDES * SIDES);
+        sides_close(false);
     }
 }
 
@@ -203,50 +95,49 @@ static void capture_many(int rank)
     struct comm_communicator *group;
 
     bench_capture(&s->bench, s->stream);
-    MUST(comm_alltoall(s->comm, s->in, s->out, WORDS / RANKS, COMM_U32, NULL));
+    MUST(comm_alltoall(s->comm, s->in, s->out, WORDS / SIDES, COMM_U32, NULL));
     MUST(comm_scan(s->comm, COMM_IN_PLACE, s->out, WORDS, COMM_U32, COMM_SUM, NULL));
     MUST(comm_barrier(s->comm, NULL));
     MUST(comm_group_begin(s->comm, &group));
-    MUST(comm_send(group, s->out, WORDS, COMM_U32, (rank + 1) % RANKS, 0, NULL));
-    MUST(comm_recv(group, s->in, WORDS, COMM_U32, (rank + RANKS - 1) % RANKS, 0, NULL, NULL));
+    MUST(comm_send(group, s->out, WORDS, COMM_U32, (rank + 1) % SIDES, 0, NULL));
+    MUST(comm_recv(group, s->in, WORDS, COMM_U32, (rank + SIDES - 1) % SIDES, 0, NULL, NULL));
     MUST(comm_group_end(group, NULL));
     bench_end_capture(&s->bench, s->stream, &s->graph);
 }
 
 /* What a launch makes of each rank's blocks. */
-static void model(uint32_t in[RANKS][RANKS])
+static void model(uint32_t in[SIDES][SIDES])
 {
-    uint32_t out[RANKS][RANKS];
+    uint32_t out[SIDES][SIDES];
 
-    for (int r = 0; r < RANKS; r++)
-        for (int k = 0; k < RANKS; k++)
+    for (int r = 0; r < SIDES; r++)
+        for (int k = 0; k < SIDES; k++)
             out[r][k] = in[k][r] + (r ? out[r - 1][k] : 0);
-    for (int r = 0; r < RANKS; r++)
-        memcpy(in[(r + 1) % RANKS], out[r], sizeof out[r]);
+    for (int r = 0; r < SIDES; r++)
+        memcpy(in[(r + 1) % SIDES], out[r], sizeof out[r]);
 }
 
 RIG_TEST(moves_and_messages_in_a_graph)
 {
-    uint32_t want[RANKS][RANKS], got[WORDS];
+    uint32_t want[SIDES][SIDES], got[WORDS];
 
     open_all(&(struct mock_options){.seed = 9, .queues = 8});
-    for (int r = 0; r < RANKS; r++) {
-        for (int k = 0; k < RANKS; k++)
+    for (int r = 0; r < SIDES; r++) {
+        for (int k = 0; k < SIDES; k++)
             want[r][k] = (uint32_t)r + 1;
         bench_fill(&sides[r].bench, sides[r].stream, sides[r].in, want[r][0], WORDS);
         capture_many(r);
     }
     for (int i = 0; i < 20; i++) {
-        launch_all();
+        sides_launch();
         model(want);
     }
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < SIDES; r++) {
         bench_read(&sides[r].bench, sides[r].stream, got, sides[r].in, WORDS);
         for (int i = 0; i < WORDS; i++)
-            EQUAL(got[i], want[r][i / (WORDS / RANKS)]);
+            EQUAL(got[i], want[r][i / (WORDS / SIDES)]);
     }
-    drop_graphs();
-    close_all();
+    sides_close(false);
 }
 
 /* A reduction that NCCL lacks goes into a graph where the device has a kernel for it, and is refused where the host would reduce. */
@@ -255,7 +146,7 @@ RIG_TEST(a_reduction_that_nccl_lacks_in_a_graph)
     for (int no_kernels = 0; no_kernels < 2; no_kernels++) {
         open_all(&(struct mock_options){.seed = 4, .queues = 8, .no_kernels = no_kernels});
         bool has_kernels = HAS_KERNELS && !no_kernels;
-        for (int r = 0; r < RANKS; r++) {
+        for (int r = 0; r < SIDES; r++) {
             struct side *s = &sides[r];
             bench_fill(&s->bench, s->stream, s->in, 1u << r, WORDS);
             bench_capture(&s->bench, s->stream);
@@ -264,27 +155,16 @@ RIG_TEST(a_reduction_that_nccl_lacks_in_a_graph)
             bench_end_capture(&s->bench, s->stream, &s->graph);
         }
         for (int i = 0; i < 20 && has_kernels; i++) /* 1 ^ 2 ^ 4 is 7, and 7 ^ 7 ^ 7 too */
-            launch_all();
-        for (int r = 0; r < RANKS; r++)
-            EQUAL(first_word(r, sides[r].in), has_kernels ? 7 : 1 << r);
-        for (int r = 0; r < RANKS; r++)
+            sides_launch();
+        for (int r = 0; r < SIDES; r++)
+            EQUAL(sides_word(r, sides[r].in), has_kernels ? 7 : 1 << r);
+        for (int r = 0; r < SIDES; r++)
             (void)!comm_sync(sides[r].comm, RIG_S); /* reports the refused call, once */
-        drop_graphs();
-        close_all();
+        sides_close(false);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ refusals */
-static void refused(struct side *s, enum comm_result result, enum comm_result expected, const char *text)
-{
-    struct comm_error error = {.size = sizeof error};
-
-    IS(result, expected);
-    MUST(comm_error_detail(s->comm, &error));
-    if (!strstr(error.text, text))
-        rig_die(__FILE__, __LINE__, "\"%s\" lacks \"%s\"", error.text, text);
-}
-
 /* What a graph cannot have is refused, and the capture goes on. */
 RIG_TEST(what_is_refused)
 {
@@ -298,41 +178,41 @@ RIG_TEST(what_is_refused)
     bench_fill(&s->bench, other, s->in, 1, WORDS);
     bench_capture(&s->bench, s->stream);
     IS(comm_queue_wait_stream(s->comm, other), COMM_ERR_UNSUPPORTED);
-    IS(comm_queue_wait_stream(rig.world[0], s->stream), COMM_ERR_UNSUPPORTED);
-    refused(s, comm_allreduce(s->comm, here, here + 1, 1, COMM_U32, COMM_BXOR, &request), COMM_ERR_STATE, "is being captured");
+    IS(comm_queue_wait_stream(sides_rig.world[0], s->stream), COMM_ERR_UNSUPPORTED);
+    sides_refused(s, comm_allreduce(s->comm, here, here + 1, 1, COMM_U32, COMM_BXOR, &request), COMM_ERR_STATE, "is being captured");
     bench_end_capture(&s->bench, s->stream, &s->graph);
     bench_drop_graph(&s->bench, &s->graph);
     mock_hold(other, false);
     mock_capture(s->stream, true); /* a capture that was invalidated */
-    refused(s, comm_barrier(s->comm, &request), COMM_ERR_STATE, "invalidated");
+    sides_refused(s, comm_barrier(s->comm, &request), COMM_ERR_STATE, "invalidated");
     mock_capture(s->stream, false);
     bench_drop_stream(&s->bench, other);
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < SIDES; r++)
         (void)!comm_revoke(sides[r].comm); /* the other ranks have not made the refused calls */
-    close_all();
+    sides_close(false);
 }
 
 /* One rank captures a call that the others make at once: they would wait for a launch. It is a mismatch, which says so. */
 RIG_TEST(one_rank_captures_and_the_others_call)
 {
     struct comm_error error = {.size = sizeof error};
-    struct comm_request requests[RANKS];
+    struct comm_request requests[SIDES];
 
     open_all(&(struct mock_options){.seed = 3, .queues = 32});
     struct side *s = &sides[0];
     int64_t began = rig_now();
     bench_capture(&s->bench, s->stream);
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < SIDES; r++)
         MUST(comm_allreduce(sides[r].comm, sides[r].in, sides[r].out, WORDS, COMM_U32, COMM_SUM, &requests[r]));
     bench_end_capture(&s->bench, s->stream, &s->graph);
-    for (int r = 1; r < RANKS; r++)
+    for (int r = 1; r < SIDES; r++)
         IS(comm_wait(requests[r], 10 * RIG_S), COMM_ERR_MISMATCH);
     CHECK(rig_now() - began < 5 * RIG_S);
     MUST(comm_error_detail(sides[1].comm, &error));
     if (!strstr(error.text, "rank 0 called into a CUDA graph allreduce"))
         rig_die(__FILE__, __LINE__, "\"%s\"", error.text);
     bench_drop_graph(&s->bench, &s->graph);
-    close_all();
+    sides_close(false);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ closing */
@@ -341,34 +221,32 @@ RIG_TEST(close_with_a_live_graph)
 {
     for (int fails = 0; fails < 2; fails++) {
         open_all(&(struct mock_options){.seed = 7, .queues = 32});
-        for (int r = 0; r < RANKS; r++) {
-            bench_fill(&sides[r].bench, sides[r].stream, sides[r].in, 1, WORDS);
-            capture_sum(r);
-        }
-        launch_all();
-        for (int r = 0; r < RANKS; r++)
-            EQUAL(first_word(r, sides[r].in), RANKS);
+        sides_fill(1, WORDS);
+        sides_capture_sum(WORDS);
+        sides_launch();
+        for (int r = 0; r < SIDES; r++)
+            EQUAL(sides_word(r, sides[r].in), SIDES);
         if (fails) /* NCCL's abort waits for the graphs too */
             MUST(comm_revoke(sides[0].comm));
         struct comm_error error = {.size = sizeof error};
-        for (int r = 0; r < RANKS && fails; r++)
+        for (int r = 0; r < SIDES && fails; r++)
             rig_fails_within(sides[r].comm, COMM_ERR_REVOKED, RIG_S, &error);
         int64_t began = rig_now();
-        for (int r = 0; r < RANKS; r++)
-            refused(&sides[r], comm_close(sides[r].comm, 10 * RIG_S), COMM_ERR_STATE, fails ? "revoked" : "comm_close: 1 CUDA graphs");
-        while (fails && said < RANKS &&
+        for (int r = 0; r < SIDES; r++)
+            sides_refused(&sides[r], comm_close(sides[r].comm, 10 * RIG_S), COMM_ERR_STATE,
+                          fails ? "revoked" : "comm_close: 1 CUDA graphs");
+        while (fails && said < SIDES &&
                rig_now() - began < 5 * RIG_S) /* the detail of a failed communicator is why it failed, so the log says it */
             rig_nap(RIG_MS);
-        EQUAL(said, fails ? RANKS : 0);
+        EQUAL(said, fails ? SIDES : 0);
         CHECK(rig_now() - began < 5 * RIG_S);
         if (!fails) { /* the communicators still work */
-            launch_all();
-            sum_now();
-            for (int r = 0; r < RANKS; r++)
-                EQUAL(first_word(r, sides[r].in), RANKS * RANKS * RANKS);
+            sides_launch();
+            sides_sum(WORDS);
+            for (int r = 0; r < SIDES; r++)
+                EQUAL(sides_word(r, sides[r].in), SIDES * SIDES * SIDES);
         }
-        drop_graphs();
-        close_all();
+        sides_close(false);
     }
 }
 
@@ -381,12 +259,12 @@ RIG_TEST(a_driver_that_tells_no_graph)
     open_all(&(struct mock_options){.seed = 3, .queues = 32, .driver = 12020});
     struct side *s = &sides[0];
     bench_capture(&s->bench, s->stream);
-    refused(s, comm_barrier(s->comm, &request), COMM_ERR_STATE, "CUDA 12.3");
+    sides_refused(s, comm_barrier(s->comm, &request), COMM_ERR_STATE, "CUDA 12.3");
     bench_end_capture(&s->bench, s->stream, &s->graph);
     bench_drop_graph(&s->bench, &s->graph);
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < SIDES; r++)
         (void)!comm_revoke(sides[r].comm);
-    close_all();
+    sides_close(false);
 }
 
 /* The n-th call of CUDA or NCCL fails while a call is captured. Returns false if there are fewer. */
@@ -403,9 +281,9 @@ static bool fault_in_capture(uint64_t n)
     CHECK(r == COMM_OK || r == COMM_ERR_STATE || r == COMM_ERR_ARGUMENT || r == COMM_ERR_BACKEND || r == COMM_ERR_MEMORY);
     bench_end_capture(&s->bench, s->stream, &s->graph);
     bench_drop_graph(&s->bench, &s->graph);
-    for (int i = 0; i < RANKS; i++)
+    for (int i = 0; i < SIDES; i++)
         (void)!comm_revoke(sides[i].comm);
-    close_all();
+    sides_close(false);
     return failed;
 }
 

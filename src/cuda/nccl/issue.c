@@ -6,12 +6,11 @@
  */
 #include "cuda/kernels.h"
 #include "cuda/nccl/nccl.h"
+#include "cuda/ring.h"
 
 #include "base/format.h"
 
 #include <string.h>
-
-enum { ROOM_FIRST = 64 };
 
 /* ------------------------------------------------------------------------------------------------------------ what NCCL knows */
 static int type_of(enum comm_type type)
@@ -245,21 +244,12 @@ unsigned nccl_settle(struct nccl_channel *c, unsigned result)
 
 bool nccl_room(struct nccl_channel *c)
 {
-    const struct comm_env *env = c->owner->env;
-    uint32_t room = c->room ? c->room * 2 : ROOM_FIRST;
-
     if (c->issued - c->told < c->room)
         return true;
-    struct nccl_pending *more = env->take(env, room * sizeof *more, 64);
-    if (!more)
-        return false;
-    for (uint64_t i = c->told; i < c->issued; i++)
-        more[i & (room - 1)] = c->pending[i & (c->room - 1)];
-    if (c->pending)
-        env->give(env, c->pending, c->room * sizeof *c->pending);
-    c->pending = more;
-    c->room = room;
-    return true;
+    struct nccl_pending *more = cuda_ring_grow(c->owner->env, c->pending, &c->room, sizeof *more, c->told, c->issued);
+    if (more)
+        c->pending = more;
+    return more != NULL;
 }
 
 enum comm_result nccl_mark(struct nccl_channel *c, uint64_t cookie)

@@ -1,10 +1,11 @@
 /* The operations of a channel: which calls the kernel serves, launching it, and seeing it end. */
 #include "cuda/kernels.h"
 #include "cuda/oneshot/oneshot.h"
+#include "cuda/ring.h"
 
 #include "base/hash.h"
 
-enum { ROOM_FIRST = 64, CHECK_NS = 100000000 };
+enum { CHECK_NS = 100000000 };
 
 static struct oneshot_channel *channel_of(struct native_channel *channel)
 {
@@ -45,21 +46,12 @@ bool oneshot_reaches(struct native_channel *channel, const void *at, size_t alig
 /* ------------------------------------------------------------------------------------------------------------ launching */
 bool oneshot_has_room(struct oneshot_channel *c)
 {
-    const struct comm_env *env = c->owner->env;
-    uint32_t room = c->room ? c->room * 2 : ROOM_FIRST;
-
     if (c->issued - c->told < c->room)
         return true;
-    struct oneshot_call *more = env->take(env, room * sizeof *more, 64);
-    if (!more)
-        return false;
-    for (uint64_t i = c->told; i < c->issued; i++)
-        more[i & (room - 1)] = c->calls[i & (c->room - 1)];
-    if (c->calls)
-        env->give(env, c->calls, c->room * sizeof *c->calls);
-    c->calls = more;
-    c->room = room;
-    return true;
+    struct oneshot_call *more = cuda_ring_grow(c->owner->env, c->calls, &c->room, sizeof *more, c->told, c->issued);
+    if (more)
+        c->calls = more;
+    return more != NULL;
 }
 
 static struct oneshot_args args_of(const struct oneshot_channel *c, const struct oneshot_call *call)
