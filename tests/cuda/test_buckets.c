@@ -326,6 +326,35 @@ RIG_TEST(what_is_refused)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------------------ freeing */
+/* Buckets whose step the streams finish are freed while a message is under way that its sender sends later. */
+RIG_TEST(freeing_waits_for_no_message)
+{
+    struct comm_request received[RANKS], sent[RANKS];
+    int32_t word[RANKS] = {0}, one = 1;
+
+    open_all(STAGED, &(struct mock_options){.seed = 6, .devices = 1, .queues = 32}, 0);
+    for (int r = 0; r < RANKS; r++)
+        put_step(r, 0);
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_recv(rig.world[r], &word[r], 1, COMM_I32, (r + 1) % RANKS, 0, NULL, &received[r]));
+    int64_t began = rig_now();
+    for (int r = 0; r < RANKS; r++) {
+        comm_buckets_free(sides[r].buckets);
+        sides[r].buckets = NULL;
+    }
+    CHECK(rig_now() - began < 10 * RIG_S);
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_send(rig.world[r], &one, 1, COMM_I32, (r + RANKS - 1) % RANKS, 0, &sent[r]));
+    rig_wait_all(received, RANKS);
+    rig_wait_all(sent, RANKS);
+    for (int r = 0; r < RANKS; r++)
+        EQUAL(word[r], 1);
+    for (int r = 0; r < RANKS; r++)
+        check_step(r, 0);
+    close_all(false);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ failures */
 /* A rank dies. The streams of the other ranks continue, and the next call returns the error. */
 RIG_TEST(a_communicator_that_fails)
@@ -357,8 +386,13 @@ RIG_TEST(a_communicator_that_fails)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_over_nccl),        cmocka_unit_test(steps_staged),    cmocka_unit_test(the_host_waits_for_a_step),
-        cmocka_unit_test(held_steps_count_later), cmocka_unit_test(what_is_refused), cmocka_unit_test(a_communicator_that_fails),
+        cmocka_unit_test(steps_over_nccl),
+        cmocka_unit_test(steps_staged),
+        cmocka_unit_test(the_host_waits_for_a_step),
+        cmocka_unit_test(held_steps_count_later),
+        cmocka_unit_test(what_is_refused),
+        cmocka_unit_test(a_communicator_that_fails),
+        cmocka_unit_test(freeing_waits_for_no_message),
     };
     return cmocka_run_group_tests_name("cuda_buckets", tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@
 
 #include <string.h>
 
-enum { BUCKET_TYPES = COMM_I64_INDEX + 1 };
+enum { BUCKET_TYPES = COMM_I64_INDEX + 1, BUCKET_LOOK_NS = 1000000 };
 #define BUCKET_BYTES ((size_t)25 << 20)
 #define BUCKET_FIRST_BYTES ((size_t)1 << 20)
 
@@ -166,7 +166,6 @@ void bucket_begin_step(struct comm_buckets *b)
         atomic_store_explicit(&b->gradients[i].kept, 0, memory_order_relaxed);
     for (size_t j = 0; j < b->bucket_count; j++) {
         b->buckets[j].refused = COMM_OK;
-        b->requests[j] = COMM_REQUEST_NONE;
         atomic_store_explicit(&b->buckets[j].stream, BUCKET_NO_STREAM, memory_order_relaxed);
         atomic_store_explicit(&b->buckets[j].missing, b->buckets[j].members, memory_order_relaxed);
     }
@@ -269,6 +268,8 @@ enum comm_result comm_buckets_create(struct comm_communicator *c, const struct c
         return result;
     }
     bucket_place_flat(made, device != NULL ? made->device_memory : memory);
+    for (size_t j = 0; j < made->bucket_count; j++)
+        made->requests[j] = COMM_REQUEST_NONE;
     bucket_begin_step(made);
     *b = made;
     return COMM_OK;
@@ -372,18 +373,24 @@ enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i)
     return moved < 0 ? moved : COMM_OK;
 }
 
-/* Returns COMM_OK when all buckets are issued. Otherwise the queue was full, or another thread still copies into a
- * bucket, and the caller must wait. */
+/* Returns COMM_OK when all buckets are issued. Otherwise the queue was full, or another thread still copies into a bucket, and the caller
+ * must wait. comm_last() waits for messages too, which other ranks may send after this step. So this looks for room meanwhile. */
 static enum comm_result bucket_issue_all(struct comm_buckets *b, int64_t timeout_ns)
 {
+    struct comm_request last = COMM_REQUEST_NONE;
+
     for (bucket_issue(b); atomic_load_explicit(&b->issued, memory_order_acquire) < b->bucket_count; bucket_issue(b)) {
         if (timeout_ns == 0)
             return COMM_PENDING;
-        struct comm_request last = comm_last(b->comm);
-        enum comm_result result = comm_wait(last, timeout_ns);
-        if (result == COMM_PENDING || result == COMM_ERR_STATE)
+        if (comm_test(last) != COMM_PENDING)
+            last = comm_last(b->comm);
+        int64_t nap = timeout_ns < BUCKET_LOOK_NS ? timeout_ns : BUCKET_LOOK_NS;
+        enum comm_result result = comm_wait(last, nap);
+        if (result == COMM_ERR_STATE)
             return result;
-        if (result == COMM_OK || last.comm != NULL)
+        if (result == COMM_PENDING && timeout_ns != COMM_FOREVER)
+            timeout_ns -= nap;
+        if (result >= 0 || last.comm != NULL)
             continue;
         /* comm_last() had no room or memory for its marker. Then this thread must make progress itself. Every operation
          * in the queue has a deadline, so even COMM_FOREVER ends. A shorter timeout cannot be kept here. */
@@ -467,14 +474,14 @@ enum comm_result comm_buckets_wait(struct comm_buckets *b, int64_t timeout_ns)
     return result;
 }
 
-/* Waits for a step under way. The operations' deadlines bound the wait. If waiting is not allowed (inside a callback),
- * the memory is not freed, because peers may still read it. */
+/* Waits for a step under way, also for one whose end comm_buckets_wait_stream() left to the stream. The operations' deadlines bound the
+ * wait. If waiting is not allowed (inside a callback), the memory is not freed, because peers may still read it. */
 void comm_buckets_free(struct comm_buckets *b)
 {
     if (b == NULL)
         return;
-    size_t issued = atomic_load_explicit(&b->issued, memory_order_acquire);
-    for (size_t j = 0; j < issued; j++) {
+    for (size_t j = 0; j < b->bucket_count;
+         j++) { /* a bucket that is not issued in this step has the request of the step before, or none */
         enum comm_result result = comm_wait(b->requests[j], COMM_FOREVER);
         if (result != COMM_OK && comm_test(b->requests[j]) == COMM_PENDING)
             return;

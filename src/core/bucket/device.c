@@ -65,11 +65,8 @@ enum comm_result bucket_device_open(struct comm_buckets *b, struct device *devic
     return result == COMM_OK ? COMM_ERR_MEMORY : result;
 }
 
-/* comm_buckets_wait_stream() returns before the step has ended. So this waits for the step, within the operations' deadlines, before it
- * frees the memory. */
 void bucket_device_close(struct comm_buckets *b)
 {
-    (void)!comm_wait(comm_last(b->comm), COMM_FOREVER);
     comm_event_free(b->settled);
     comm_event_free(b->order);
     base_heap_device_give(b->device, b->device_memory);
