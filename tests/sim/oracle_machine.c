@@ -37,14 +37,31 @@ static bool holds_back(const struct oracle *o, const struct oracle_entry *f, con
     return e->kind != ORACLE_FENCE && random_conflict(a, b, &o->comms);
 }
 
-static bool may_start(const struct oracle *o, const struct oracle_entry *e)
+/* The library may pack the small allreduces of a group into one exchange, which starts when all of them can. */
+static bool together(const struct oracle *o, const struct oracle_entry *e, const struct oracle_entry *f)
+{
+    const struct random_action *a = oracle_action(o, e), *b = oracle_action(o, f);
+    return e->issue == f->issue && a->plan >= RANDOM_GROUPS && a->verb == RANDOM_ALLREDUCE && b->verb == RANDOM_ALLREDUCE;
+}
+
+static bool may_start_alone(const struct oracle *o, const struct oracle_entry *e)
 {
     const struct oracle_line *line = &o->line[e->comm][e->rank];
     if (!oracle_is_message(e) && line->running >= ORACLE_WINDOW)
         return false;
     for (int16_t i = line->head; &o->entry[i] != e; i = o->entry[i].next) {
         const struct oracle_entry *f = &o->entry[i];
-        if (f->state != ORACLE_DONE && holds_back(o, f, e))
+        if (f->state != ORACLE_DONE && !together(o, e, f) && holds_back(o, f, e))
+            return false;
+    }
+    return true;
+}
+
+static bool may_start(const struct oracle *o, const struct oracle_entry *e)
+{
+    for (int16_t i = o->line[e->comm][e->rank].head; i >= 0; i = o->entry[i].next) {
+        const struct oracle_entry *f = &o->entry[i];
+        if ((f == e || together(o, e, f)) && f->state == ORACLE_QUEUED && !may_start_alone(o, f))
             return false;
     }
     return true;

@@ -134,6 +134,7 @@ void random_wait_any(struct random_run *run, int32_t index)
             continue;
         those++;
         lacks = lacks || run->outcome[i] == RANDOM_SKIP || random_emptied(p, i, &run->view[a->rank]);
+        lacks = lacks || (b->verb == RANDOM_ATOMIC && !run->request[i].comm); /* it was complete in its call */
         if (run->outcome[i] == RANDOM_SKIP || run->late[a->rank] == i)
             continue; /* there is no such request */
         of[count] = i;

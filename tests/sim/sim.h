@@ -86,7 +86,7 @@ struct sim_config {
     size_t fault_count;
     int64_t heal_ns;       /* from this virtual time on everything is healed (clogs end, pauses end, speeds are equal); 0: 20 s */
     int64_t limit_ns;      /* a run that takes longer has failed as stuck; 0: 4,000 s */
-    uint64_t limit_events; /* the same; 0: 50 million */
+    uint64_t limit_events; /* the same; 0: 200 million */
     const char *options;   /* more environment variables, for all ranks: "COMM_WINDOW=8 COMM_ALGORITHM=allreduce:slices"; NULL: none */
     uint32_t first_number; /* first number of every communicator's collectives: near 2^32 to test wrapping; 0: 1 */
     int trace;             /* a descriptor to which every event is written as a line; 0: none */

@@ -173,7 +173,7 @@ static void prepare(const struct sim_config *config, struct sim_result *result)
     sim.network = sim_draw(&seed);
     sim.chance = sim_draw(&seed);
     sim.limit_ns = config->limit_ns ? config->limit_ns : 4000 * S;
-    sim.limit_events = config->limit_events ? config->limit_events : 50000000;
+    sim.limit_events = config->limit_events ? config->limit_events : 200000000;
     sim.heal_ns = config->heal_ns ? config->heal_ns : 20 * S;
     sim_memory_reset();
     sim_forget_handles();
