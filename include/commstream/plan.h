@@ -11,10 +11,10 @@
  * groups match groups, not single calls: all ranks record the same collectives. A queue wait copies its event's point at each start, so the
  * event must outlive the plan.
  *
- * **A group** is one batch that runs once. Its operations start together, without an order between them; if two of them conflict, the group
- * is refused. Small allreduces, together up to 4 KiB, are packed into one exchange under one sequence number: what one of them waits for, all
- * wait for. Sends and receives that match inside a group cannot deadlock. If one call is refused while recording, the whole group is refused at its end. A group may be recorded
- * inside a plan; neither can be recorded inside a group.
+ * **A group** is one batch that runs once. Its operations start together, without an order between them; if two of them conflict, the
+ * group is refused. Small allreduces, together up to 4 KiB, are packed into one exchange under one sequence number: what one of them waits
+ * for, all wait for. Sends and receives that match inside a group cannot deadlock. If one call is refused while recording, the whole group
+ * is refused at its end. A group may be recorded inside a plan; neither can be recorded inside a group.
  *
  * Any thread may call; one thread at a time uses a recorder.
  */
