@@ -66,23 +66,23 @@ void mpiwire_start(struct mpiwire *w, int32_t to, struct mpiwire_block *b, size_
     w->unasked++;
 }
 
-void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block *b, struct mpiwire_head head)
+void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block *b)
 {
     struct mpiwire *w = c->wire;
     struct mpiwire_member *m = &c->member[peer];
+    struct mpiwire_head *head = mpiwire_head_of(b);
 
-    head.id = c->id;
-    head.from = (uint16_t)c->rank;
-    head.retired = c->retired;
+    head->id = c->id;
+    head->from = (uint16_t)c->rank;
+    head->retired = c->retired;
     if (m->retired_told != c->retired) { /* the frame tells it something new, which answers what it asked */
         m->room = 0;
         m->wants = false;
     }
     m->retired_told = c->retired;
-    *mpiwire_head_of(b) = head;
-    atomic_store_explicit(&c->traffic.out, atomic_load_explicit(&c->traffic.out, memory_order_relaxed) + MPIWIRE_HEAD + head.bytes,
+    atomic_store_explicit(&c->traffic.out, atomic_load_explicit(&c->traffic.out, memory_order_relaxed) + MPIWIRE_HEAD + head->bytes,
                           memory_order_relaxed); /* written under the lock */
-    mpiwire_start(w, c->world[peer], b, head.bytes);
+    mpiwire_start(w, c->world[peer], b, head->bytes);
 }
 
 bool mpiwire_post(struct mpiwire_channel *c, uint32_t peer, enum mpiwire_kind kind, wire_key key, uint32_t tag, const void *payload,
@@ -94,7 +94,8 @@ bool mpiwire_post(struct mpiwire_channel *c, uint32_t peer, enum mpiwire_kind ki
         return false;
     if (bytes)
         memcpy(mpiwire_payload(b), payload, bytes);
-    mpiwire_send(c, peer, b, (struct mpiwire_head){.key = key, .tag = tag, .kind = (uint16_t)kind, .bytes = bytes});
+    *mpiwire_head_of(b) = (struct mpiwire_head){.key = key, .tag = tag, .kind = (uint16_t)kind, .bytes = bytes};
+    mpiwire_send(c, peer, b);
     return true;
 }
 

@@ -115,7 +115,8 @@ static void send_pieces(struct mpiwire_channel *c, struct mpiwire_message *m)
         m->ahead++;
         c->wire->pieces++;
         b->piece_of = m;
-        mpiwire_send(c, m->peer, b, (struct mpiwire_head){.key = m->key, .kind = MPIWIRE_PIECE, .bytes = bytes});
+        *mpiwire_head_of(b) = (struct mpiwire_head){.key = m->key, .kind = MPIWIRE_PIECE, .bytes = bytes};
+        mpiwire_send(c, m->peer, b);
     }
     if (m->done < m->take)
         return;
@@ -237,7 +238,7 @@ enum wire_result mpiwire_view_message(struct mpiwire_channel *c, const struct wi
         if (take)
             memcpy(l->land, mpiwire_payload(m->block), take);
         c->member[l->peer].slots_taken += m->slot;
-        c->owes = true;
+        c->owes |= mpiwire_owes(c, &c->member[l->peer]);
         drop(c, &c->arrived, m);
         return WIRE_DONE;
     }
@@ -254,15 +255,12 @@ enum wire_result mpiwire_view_message(struct mpiwire_channel *c, const struct wi
     return WIRE_PENDING;
 }
 
-/* Does not report every message, because a sender has room for several. */
 void mpiwire_tell_consumed(struct mpiwire_channel *c)
 {
-    uint32_t some = c->handle.caps.window / 4;
-
     c->owes = false;
     for (uint32_t i = 0; i < c->size; i++) {
         struct mpiwire_member *m = &c->member[i];
-        if (m->seen - m->seen_told < some && m->slots_taken - m->slots_taken_told < MPIWIRE_EAGER_SLOTS / 4)
+        if (!mpiwire_owes(c, m))
             continue;
         if (!mpiwire_post(c, i, MPIWIRE_CONSUMED, wire_key_of(m->seen, 0, 0), m->slots_taken, NULL, 0)) {
             c->owes = true;

@@ -262,7 +262,7 @@ static uint32_t take_events(struct mpiwire_channel *c, struct wire_event *events
         if (events[n].kind != WIRE_EVENT_ANNOUNCED)
             continue;
         c->member[events[n].peer].seen = wire_key_seq(events[n].key);
-        c->owes = true;
+        c->owes |= mpiwire_owes(c, &c->member[events[n].peer]);
     }
     return n;
 }

@@ -217,7 +217,8 @@ void mpiwire_block_give(struct mpiwire *w, struct mpiwire_block *b);
 /* Sends a frame to a member: fills in the head and starts the send. False: no memory. */
 bool mpiwire_post(struct mpiwire_channel *c, uint32_t peer, enum mpiwire_kind kind, wire_key key, uint32_t tag, const void *payload,
                   size_t bytes);
-void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block *b, struct mpiwire_head head);
+/* The same for a block whose head has its kind, key, tag, length and room; the rest of the head is zero. */
+void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block *b);
 /* Sends a block whose head is complete to a world rank. */
 void mpiwire_start(struct mpiwire *w, int32_t to, struct mpiwire_block *b, size_t payload);
 void mpiwire_sends(struct mpiwire *w, struct mpiwire_block *b); /* adds a block to the list of sends that have not ended */
@@ -253,6 +254,13 @@ void mpiwire_piece_left(struct mpiwire *w, struct mpiwire_message *m);
 enum wire_result mpiwire_expose_message(struct mpiwire_channel *c, const struct wire_expose *e);
 enum wire_result mpiwire_view_message(struct mpiwire_channel *c, const struct wire_look *l);
 void mpiwire_messages_forget(struct mpiwire_channel *c);
+/* Whether the member should hear how many of its messages this rank has seen. Not after every message, because it has room for several. */
+static inline bool mpiwire_owes(const struct mpiwire_channel *c, const struct mpiwire_member *m)
+{
+    uint32_t seen = m->seen - m->seen_told, taken = m->slots_taken - m->slots_taken_told;
+
+    return (seen && seen >= c->handle.caps.window / 4) || taken >= MPIWIRE_EAGER_SLOTS / 4;
+}
 void mpiwire_tell_consumed(struct mpiwire_channel *c);
 
 #endif

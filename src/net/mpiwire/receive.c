@@ -226,7 +226,7 @@ static struct mpiwire_block *next_frame(struct mpiwire *w)
     small->length = b->length;
     small->state = b->state;
     memcpy(small->frame, b->frame, (size_t)length);
-    post(w, b);
+    mpiwire_block_give(w, b);
     return small;
 }
 
@@ -248,7 +248,7 @@ static bool take_frames(struct mpiwire *w)
 }
 
 /* What has come is what somebody waits for. So the ends of sends are looked for only when nothing has come, if they are many, or if a
- * message goes on when they have ended. */
+ * message goes on when they have ended. For the same reason receives are posted when nothing has come, or when half of them are used. */
 bool mpiwire_progress(struct mpiwire *w)
 {
     if (mpi_is_over())
@@ -264,7 +264,7 @@ bool mpiwire_progress(struct mpiwire *w)
         came |= take_long(w);
     if (came)
         w->moved = w->came = true;
-    if (w->posts < MPIWIRE_POSTED)
+    if (!came && w->posts < MPIWIRE_POSTED)
         post_all(w);
     return w->due || w->lacking;
 }

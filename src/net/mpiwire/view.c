@@ -132,9 +132,9 @@ static bool send_spans(struct mpiwire_channel *c, uint32_t peer, const struct wi
     for (uint32_t i = 0; i < e->nspans; at += e->spans[i++].bytes)
         if (e->spans[i].bytes)
             memcpy(mpiwire_payload(b) + at, e->spans[i].at, e->spans[i].bytes);
-    mpiwire_send(
-        c, peer, b,
-        (struct mpiwire_head){.key = e->key, .tag = e->fingerprint, .kind = MPIWIRE_EXPOSE, .bytes = bytes, .room = room_of(c, e, bytes)});
+    *mpiwire_head_of(b) =
+        (struct mpiwire_head){.key = e->key, .tag = e->fingerprint, .kind = MPIWIRE_EXPOSE, .bytes = bytes, .room = room_of(c, e, bytes)};
+    mpiwire_send(c, peer, b);
     return true;
 }
 
