@@ -1,7 +1,9 @@
 #!/bin/sh
 # in_host.sh HOST COMMAND...: stands in for the remote shell by which a launcher starts its daemons. HOST is a host that in_hosts made
 # (10.77.0.1 and up). HOST_HOLDERS lists the processes that hold the hosts' namespaces. Each daemon has its own folder, as in agent.sh.
-[ "$1" != -x ] || shift # hydra passes -x, by which ssh disables X11
+while [ "${1#-}" != "$1" ]; do # options of ssh: hydra passes -x, and that of Intel MPI -q too
+    shift
+done
 number=${1##*.}
 shift
 set -- $HOST_HOLDERS -- "$*"

@@ -102,6 +102,7 @@ static enum comm_result mpiwire_open(const struct wire_config *config, struct wi
         mpiwire_destroy(w);
         return r;
     }
+    w->finds = mpiwire_must_find();
     pthread_mutex_init(&w->lock, NULL);
     *wire = &w->wire;
     return COMM_OK;

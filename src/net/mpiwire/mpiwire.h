@@ -180,6 +180,7 @@ struct mpiwire {
     bool *joined; /* by world rank: this wire carries frames to it */
     bool *ended;  /* by world rank: its LAST has come */
     bool failed;  /* a channel was aborted */
+    bool finds;   /* receives name their source: one is posted when MPI has a frame */
     bool came;    /* something arrived since the last call of heed */
     bool moved;   /* something arrived or left since the last nap, or a thread waits for something */
     bool crowded; /* ranks share CPUs */
@@ -225,6 +226,7 @@ void mpiwire_sends(struct mpiwire *w, struct mpiwire_block *b); /* adds a block 
 /* Looks for frames that have arrived, and for sends that have ended if there are none. True: there is more to do now. */
 bool mpiwire_progress(struct mpiwire *w);
 void mpiwire_look(struct mpiwire_channel *c); /* the same, for a call that lacks something, but once in a pass */
+bool mpiwire_must_find(void);                 /* whether this MPI loses what receives from any source take */
 void mpiwire_receive_end(struct mpiwire *w);  /* withdraws the receives that wait for frames */
 void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event);
 void mpiwire_lose(struct mpiwire_channel *c); /* reports LOST for members that have died or left */

@@ -1,6 +1,7 @@
 /*
  * Receiving frames. MPI always has some receives of this wire, from any rank, so a look is one MPI_Test, and what comes is copied only
- * once. MPI fills them in the order in which they were posted, and it keeps the order of one rank's messages.
+ * once. MPI fills them in the order in which they were posted, and it keeps the order of one rank's messages. Where that fails
+ * (mpiwire_must_find), a look asks MPI for frames, and posts a receive for each that it finds.
  *
  * A long frame comes as its head, and its payload with another tag. Only its source's later frames wait for the payload: frames of one rank
  * are processed in the order in which it sent them, because messages are numbered; frames of different ranks in any order.
@@ -163,24 +164,52 @@ static bool take_long(struct mpiwire *w)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ all frames */
-static void post(struct mpiwire *w, struct mpiwire_block *b)
+static void post(struct mpiwire *w, struct mpiwire_block *b, int source)
 {
-    if (MPI_Irecv(b->frame, MPIWIRE_HEAD + MPIWIRE_WHOLE, MPI_BYTE, MPI_ANY_SOURCE, MPIWIRE_TAG, w->world->base, &b->request) !=
-        MPI_SUCCESS) {
+    if (MPI_Irecv(b->frame, MPIWIRE_HEAD + MPIWIRE_WHOLE, MPI_BYTE, source, MPIWIRE_TAG, w->world->base, &b->request) != MPI_SUCCESS) {
         mpiwire_block_give(w, b);
         return;
     }
     w->posted[(w->posted_first + w->posts++) % MPIWIRE_POSTED] = b;
 }
 
+/* MPICH 5.0.2 over UCX loses messages between hosts: a receive from any source takes one and never ends. MPICH 4.0 does not, and no other
+ * version was tried. */
+bool mpiwire_must_find(void)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+
+    if (MPI_Get_library_version(version, &length) != MPI_SUCCESS || strncmp(version, "MPICH", 5) != 0 || !strstr(version, "ch4:ucx"))
+        return false;
+    return strncmp(version + strcspn(version, "0123456789"), "4.0.", 4) != 0;
+}
+
+/* The source of the next receive. False: MPI has no frame, and a receive from any source may not be posted. */
+static bool source_of_next(struct mpiwire *w, int *source)
+{
+    MPI_Status status;
+    int here = 0;
+
+    *source = MPI_ANY_SOURCE;
+    if (!w->finds)
+        return true;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, MPIWIRE_TAG, w->world->base, &here, &status) != MPI_SUCCESS || !here)
+        return false;
+    *source = status.MPI_SOURCE;
+    return true;
+}
+
 /* Without memory, frames wait in MPI. */
 static void post_all(struct mpiwire *w)
 {
-    while (w->posts < MPIWIRE_POSTED) {
+    int source;
+
+    while (w->posts < MPIWIRE_POSTED && source_of_next(w, &source)) {
         uint32_t before = w->posts;
         struct mpiwire_block *b = mpiwire_block_take(w, MPIWIRE_WHOLE);
         if (b)
-            post(w, b);
+            post(w, b, source);
         if (w->posts == before)
             return;
     }
@@ -235,13 +264,15 @@ static bool take_frames(struct mpiwire *w)
     struct mpiwire_block *b;
     int count = 0;
 
+    if (w->finds)
+        post_all(w);
     while (count < FRAMES_A_LOOK && w->posts && (b = next_frame(w))) {
         count++;
         if (b->state == MPIWIRE_HERE && !w->waiting[b->peer])
             took(w, b);
         else
             keep(w, b);
-        if (w->posts < MPIWIRE_POSTED / 2)
+        if (w->posts < MPIWIRE_POSTED / 2 && !w->finds)
             post_all(w);
     }
     return count != 0;
@@ -264,7 +295,7 @@ bool mpiwire_progress(struct mpiwire *w)
         came |= take_long(w);
     if (came)
         w->moved = w->came = true;
-    if (!came && w->posts < MPIWIRE_POSTED)
+    if (!came && !w->finds && w->posts < MPIWIRE_POSTED)
         post_all(w);
     return w->due || w->lacking;
 }
