@@ -6,7 +6,7 @@
 #   COMM_WITH_PMIX     OpenPMIx's headers: ranks of Open MPI's mpirun, PRRTE or SLURM meet by its store
 #   COMM_WITH_BLAS     cblas, matrix products of the examples:      target comm_blas  (COMM_HAVE_BLAS is defined with it)
 #   COMM_WITH_MPI      MPI libraries: each of Open MPI and MPICH that is found gets a module for the backend mpi (COMM_MPI_FAMILIES); the
-#                      one that CMake itself prefers is also what tests/perf compares with: target comm_mpi. COMM_REQUIRE_MPI names
+#                      one that CMake itself prefers is also the target comm_mpi, which a test links. COMM_REQUIRE_MPI names
 #                      families whose absence is an error: "openmpi;mpich"
 #   COMM_WITH_UV       libuv, and
 #   COMM_WITH_EVENT    libevent: an example each; both found by pkg-config

@@ -1,11 +1,12 @@
 #!/bin/sh
 # The figures of docs/performance/mpi.md: what a call of backend mpi costs over MPI alone; the wire over MPI against MPI's own collectives, on
-# one host and on two hosts of two ranks made of namespaces; how long opening takes beside MPI_Init_thread. Both sides of each figure
-# alternate in one process.
+# one host, with Open MPI and MPICH, and on two hosts of two ranks made of namespaces; what a message costs within shared memory; how long
+# opening takes beside MPI_Init_thread. Both sides of each figure alternate in one process.
 #
 #   tests/perf/mpi.sh [--rounds N] [--max BYTES] [--ranks N] [--build DIR]
 #
-# 15 rounds, 4 MiB and 256 ranks unless said. For Open MPI of Debian; as root, for the namespaces. The first line is the state of the machine.
+# 15 rounds, 4 MiB and 256 ranks unless said. For Open MPI of Debian, and its MPICH if there is one; as root, for the namespaces. The first
+# line is the state of the machine.
 set -eu
 rounds=15 max=4194304 ranks=256 build=build
 while [ $# -gt 1 ]; do
@@ -22,8 +23,8 @@ done
 build=$(cd "$build" && pwd)
 here=$(cd "$(dirname "$0")/../mpi" && pwd)
 mpirun=$(command -v mpirun.openmpi || true)
-[ -n "$mpirun" ] && [ -x "$build/bin/mpi_over" ] || { echo "skipped: no Open MPI, or mpi_over is not built"; exit 77; }
-over="$build/bin/mpi_over"
+[ -n "$mpirun" ] && [ -x "$build/bin/mpi_over_openmpi" ] || { echo "skipped: no Open MPI, or mpi_over_openmpi is not built"; exit 77; }
+over="$build/bin/mpi_over_openmpi"
 launch="$mpirun --oversubscribe --mca rtc_hwloc_vmhole none"
 export COMM_MODULE_PATH="$build/lib" OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 AGENT_FOLDER=$(mktemp -d)
@@ -38,9 +39,20 @@ for collective in allreduce broadcast allgather_v barrier; do
 done
 echo
 echo "## backend shm+mpi, 2 ranks of one machine that are two hosts for the library"
-for collective in allreduce broadcast allgather_v; do
+for collective in allreduce broadcast allgather_v alltoall sendrecv; do
     COMM_HOST=a,b $launch -n 2 "$over" $collective --backend shm+mpi --level multiple --max "$max" --rounds "$rounds"
 done
+if command -v mpiexec.hydra > /dev/null && [ -x "$build/bin/mpi_over_mpich" ]; then
+    echo
+    echo "## the same with MPICH"
+    for collective in allreduce broadcast allgather_v alltoall sendrecv; do
+        COMM_HOST=a,b mpiexec.hydra -n 2 "$build/bin/mpi_over_mpich" $collective --backend shm+mpi --level multiple --max "$max" \
+            --rounds "$rounds"
+    done
+fi
+echo
+echo "## backend shm, a message of this library beside one of MPI"
+$launch -n 2 "$over" sendrecv --backend shm --level multiple --max 8192 --rounds "$rounds"
 echo
 echo "## backend shm+mpi, 2 hosts of 2 ranks"
 for collective in allreduce broadcast allgather_v; do

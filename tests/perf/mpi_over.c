@@ -3,8 +3,10 @@
  * mpi, or shm+mpi. Both run in one process, with the same MPI, in alternating batches. So both have the same neighbours, the same distance
  * between the CPUs, and the same thread level, which alone changes a small exchange of Open MPI by half.
  *
- *   mpirun -n 2 mpi_over [COLLECTIVE] [--min BYTES] [--max BYTES] [--rounds N] [--level single|serialized|multiple] [--backend mpi|shm+mpi]
- *   mpirun -n 256 mpi_over open [--rounds N] [--backend NAME]
+ *   mpirun -n 2 mpi_over_openmpi [COLLECTIVE] [--min BYTES] [--max BYTES] [--rounds N] [--level LEVEL] [--backend NAME]
+ *   mpirun -n 256 mpi_over_openmpi open [--rounds N] [--backend NAME]
+ *
+ * LEVEL is single, serialized or multiple. There is a program for each MPI: mpi_over_mpich is started by mpiexec.hydra.
  *
  * Prints the least of all rounds of each, their difference, their ratio, and the geometric mean of the ratios. With --limit the exit status
  * is 1 if the mean is above 1.1 or one ratio above 1.3. "open" prints how long MPI_Init_thread took, and what opening and closing a world

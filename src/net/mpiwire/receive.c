@@ -255,7 +255,10 @@ static struct mpiwire_block *next_frame(struct mpiwire *w)
     small->length = b->length;
     small->state = b->state;
     memcpy(small->frame, b->frame, (size_t)length);
-    mpiwire_block_give(w, b);
+    if (w->finds)
+        mpiwire_block_give(w, b);
+    else
+        post(w, b, MPI_ANY_SOURCE);
     return small;
 }
 
@@ -279,7 +282,7 @@ static bool take_frames(struct mpiwire *w)
 }
 
 /* What has come is what somebody waits for. So the ends of sends are looked for only when nothing has come, if they are many, or if a
- * message goes on when they have ended. For the same reason receives are posted when nothing has come, or when half of them are used. */
+ * message goes on when they have ended. */
 bool mpiwire_progress(struct mpiwire *w)
 {
     if (mpi_is_over())
@@ -295,7 +298,7 @@ bool mpiwire_progress(struct mpiwire *w)
         came |= take_long(w);
     if (came)
         w->moved = w->came = true;
-    if (!came && !w->finds && w->posts < MPIWIRE_POSTED)
+    if (!w->finds && w->posts < MPIWIRE_POSTED)
         post_all(w);
     return w->due || w->lacking;
 }
