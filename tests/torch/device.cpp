@@ -25,6 +25,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/view_cpu_dispatch.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/library.h>
@@ -256,14 +257,24 @@ void Guard::recordDataPtrOnStream(const c10::DataPtr &memory, const c10::Stream 
         b->users.push_back(s);
 }
 
-/* The backward pass asks an accelerator for these. */
+/* What torch asks an accelerator for: its backward pass, and FSDP. */
 struct Hooks final : at::PrivateUse1HooksInterface {
+    bool isBuilt() const { return true; } /* not in every version of torch, so without `override` */
+    bool isAvailable() const { return true; }
     bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
     c10::DeviceIndex deviceCount() const override { return devices; }
     c10::DeviceIndex getCurrentDevice() const override { return current_device; }
     void setCurrentDevice(c10::DeviceIndex device) const override { current_device = device; }
     c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override { return std::exchange(current_device, device); }
     c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
+    /* Between nothing and something, as FSDP frees and allocates. */
+    void resizePrivateUse1Bytes(const c10::Storage &storage, size_t n) const override
+    {
+        TORCH_CHECK(n == 0 || storage.nbytes() == 0, "the device of the tests: storage of ", storage.nbytes(), " bytes resized to ", n);
+        c10::DeviceGuard here(storage.device());
+        storage.set_data_ptr_noswap(n ? allocator.allocate(n) : c10::DataPtr(nullptr, storage.device()));
+        storage.set_nbytes(n);
+    }
 };
 
 /* ------------------------------------------------------------------------------------------------------------ kernels */
@@ -373,6 +384,12 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m)
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m)
 {
     m.fallback(torch::CppFunction::makeFromBoxedFunction<&on_the_host>());
+}
+
+/* Older torch has none for this device. */
+TORCH_LIBRARY_IMPL(_, AutogradPrivateUse1, m)
+{
+    m.fallback(torch::CppFunction::makeFallthrough());
 }
 
 } // namespace

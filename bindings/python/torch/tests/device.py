@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import importlib.util
@@ -54,6 +55,14 @@ def load():
     return module
 
 
+@contextlib.contextmanager
+def _on_stream(stream):
+    before = torch.accelerator.current_stream()
+    torch.accelerator.set_stream(stream)
+    yield
+    torch.accelerator.set_stream(before)
+
+
 def _as_torch_has(module):
     """What torch expects of a kind of device, as of torch.cuda."""
     made = types.ModuleType("privateuseone")
@@ -62,4 +71,8 @@ def _as_torch_has(module):
     made._is_in_bad_fork = lambda: False
     made.device_count = lambda: 8
     made.current_device = module.current_device
+    made.Event = torch.Event
+    made.Stream = lambda priority=0: torch.Stream(f"privateuseone:{module.current_device()}", priority=priority)
+    made.current_stream = lambda device=None: torch.accelerator.current_stream(device)
+    made.stream = _on_stream
     return made

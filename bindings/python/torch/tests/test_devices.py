@@ -341,6 +341,29 @@ def case_ddp():
         torch.testing.assert_close(p, q)
 
 
+def case_fsdp():
+    """Parameters and gradients are in parts, which streams of FSDP's own gather and reduce."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(20, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+    sharded = copy.deepcopy(plain).to(place())
+    mesh = init_device_mesh("privateuseone", (dist.get_world_size(),))
+    for layer in (sharded[0], sharded[2], sharded):
+        fully_shard(layer, mesh=mesh)
+    for step in range(3):
+        x = torch.full((4, 20), 0.1 * (step + 1))
+        for model, there in ((plain, "cpu"), (sharded, place())):
+            model.zero_grad()
+            model(x.to(there)).square().mean().backward()
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.sub_(p.grad, alpha=0.1)
+    for p, q in zip(plain.parameters(), sharded.parameters(), strict=True):
+        torch.testing.assert_close(q.full_tensor().detach().cpu(), p.detach(), rtol=1e-4, atol=1e-5)
+
+
 # ---------------------------------------------------------------------------------------------------------------- refused
 def refused(error, text, call):
     try:
@@ -444,6 +467,9 @@ class Devices(unittest.TestCase):
 
     def test_ddp(self):
         self.call(case_ddp)
+
+    def test_fsdp(self):
+        self.call(case_fsdp)
 
     def test_refused(self):
         self.call(case_refused)

@@ -120,6 +120,16 @@ def case_fsdp():
         torch.testing.assert_close(q.full_tensor(), p, rtol=1e-4, atol=1e-5)
 
 
+def case_polled():
+    """Nobody keeps the tensors: the thread that drops them needs the interpreter, which polls."""
+    works = []
+    for i in range(3000):
+        outs = [torch.empty(3) for _ in range(dist.get_world_size())]
+        works.append(dist.all_gather(outs, torch.ones(3), async_op=True))
+        while len(works) > i % 8:
+            works = [work for work in works if not work.is_completed()]
+
+
 def case_mesh():
     from torch.distributed.device_mesh import init_device_mesh
 
@@ -223,6 +233,9 @@ class Training(unittest.TestCase):
 
     def test_buffers(self):
         self.team.call(case_buffers)
+
+    def test_polled(self):
+        self.team.call(case_polled)
 
     @unittest.skipUnless(hasattr(torch.cpu.Stream, "record_event"), "this torch's fully_shard does not run on CPUs: torch.cpu.Stream has no record_event")
     def test_fsdp(self):

@@ -70,7 +70,7 @@ def _create(options, backend_options=None):
 
 def _device(options) -> str:
     """Returns the rank's device, or "" where the C library chooses that of the local rank."""
-    bound = getattr(options.process_group, "bound_device_id", None)
+    bound = getattr(getattr(options, "process_group", None), "bound_device_id", None)  # older torch does not tell it
     if bound is not None and bound.type == "cuda" and bound.index is not None:
         return f"cuda:{bound.index}"
     return f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_initialized() else ""

@@ -109,7 +109,8 @@ void Engine::settle(const World &world)
                 adopted.push_back(operation);
     }
     for (const auto &operation : adopted)
-        operation->complete();
+        if (comm_result result = comm_test(operation->request); result != COMM_PENDING)
+            operation->settle(result);
     std::unique_lock<std::mutex> hold(lock_);
     none_ending_.wait(hold, [this] { return ending_ == 0; });
 }

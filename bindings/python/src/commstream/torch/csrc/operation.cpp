@@ -1,10 +1,12 @@
 #include "operation.hpp"
 
 #include <iterator>
+#include <utility>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include "engine.hpp"
 
@@ -111,9 +113,39 @@ void Operation::settle(comm_result result)
 
 bool Operation::settle_quietly(comm_result result)
 {
-    std::lock_guard<std::mutex> hold(lock_);
-    if (settled())
+    take(true);
+    if (settled()) {
+        leave(false);
         return false;
+    }
+    settle_taken(result);
+    return true;
+}
+
+/* Dropping and copying tensors may need the interpreter's lock, for which a caller of complete() may wait in turn. So this thread holds the
+ * operation by `taken_` meanwhile, and not by `lock_`. */
+bool Operation::take(bool wait)
+{
+    std::unique_lock<std::mutex> hold(lock_);
+    if (wait)
+        free_.wait(hold, [this] { return !taken_; });
+    return !std::exchange(taken_, true);
+}
+
+void Operation::leave(bool settled)
+{
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        taken_ = false;
+        if (settled)
+            settled_.store(true, std::memory_order_release);
+    }
+    free_.notify_all();
+}
+
+/* The thread has taken the operation, and leaves it. */
+void Operation::settle_taken(comm_result result)
+{
     try {
         world->check(result, name);
         if (on_device() && !after.empty())
@@ -126,8 +158,7 @@ bool Operation::settle_quietly(comm_result result)
     after.clear();
     if (result == COMM_OK)
         keep.clear();
-    settled_.store(true, std::memory_order_release);
-    return true;
+    leave(true);
 }
 
 void Operation::copy_results()
@@ -138,7 +169,7 @@ void Operation::copy_results()
     after.clear();
 }
 
-/* The lock is held. The request is complete, or the stream waits for it. */
+/* The thread has taken the operation. Its request is complete, or the stream waits for it. */
 void Operation::copy_results_in(const c10::Stream &stream)
 {
     c10::StreamGuard here(stream);
@@ -196,9 +227,14 @@ bool Operation::complete()
     if (recorded)
         return false;
     comm_result result = comm_test(request);
-    if (result == COMM_PENDING)
-        return false;
-    settle(result);
+    if (result == COMM_PENDING || !take(false))
+        return settled();
+    if (settled()) {
+        leave(false);
+        return true;
+    }
+    settle_taken(result);
+    tell();
     return true;
 }
 
@@ -211,14 +247,19 @@ std::exception_ptr Operation::error()
 bool Operation::wait_in_stream()
 {
     c10::DeviceGuard here(*place);
-    std::lock_guard<std::mutex> hold(lock_);
-    if (error_ || (!settled() && comm_stream_wait_request(native_stream(*place), request) != COMM_OK))
-        return false;
-    if (!after.empty())
-        copy_results_in(current_stream(*place));
-    else if (copied_)
-        copied_->block(current_stream(*place));
-    return true;
+    take(true);
+    bool ordered = !error_ && (settled() || comm_stream_wait_request(native_stream(*place), request) == COMM_OK);
+    try {
+        if (ordered && !after.empty())
+            copy_results_in(current_stream(*place));
+        else if (ordered && copied_)
+            copied_->block(current_stream(*place));
+    } catch (...) {
+        leave(false);
+        throw;
+    }
+    leave(false);
+    return ordered;
 }
 
 void Operation::wait(std::chrono::milliseconds limit)
@@ -301,8 +342,12 @@ std::exception_ptr Work::exception() const
 int Work::sourceRank() const
 {
     TORCH_CHECK(operation_->statuses.size() == 1, "commstream: sourceRank of ", operation_->name, "; expected one receive from any rank");
-    if (operation_->on_device())
+    if (operation_->on_device()) {
+        std::optional<pybind11::gil_scoped_release> others_may_settle;
+        if (PyGILState_Check())
+            others_may_settle.emplace();
         operation_->wait_on_host(operation_->timeout);
+    }
     TORCH_CHECK(operation_->complete(), "commstream: sourceRank of a receive that is not complete");
     return operation_->statuses.front()->peer;
 }

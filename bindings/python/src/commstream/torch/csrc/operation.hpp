@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -65,6 +66,7 @@ struct Operation : std::enable_shared_from_this<Operation> {
     void tell();
     /* Whether tell() calls what others wrote. */
     bool calls_others();
+    /* Does not wait, also not for another thread that is settling. */
     bool complete();
     /* On a device the current stream waits, and the host goes on, if that can be. */
     void wait(std::chrono::milliseconds limit);
@@ -74,12 +76,18 @@ struct Operation : std::enable_shared_from_this<Operation> {
     void adopt();
 
   private:
+    /* One thread at a time has taken the operation, to copy its results and to drop its tensors. False: another has. */
+    bool take(bool wait);
+    void leave(bool settled);
+    void settle_taken(comm_result result);
     void finish_future();
     bool wait_in_stream();
     void copy_results();
     void copy_results_in(const c10::Stream &stream);
 
-    std::mutex lock_;
+    std::mutex lock_; /* of the flags and of the future; held for a moment only, since callers may hold the interpreter's lock */
+    std::condition_variable free_;
+    bool taken_ = false;
     std::atomic<bool> settled_{false};
     bool adopted_ = false;
     std::exception_ptr error_;
