@@ -43,11 +43,10 @@ static bool any_done(const struct oracle *o, int32_t rank, int32_t upto, bool al
         int32_t index = o->own[rank][i];
         const struct random_action *a = &o->program->action[index];
         bool none = (a->flags & RANDOM_NOBODYS) != 0;
-        bool at_once = a->verb == RANDOM_ATOMIC; /* if it was complete in its call, its request is the null request */
         if (!none && (!random_issues(a) || (a->flags & RANDOM_NO_REQUEST)))
             continue;
         seen++;
-        if ((none || at_once) && !all)
+        if (none && !all)
             return true; /* it might have been this one: host_any does not wait either */
         if (none || stands_for_nothing(o, index))
             continue;
