@@ -412,7 +412,7 @@ def case_aborted():
         eventually(work.is_completed)
         here().synchronize(current())
         refused(dist.DistBackendError, "COMM_ERR_ABORTED", work.wait)
-        assert not work.is_success() and "COMM_ERR_ABORTED" in str(work.exception())
+        assert not work.is_success()
         refused(dist.DistBackendError, "COMM_ERR_ABORTED", lambda: dist.all_reduce(t, group=g))
         refused(dist.DistBackendError, "COMM_ERR_ABORTED", lambda: work.get_future().wait())
     else:
