@@ -480,8 +480,8 @@ void comm_buckets_free(struct comm_buckets *b)
 {
     if (b == NULL)
         return;
-    for (size_t j = 0; j < b->bucket_count;
-         j++) { /* a bucket that is not issued in this step has the request of the step before, or none */
+    /* A bucket that is not issued in this step has the request of the step before, or none. */
+    for (size_t j = 0; j < b->bucket_count; j++) {
         enum comm_result result = comm_wait(b->requests[j], COMM_FOREVER);
         if (result != COMM_OK && comm_test(b->requests[j]) == COMM_PENDING)
             return;

@@ -27,6 +27,16 @@ def needs(*methods):
     return unittest.skipIf(missing, f"torch {torch.__version__.partition('+')[0]} has no {', '.join(missing)} of process groups")
 
 
+def expect(error, text, call):
+    """The call raises the error, whose text has this."""
+    try:
+        call()
+    except error as e:
+        assert text in str(e), e
+    else:
+        raise AssertionError(f"expected {error.__name__}: {text}")
+
+
 def monitored_barrier(group=None, **options):
     """Older torch offers it by name to Gloo alone; the group's method is the backend's."""
     import torch.distributed as dist

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 import device
-from team import Team, needs
+from team import Team, expect, needs
 
 MOCK = os.environ.get("COMMSTREAM_TEST_MOCK")  # the folder of the mock driver
 VARIABLES = {"COMMSTREAM_TORCH_TEST_DEVICE": "1", "LD_LIBRARY_PATH": f"{MOCK}:{os.environ.get('LD_LIBRARY_PATH', '')}", "MOCK_RUN": "7", "TORCH_FR_BUFFER_SIZE": "0"}
@@ -365,24 +365,15 @@ def case_fsdp():
 
 
 # ---------------------------------------------------------------------------------------------------------------- refused
-def refused(error, text, call):
-    try:
-        call()
-    except error as e:
-        assert text in str(e), e
-    else:
-        raise AssertionError(f"expected {error.__name__}: {text}")
-
-
 def case_refused():
     """By name, and the group goes on."""
     backend = dist.group.WORLD._get_backend(place())
     other = f"privateuseone:{dist.get_rank() + 2}"
     mixed = [filled(3, 1), torch.ones(3)]
-    refused(ValueError, f"tensors on {place()} and on cpu", lambda: backend.allreduce_coalesced(mixed).wait())
-    refused(ValueError, f"tensors on cpu and on {place()}", lambda: backend.allgather([[torch.zeros(3), torch.zeros(3)]], [filled(3, 1)]).wait())
-    refused(ValueError, f"and on {other}", lambda: backend.allreduce_coalesced([filled(3, 1), torch.empty(3, device=other)]).wait())
-    refused(ValueError, "a tensor on meta; expected one on cpu or cuda", lambda: backend.allreduce([torch.ones(3, device="meta")]).wait())
+    expect(ValueError, f"tensors on {place()} and on cpu", lambda: backend.allreduce_coalesced(mixed).wait())
+    expect(ValueError, f"tensors on cpu and on {place()}", lambda: backend.allgather([[torch.zeros(3), torch.zeros(3)]], [filled(3, 1)]).wait())
+    expect(ValueError, f"and on {other}", lambda: backend.allreduce_coalesced([filled(3, 1), torch.empty(3, device=other)]).wait())
+    expect(ValueError, "a tensor on meta; expected one on cpu or cuda", lambda: backend.allreduce([torch.ones(3, device="meta")]).wait())
     t = filled(3, 1)
     dist.all_reduce(t)
     same(t, dist.get_world_size())
@@ -392,7 +383,7 @@ def case_no_driver():
     """The library says what is missing, and the group goes on with tensors on the CPU."""
     assert not here().has_driver()
     t = torch.empty(3, device=place())
-    refused(ValueError, f"allreduce: a tensor on {place()}; the C library does not take it: COMM_ERR_UNSUPPORTED", lambda: dist.all_reduce(t))
+    expect(ValueError, f"allreduce: a tensor on {place()}; the C library does not take it: COMM_ERR_UNSUPPORTED", lambda: dist.all_reduce(t))
     t = torch.ones(3)
     dist.all_reduce(t)
     assert torch.equal(t, torch.full((3,), 2.0))
@@ -411,10 +402,10 @@ def case_aborted():
         dist.barrier()
         eventually(work.is_completed)
         here().synchronize(current())
-        refused(dist.DistBackendError, "COMM_ERR_ABORTED", work.wait)
+        expect(dist.DistBackendError, "COMM_ERR_ABORTED", work.wait)
         assert not work.is_success()
-        refused(dist.DistBackendError, "COMM_ERR_ABORTED", lambda: dist.all_reduce(t, group=g))
-        refused(dist.DistBackendError, "COMM_ERR_ABORTED", lambda: work.get_future().wait())
+        expect(dist.DistBackendError, "COMM_ERR_ABORTED", lambda: dist.all_reduce(t, group=g))
+        expect(dist.DistBackendError, "COMM_ERR_ABORTED", lambda: work.get_future().wait())
     else:
         dist.barrier()
         g._get_backend(place()).abort()
@@ -430,7 +421,7 @@ def case_timed_out():
         work.wait()
         here().synchronize(current())
         eventually(work.is_completed)
-        refused(dist.DistBackendError, "COMM_ERR_TIMEOUT", work.wait)
+        expect(dist.DistBackendError, "COMM_ERR_TIMEOUT", work.wait)
     dist.barrier()
 
 

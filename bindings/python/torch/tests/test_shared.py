@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import commstream.torch
-from team import Team, group
+from team import Team, group, expect
 
 
 def source_of(g):
@@ -87,15 +87,6 @@ def case_subset():
     if dist.get_rank() < 2:
         assert torch.equal(shared(torch.full((10,), 3.0), g), torch.full((10,), 3.0))
     dist.barrier()
-
-
-def expect(error, text, call):
-    try:
-        call()
-    except error as e:
-        assert text in str(e), e
-    else:
-        raise AssertionError(f"expected {error.__name__}: {text}")
 
 
 def case_refused():
