@@ -24,6 +24,7 @@
 
 enum { RANKS = 3, SETUP_POINTS = 24, STEP_POINTS = 20, EARLY_OPEN_MS = 1500, OPEN_MS = 20000 };
 enum { NUMBER_VICTIM, NUMBER_OPEN_MS };
+enum { CLOSE_VICTIM = 1 };
 struct place {
     int32_t victim;
     /* true: no rank knows of the victim yet, so the others wait as long as opening may take. false: the time-out is long, because tracing
@@ -76,6 +77,24 @@ static void live(struct proc *proc, int32_t rank, struct comm_communicator *none
         snprintf(page->text, sizeof page->text, "%s", text);
     }
     proc_holds_as(&before);
+}
+
+/* The victim makes no call. The others wait for it inside comm_close, which has far more time than a death needs to be noticed. */
+static void close_with_work(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    static float in[2], out[2];
+    struct proc_page *page = &proc->page[rank];
+    struct comm_request request;
+
+    if (rank == CLOSE_VICTIM) {
+        atomic_store(&page->stage, 1);
+        for (;;)
+            rig_nap(RIG_S);
+    }
+    MUST(comm_allreduce(world, in, out, 2, COMM_F32, COMM_SUM, &request));
+    atomic_store(&page->stage, 1);
+    page->result = comm_close(world, RIG_PATIENCE);
+    page->time = rig_now();
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the tracer */
@@ -235,11 +254,35 @@ RIG_TEST(killed_inside_operations)
     }
 }
 
+RIG_TEST(killed_while_others_close)
+{
+    struct proc proc = {0};
+
+    proc_needs_shm();
+    proc_start(&proc, RANKS, close_with_work);
+    for (int32_t r = 0; r < RANKS; r++)
+        proc_await(&proc, r, 1);
+    rig_nap(200 * RIG_MS); /* the others get into comm_close */
+    int64_t since = rig_now();
+    kill(proc.pid[CLOSE_VICTIM], SIGKILL);
+    proc_finish(&proc, CLOSE_VICTIM, RIG_PATIENCE);
+    for (int32_t r = 0; r < RANKS; r++) {
+        const struct proc_page *page = &proc.page[r];
+        if (r == CLOSE_VICTIM)
+            continue;
+        EQUAL(page->result, COMM_OK); /* nothing is left to wait for: the death has ended the allreduce */
+        int64_t took = page->time - since - proc.stood_ns;
+        if (took > RIG_S)
+            rig_die(__FILE__, __LINE__, "rank %d closed after %lld ms", r, (long long)(took / RIG_MS));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(killed_while_the_world_opens),
         cmocka_unit_test(killed_inside_operations),
+        cmocka_unit_test(killed_while_others_close),
     };
 
     return cmocka_run_group_tests_name("proc_killed", tests, NULL, NULL);

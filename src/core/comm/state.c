@@ -180,13 +180,18 @@ struct comm_state *state_recorder(struct comm_state *of)
     return b;
 }
 
+static void give(const struct comm_env *env, void *at, size_t bytes)
+{
+    if (at)
+        env->give(env, at, bytes);
+}
+
 static void free_places(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
 
     for (uint32_t i = 0; b->runs.places && i < b->line.window; i++) {
-        if (b->runs.places[i].views)
-            env->give(env, b->runs.places[i].views, b->runs.places[i].views_room * sizeof *b->runs.places[i].views);
+        give(env, b->runs.places[i].views, b->runs.places[i].views_room * sizeof *b->runs.places[i].views);
         if (b->runs.places[i].scratch_room)
             env->give(env, b->runs.places[i].run.scratch, b->runs.places[i].scratch_room);
     }
@@ -194,8 +199,7 @@ static void free_places(struct comm_state *b)
         next = s->next;
         env->give(env, s, s->bytes);
     }
-    if (b->runs.places)
-        env->give(env, b->runs.places, b->line.window * sizeof *b->runs.places);
+    give(env, b->runs.places, b->line.window * sizeof *b->runs.places);
 }
 
 static void free_lists(struct comm_state *b)
@@ -207,18 +211,12 @@ static void free_lists(struct comm_state *b)
         memcpy(&next, v, sizeof next);
         env->give(env, v, STATE_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v);
     }
-    if (b->records.at)
-        env->give(env, b->records.at, b->records.room * sizeof *b->records.at);
-    if (b->offers)
-        env->give(env, b->offers, offers_bytes(b));
-    if (b->others)
-        env->give(env, b->others, (size_t)b->team.size * sizeof *b->others);
-    if (b->choice.bucket)
-        env->give(env, b->choice.bucket, COLLECTIVE_END * BUCKETS);
-    if (b->failure.heard)
-        env->give(env, b->failure.heard, (size_t)b->team.size * sizeof *b->failure.heard);
-    if (b->failure.closed_at)
-        env->give(env, b->failure.closed_at, (size_t)b->team.size * sizeof *b->failure.closed_at);
+    give(env, b->records.at, b->records.room * sizeof *b->records.at);
+    give(env, b->offers, offers_bytes(b));
+    give(env, b->others, (size_t)b->team.size * sizeof *b->others);
+    give(env, b->choice.bucket, COLLECTIVE_END * BUCKETS);
+    give(env, b->failure.heard, (size_t)b->team.size * sizeof *b->failure.heard);
+    give(env, b->failure.closed_at, (size_t)b->team.size * sizeof *b->failure.closed_at);
 }
 
 void state_destroy(struct comm_state *b)
@@ -266,12 +264,14 @@ void state_destroy(struct comm_state *b)
 
 struct comm_state *state_at(struct engine *e, uint32_t index)
 {
-    enum comm_result r;
     struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[index], memory_order_acquire);
-    struct comm_state *b = handle ? state_lock(handle, &r) : NULL;
 
-    if (!b || b->unit.engine == e)
+    if (!handle || engine_alive(handle) != COMM_OK)
+        return NULL;
+    base_home_visit(&handle->lock, handle->env);
+    struct comm_state *b = state_of(handle);
+    if (b && b->unit.engine == e)
         return b;
-    state_unlock(b);
+    base_home_unlock(&handle->lock, handle->env);
     return NULL;
 }

@@ -386,7 +386,7 @@ static inline void state_publish_call(struct comm_state *b, const struct entry *
 
     state_publish(b, e->seq, e->fingerprint, e->chain, call, op, refused);
 }
-struct comm_state *state_at(struct engine *e, uint32_t index); /* locked; NULL: none, closed, of another engine, or a recorder */
+struct comm_state *state_at(struct engine *e, uint32_t index); /* locked, also while it closes; NULL: none, of another engine, a recorder */
 void engine_spread_abort(struct engine *e);                    /* fails every communicator of a world in which comm_abort was called */
 bool state_is_aborted(const struct comm_state *b);             /* true: its world was aborted */
 void state_hear_abort(struct comm_state *b);                   /* fails b if its world was aborted */
