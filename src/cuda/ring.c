@@ -15,8 +15,7 @@ void *cuda_ring_grow(const struct comm_env *env, void *ring, uint32_t *room, siz
         return NULL;
     for (uint64_t i = first; i < end; i++)
         memcpy(more + (i & (after - 1)) * each, old + (i & (before - 1)) * each, each);
-    if (old)
-        env->give(env, old, before * each);
+    env_give_back(env, old, before * each);
     *room = after;
     return more;
 }

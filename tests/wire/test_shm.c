@@ -312,6 +312,39 @@ static void nothing_is_left(void **state)
     assert_int_equal(count_entries("/proc/self/fd", ""), fds);
 }
 
+/* The numbers of a pair's messages begin again at 1 after 2^32 of them. */
+static void number_wraps(struct rank *r)
+{
+    enum { COUNT = 200 };
+    uint16_t peer = (uint16_t)(1 - r->rank);
+    struct shmchan_peer *p = &shmchan_of(r->ch)->peer[peer];
+    uint32_t out = UINT32_MAX - COUNT / 2, in = out;
+    p->out_last = p->out_consumed = shmchan_of(r->ch)->heard[peer].announced = out;
+    atomic_store(&shmchan_of(r->ch)->inbox[peer].announced, out);
+    rank_meet(r);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        uint32_t value = i;
+        struct wire_span span = {&value, sizeof value};
+        struct wire_event event;
+        out = wire_message_after(out);
+        in = wire_message_after(in);
+        struct wire_expose e = {
+            .key = wire_key_of(out, 0, 0), .flags = WIRE_MESSAGE, .peers = &peer, .npeers = 1, .nspans = 1, .spans = &span};
+        CHECK(rank_expose(r, &e) == WIRE_DONE);
+        CHECK(rank_announced(r, WIRE_MESSAGE, &event) && event.key == wire_key_of(in, 0, 0));
+        struct wire_look l = {.key = event.key, .flags = WIRE_MESSAGE, .peer = peer, .land = &value, .bytes = sizeof value};
+        value = UINT32_MAX;
+        CHECK(rank_look(r, &l) == WIRE_DONE && value == i);
+    }
+    CHECK(out == COUNT - COUNT / 2);
+    rank_meet(r);
+}
+static void message_numbers_wrap(void **state)
+{
+    (void)state;
+    shm_processes(2, 0, number_wraps, -1);
+}
+
 /* 8 bytes there and back, spinning: the lower limit of every small operation. Printed, never checked, because the
  * machine is shared. */
 static void ping(struct rank *r)
@@ -372,6 +405,7 @@ int main(void)
         cmocka_unit_test(bells),
         cmocka_unit_test(memory_runs_out),
         cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(message_numbers_wrap),
         cmocka_unit_test(small_exchange),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

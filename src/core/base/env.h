@@ -167,4 +167,11 @@ struct comm_env {
     void (*charge)(const struct comm_env *env, int64_t ns);
 };
 
+/* NULL: nothing to give back. */
+static inline void env_give_back(const struct comm_env *env, void *memory, size_t bytes)
+{
+    if (memory)
+        env->give(env, memory, bytes);
+}
+
 #endif

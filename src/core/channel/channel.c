@@ -113,11 +113,11 @@ bool shmchan_region(struct shmchan_channel *c, uint32_t index, size_t bytes)
 
 static struct shmchan_channel *make_private(const struct comm_env *env, const struct wire_team *team, const struct shmchan_shape *shape)
 {
-    size_t at = 0, size = (size_t)team->size, waits = 256 + 8 * size, words = (size + 63) / 64;
+    size_t at = 0, size = (size_t)team->size, waits = 256 + 8 * size;
     carve(&at, sizeof(struct shmchan_channel));
     size_t peer = carve(&at, size * sizeof(struct shmchan_peer)), calls = carve(&at, size * sizeof(struct wire_call *));
     size_t watch = carve(&at, waits * sizeof(struct shmchan_watch)), wait = carve(&at, waits * sizeof(struct shmchan_wait));
-    size_t todo = carve(&at, words * sizeof(uint64_t)), world = carve(&at, size * sizeof(int32_t));
+    size_t heard = carve(&at, size * sizeof(struct shmchan_heard)), world = carve(&at, size * sizeof(int32_t));
     size_t regions = SHMCHAN_REGION_PAIRS + 2 * size, region = carve(&at, regions * sizeof(struct shmchan_block));
     char *memory = env->take(env, at, 128);
     if (!memory)
@@ -129,8 +129,7 @@ static struct shmchan_channel *make_private(const struct comm_env *env, const st
     c->watch = (struct shmchan_watch *)(void *)(memory + watch);
     c->wait = (struct shmchan_wait *)(void *)(memory + wait);
     c->waiting_max = (uint32_t)waits;
-    c->todo = (uint64_t *)(void *)(memory + todo);
-    c->todo_words = (uint32_t)words;
+    c->heard = (struct shmchan_heard *)(void *)(memory + heard);
     c->region = (struct shmchan_block *)(void *)(memory + region);
     c->regions = (uint32_t)regions;
     c->world = (int32_t *)(void *)(memory + world);
@@ -265,7 +264,7 @@ static enum comm_result make(struct shmchan_host *host, const struct wire_team *
     c->handle.calls = (struct wire_call *)(void *)(c->block.at + shape.calls);
     c->head = (struct shmchan_head *)(void *)c->block.at;
     c->acks = (struct shmchan_acks *)(void *)(c->block.at + shape.acks);
-    c->inbox = (_Atomic uint64_t *)(void *)(c->block.at + shape.inbox);
+    c->inbox = (struct shmchan_inbox *)(void *)(c->block.at + shape.inbox);
     struct shmchan_offer mine = {SHMCHAN_MAGIC, base_hash(base_hash(team->id, (uint32_t)team->rank), number) | 1, c->block.where,
                                  shmchan_shape_hash(&shape, team->id)};
     atomic_store_explicit(&c->head->id, mine.id, memory_order_release);

@@ -6,8 +6,9 @@
  * are served one after another, in the order of their grants, in the passes of either side. Neither side waits for
  * anything except the other's next pass.
  *
- * `inbox` has a bit for each peer. The peer sets it after it has published something for this rank. This rank clears it
- * before it looks.
+ * `inbox` has two numbers for each peer: its newest announcement, and how often it has published anything else. The peer
+ * alone writes them, so neither side needs an atomic read-modify-write. This rank looks when one is ahead of what it has
+ * heard. First it looks at the next announcement of the peer that sent the newest one: that needs one cache line, not two.
  */
 #include "channel/shmchan.h"
 
@@ -40,10 +41,8 @@ static bool grow_items(struct shmchan_channel *c)
     struct shmchan_item *item = env->take(env, more * sizeof *item, 64);
     uint32_t *bucket = env->take(env, more * sizeof *bucket, 64);
     if (!item || !bucket) {
-        if (item)
-            env->give(env, item, more * sizeof *item);
-        if (bucket)
-            env->give(env, bucket, more * sizeof *bucket);
+        env_give_back(env, item, more * sizeof *item);
+        env_give_back(env, bucket, more * sizeof *bucket);
         return false;
     }
     if (old) {
@@ -106,10 +105,6 @@ static inline struct shmchan_inlet *inlet_of(const struct shmchan_channel *c, ch
 {
     return (struct shmchan_inlet *)(void *)(block + c->shape.inlets) + sender;
 }
-static inline struct shmchan_line *pair_line(const struct shmchan_channel *c, struct shmchan_pair *pair, uint32_t seq)
-{
-    return (struct shmchan_line *)(void *)(pair + 1) + (seq & (c->shape.window - 1));
-}
 static inline char *pair_eager(const struct shmchan_channel *c, struct shmchan_pair *pair, uint32_t slot)
 {
     return (char *)((struct shmchan_line *)(void *)(pair + 1) + c->shape.window) + (size_t)slot * SHMCHAN_EAGER_BYTES;
@@ -123,13 +118,23 @@ static inline _Atomic uint64_t *published(char *block, size_t table, uint32_t in
     return (_Atomic uint64_t *)(void *)(block + table) + index;
 }
 
-static void knock(struct shmchan_channel *c, uint32_t peer)
+/* This rank's numbers in the peer's inbox. */
+static inline struct shmchan_inbox *inbox_at(const struct shmchan_channel *c, uint32_t peer)
 {
-    _Atomic uint64_t *inbox = (_Atomic uint64_t *)(void *)(c->peer[peer].block + c->shape.inbox);
-    atomic_fetch_or_explicit(&inbox[c->rank >> 6], UINT64_C(1) << (c->rank & 63), memory_order_acq_rel);
+    return (struct shmchan_inbox *)(void *)(c->peer[peer].block + c->shape.inbox) + c->rank;
+}
+
+static inline void publish(struct shmchan_channel *c, uint32_t peer, _Atomic uint32_t *number, uint32_t value)
+{
+    atomic_store_explicit(number, value, memory_order_release);
     c->dirty = true;
     if (BASE_UNLIKELY(c->urges))
         c->host->ask(c->host, c->world[peer]);
+}
+
+static void knock(struct shmchan_channel *c, uint32_t peer)
+{
+    publish(c, peer, &inbox_at(c, peer)->knocks, ++c->peer[peer].knocks);
 }
 
 static bool make_pair(struct shmchan_channel *c, uint32_t peer, bool chunks)
@@ -198,14 +203,15 @@ enum wire_result shmchan_message_expose(struct shmchan_channel *c, const struct 
     BASE_ASSERT(!c->aborted && e->npeers == 1 && e->nspans <= 1 && e->peers[0] < c->size && e->peers[0] != c->rank);
     uint32_t peer = e->peers[0], seq = wire_key_seq(e->key);
     struct shmchan_peer *p = &c->peer[peer];
-    BASE_ASSERT(seq == p->out_last + 1);
+    BASE_ASSERT(seq == wire_message_after(p->out_last));
     if (!make_pair(c, peer, false))
         return WIRE_FAILED;
-    uint32_t consumed = atomic_load_explicit(&inlet_of(c, p->block, c->rank)->consumed, memory_order_acquire);
-    if (seq - consumed > c->shape.window)
+    if (seq - p->out_consumed > c->shape.window) /* as last seen: it is read again only if that is not enough */
+        p->out_consumed = atomic_load_explicit(&inlet_of(c, p->block, c->rank)->consumed, memory_order_acquire);
+    if (seq - p->out_consumed > c->shape.window)
         return WIRE_AGAIN;
     struct wire_span span = e->nspans ? e->spans[0] : (struct wire_span){NULL, 0};
-    struct shmchan_line *line = pair_line(c, p->out_pair, seq);
+    struct shmchan_line *line = shmchan_announcement(c, p->out_pair, seq);
     enum wire_result result = fill_line(c, e, line, &span);
     if (result == WIRE_FAILED)
         return result;
@@ -214,7 +220,7 @@ enum wire_result shmchan_message_expose(struct shmchan_channel *c, const struct 
     line->of.message.bytes = span.bytes;
     atomic_store_explicit(&line->key, e->key, memory_order_release);
     p->out_last = seq;
-    knock(c, peer);
+    publish(c, peer, &inbox_at(c, peer)->announced, seq);
     return result;
 }
 
@@ -269,24 +275,24 @@ static bool is_sound(const struct shmchan_item *item)
     }
 }
 
-static bool arrivals(struct shmchan_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n)
+static void arrivals(struct shmchan_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n)
 {
     struct shmchan_peer *p = &c->peer[peer];
     if (!p->in_pair) {
         uint64_t where = atomic_load_explicit(published(p->block, c->shape.pairs, c->rank), memory_order_acquire);
         if (!where)
-            return false;
+            return;
         p->in_pair = (struct shmchan_pair *)(p->base + where);
     }
     for (;;) {
-        uint32_t seq = p->in_consumed + 1;
-        struct shmchan_line *line = pair_line(c, p->in_pair, seq);
+        uint32_t seq = wire_message_after(c->heard[peer].announced);
+        struct shmchan_line *line = shmchan_announcement(c, p->in_pair, seq);
         wire_key key = atomic_load_explicit(&line->key, memory_order_acquire);
         if (wire_key_seq(key) != seq)
-            return false;
+            return;
         struct shmchan_item *item = *n < max ? item_new(c, name_of(SIDE_ARRIVED, peer, seq)) : NULL;
         if (!item)
-            return true;
+            return;
         item->kind = READ_ONCE(line->kind);
         item->slot = READ_ONCE(line->slot);
         item->bytes = READ_ONCE(line->of.message.bytes);
@@ -299,7 +305,8 @@ static bool arrivals(struct shmchan_channel *c, uint32_t peer, struct wire_event
                                              .peer = (int32_t)peer,
                                              .tag = line->fingerprint,
                                              .bytes = item->bytes};
-        p->in_consumed = seq;
+        c->heard[peer].announced = seq;
+        c->newest = peer;
         atomic_store_explicit(&inlet_of(c, c->block.at, peer)->consumed, seq, memory_order_release);
         c->dirty = true;
     }
@@ -386,24 +393,28 @@ enum wire_result shmchan_message_view(struct shmchan_channel *c, const struct wi
     return WIRE_DONE;
 }
 
+static void look_at(struct shmchan_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n, size_t *copied)
+{
+    uint32_t knocks = atomic_load_explicit(&c->inbox[peer].knocks, memory_order_acquire);
+    if (knocks != c->heard[peer].knocks) {
+        bool left = landings(c, peer, events, max, n, copied);
+        left |= pump(c, peer, events, max, n);
+        c->heard[peer].knocks = knocks - left; /* if something is left, look again without a knock */
+    }
+    if (!shmchan_reached(c->heard[peer].announced, atomic_load_explicit(&c->inbox[peer].announced, memory_order_acquire)))
+        arrivals(c, peer, events, max, n);
+}
+
 uint32_t shmchan_message_advance(struct shmchan_channel *c, struct wire_event *events, uint32_t max)
 {
     uint32_t n = 0;
     size_t copied = 0;
-    c->messages_left = false;
-    for (uint32_t word = 0; word < c->todo_words; word++) {
-        if (atomic_load_explicit(&c->inbox[word], memory_order_relaxed))
-            c->todo[word] |= atomic_exchange_explicit(&c->inbox[word], 0, memory_order_acq_rel);
-        for (uint64_t bits = c->todo[word]; bits; bits &= bits - 1) {
-            uint32_t bit = (uint32_t)__builtin_ctzll(bits), peer = word * 64 + bit;
-            bool left = landings(c, peer, events, max, &n, &copied);
-            left |= pump(c, peer, events, max, &n);
-            left |= arrivals(c, peer, events, max, &n);
-            if (!left)
-                c->todo[word] &= ~(UINT64_C(1) << bit);
-            c->messages_left |= left;
-        }
-    }
+    if (shmchan_newest_continues(c))
+        arrivals(c, c->newest, events, max, &n);
+    if (n && ++c->shortcuts % SHMCHAN_SHORTCUTS) /* not every time, for the sake of the others */
+        return n;
+    for (uint32_t peer = 0; peer < c->size; peer++)
+        look_at(c, peer, events, max, &n, &copied);
     return n;
 }
 
@@ -418,7 +429,6 @@ void shmchan_message_forget(struct shmchan_channel *c)
         c->peer[i].out_item = 0;
         c->peer[i].in_landed = c->peer[i].in_landings;
     }
-    c->messages_left = false;
     if (!c->items.room)
         return;
     c->host->env->give(c->host->env, c->items.item, c->items.room * sizeof *c->items.item);

@@ -49,6 +49,7 @@ enum {
     SHMCHAN_WINDOW_MIN = 4,
     SHMCHAN_WINDOW_MAX = 1024,
     SHMCHAN_MESSAGE_INLINE = 40,
+    SHMCHAN_SHORTCUTS = 16, /* one look in so many goes to all peers, even if the newest sender goes on sending */
     SHMCHAN_EAGER_SLOTS = 8,
     SHMCHAN_EAGER_BYTES = 4096,
     SHMCHAN_CHUNKS = 4,            /* chunks of the stream that carries a pair's large messages */
@@ -112,6 +113,15 @@ struct shmchan_inlet {
         uint32_t seq, reserved;
         uint64_t bytes;
     } grant[SHMCHAN_GRANTS];
+};
+
+/* What a peer has for this rank, in this rank's block; only that peer writes it. Later numbers are greater, with wrapping. */
+struct shmchan_inbox {
+    _Atomic uint32_t announced; /* number of its newest message */
+    _Atomic uint32_t knocks;    /* counts its grants, chunks and chunks taken */
+};
+struct shmchan_heard {
+    uint32_t announced, knocks;
 };
 
 /* The sender's side: this, `window` lines, and the eager slots. A region of its own, made at the pair's first message. */
@@ -236,7 +246,8 @@ struct shmchan_peer {
     uint64_t id;
     uint32_t seen[WIRE_NOTE_SORTS];
     uint32_t out_last, out_served, out_item; /* last number announced; grants served; message being sent, 0: none */
-    uint32_t in_consumed, in_granted, in_landed, in_landings;
+    uint32_t out_consumed, knocks;           /* announcements that it has read, as last seen; knocks of this rank */
+    uint32_t in_granted, in_landed, in_landings;
     uint32_t eager[SHMCHAN_EAGER_SLOTS]; /* number of the message that this rank last put into the slot */
     uint64_t out_chunk, in_chunk;        /* chunks filled, chunks taken */
     uint32_t landing[SHMCHAN_LANDINGS];  /* items in the order of their grants */
@@ -320,8 +331,7 @@ struct shmchan_channel {
     uint32_t retired; /* retired by this rank */
     bool dirty;       /* something was published since the last flush */
     bool aborted;
-    bool urges;         /* members are asked to look at what is sent to them */
-    bool messages_left; /* the last advance could not finish them */
+    bool urges; /* members are asked to look at what is sent to them */
     uint32_t waiting, waiting_max, unresolved, epoch;
     uint32_t showing;
     uint64_t reported[SHMCHAN_LANDING_SLOTS / 64]; /* one bit for each landing slot whose bytes have not arrived */
@@ -329,13 +339,14 @@ struct shmchan_channel {
     struct shmchan_places own;
     struct shmchan_head *head;
     _Atomic uint32_t *shared_epoch;
-    _Atomic uint64_t *inbox;
+    struct shmchan_inbox *inbox; /* per peer */
+    struct shmchan_heard *heard; /* per peer: how far this rank has looked */
+    uint32_t newest;             /* the peer of the newest announcement that was read */
+    uint32_t shortcuts;          /* announcements read without a look at the other peers */
     struct shmchan_acks *acks;
     struct shmchan_peer *peer;
     struct shmchan_watch *watch;
     struct shmchan_wait *wait;
-    uint64_t *todo; /* one bit for each peer whose messages need a look */
-    uint32_t todo_words;
     struct shmchan_items items;
     struct shmchan_block block;   /* the head and everything behind it */
     struct shmchan_block *region; /* once, stream, each, and per member pair and chunks */
@@ -417,6 +428,19 @@ static inline struct shmchan_channel *shmchan_of(struct wire_channel *channel)
 static inline bool shmchan_reached(uint32_t at, uint32_t wanted)
 {
     return (int32_t)(at - wanted) >= 0;
+}
+/* The place of a pair's announcement with this number. */
+static inline struct shmchan_line *shmchan_announcement(const struct shmchan_channel *c, struct shmchan_pair *pair, uint32_t seq)
+{
+    return (struct shmchan_line *)(void *)(pair + 1) + (seq & (c->shape.window - 1));
+}
+/* True if the peer that sent the newest announcement has sent another one. */
+static inline bool shmchan_newest_continues(const struct shmchan_channel *c)
+{
+    const struct shmchan_peer *p = &c->peer[c->newest];
+    uint32_t next = wire_message_after(c->heard[c->newest].announced);
+
+    return p->in_pair && wire_key_seq(atomic_load_explicit(&shmchan_announcement(c, p->in_pair, next)->key, memory_order_relaxed)) == next;
 }
 
 #endif

@@ -141,7 +141,7 @@ bool shmchan_shape_of(struct shmchan_shape *s, uint32_t size, const struct wire_
     *caps = (struct wire_caps){.inline_max = SHMCHAN_INLINE, .window = window, .calls = 2 * windows * window, .dirties = size == 2};
     size_t at = 0;
     carve(&at, sizeof(struct shmchan_head));
-    s->inbox = carve(&at, (size + 63) / 64 * sizeof(uint64_t));
+    s->inbox = carve(&at, size * sizeof(struct shmchan_inbox));
     s->calls = carve(&at, caps->calls * sizeof(struct wire_call));
     shape_lines(s, limits, &at);
     shape_places(s, limits, caps);

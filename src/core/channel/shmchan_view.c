@@ -316,9 +316,10 @@ static uint32_t advance_shown(struct shmchan_channel *c, struct wire_event *even
 
 static inline bool has_mail(struct shmchan_channel *c)
 {
-    bool any = c->messages_left;
-    for (uint32_t i = 0; i < c->todo_words && !any; i++)
-        any = atomic_load_explicit(&c->inbox[i], memory_order_relaxed) != 0;
+    bool any = shmchan_newest_continues(c);
+    for (uint32_t i = 0; i < c->size && !any; i++)
+        any = atomic_load_explicit(&c->inbox[i].knocks, memory_order_relaxed) != c->heard[i].knocks ||
+              !shmchan_reached(c->heard[i].announced, atomic_load_explicit(&c->inbox[i].announced, memory_order_relaxed));
     return any;
 }
 

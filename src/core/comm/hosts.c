@@ -32,8 +32,7 @@ bool state_find_hosts(struct comm_state *b)
 
 void state_free_hosts(struct comm_state *b)
 {
-    if (b->hosts.all.of)
-        b->unit.engine->env->give(b->unit.engine->env, (void *)(uintptr_t)b->hosts.all.of, (size_t)b->team.size * sizeof *b->hosts.all.of);
+    env_give_back(b->unit.engine->env, (void *)(uintptr_t)b->hosts.all.of, (size_t)b->team.size * sizeof *b->hosts.all.of);
 }
 
 int32_t state_host_ranks(const struct comm_state *b)

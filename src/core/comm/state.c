@@ -155,8 +155,7 @@ struct comm_state *state_recorder(struct comm_state *of)
     int32_t *world = b ? env->take(env, (size_t)of->team.size * sizeof *world, 64) : NULL;
 
     if (!world) {
-        if (b)
-            env->give(env, b, sizeof *b);
+        env_give_back(env, b, sizeof *b);
         return NULL;
     }
     b->unit.engine = of->unit.engine;
@@ -180,18 +179,12 @@ struct comm_state *state_recorder(struct comm_state *of)
     return b;
 }
 
-static void give(const struct comm_env *env, void *at, size_t bytes)
-{
-    if (at)
-        env->give(env, at, bytes);
-}
-
 static void free_places(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
 
     for (uint32_t i = 0; b->runs.places && i < b->line.window; i++) {
-        give(env, b->runs.places[i].views, b->runs.places[i].views_room * sizeof *b->runs.places[i].views);
+        env_give_back(env, b->runs.places[i].views, b->runs.places[i].views_room * sizeof *b->runs.places[i].views);
         if (b->runs.places[i].scratch_room)
             env->give(env, b->runs.places[i].run.scratch, b->runs.places[i].scratch_room);
     }
@@ -199,7 +192,7 @@ static void free_places(struct comm_state *b)
         next = s->next;
         env->give(env, s, s->bytes);
     }
-    give(env, b->runs.places, b->line.window * sizeof *b->runs.places);
+    env_give_back(env, b->runs.places, b->line.window * sizeof *b->runs.places);
 }
 
 static void free_lists(struct comm_state *b)
@@ -211,12 +204,12 @@ static void free_lists(struct comm_state *b)
         memcpy(&next, v, sizeof next);
         env->give(env, v, STATE_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v);
     }
-    give(env, b->records.at, b->records.room * sizeof *b->records.at);
-    give(env, b->offers, offers_bytes(b));
-    give(env, b->others, (size_t)b->team.size * sizeof *b->others);
-    give(env, b->choice.bucket, COLLECTIVE_END * BUCKETS);
-    give(env, b->failure.heard, (size_t)b->team.size * sizeof *b->failure.heard);
-    give(env, b->failure.closed_at, (size_t)b->team.size * sizeof *b->failure.closed_at);
+    env_give_back(env, b->records.at, b->records.room * sizeof *b->records.at);
+    env_give_back(env, b->offers, offers_bytes(b));
+    env_give_back(env, b->others, (size_t)b->team.size * sizeof *b->others);
+    env_give_back(env, b->choice.bucket, COLLECTIVE_END * BUCKETS);
+    env_give_back(env, b->failure.heard, (size_t)b->team.size * sizeof *b->failure.heard);
+    env_give_back(env, b->failure.closed_at, (size_t)b->team.size * sizeof *b->failure.closed_at);
 }
 
 void state_destroy(struct comm_state *b)

@@ -353,6 +353,7 @@ static inline void state_end_nap(struct comm_state *b);
 void state_begin_work(struct comm_state *b, uint64_t ticket, struct entry *e); /* its buffers can be read now */
 void state_end_work(struct comm_state *b, uint64_t ticket, struct entry *e);   /* its output must be where the caller wants it */
 bool state_step(struct comm_state *b);                                         /* one bounded pass; true: something moved */
+bool state_glance(struct comm_state *b); /* the same, if the wire has anything new; for wires without system calls */
 /* Rotate, xor, multiply: a few cycles only, because it comes between an operation and its first store. */
 static inline uint32_t state_chain(uint32_t chain, uint32_t fingerprint)
 {

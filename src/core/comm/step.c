@@ -27,8 +27,7 @@ static bool room_for_views(struct comm_state *b, struct place *p, uint32_t views
 
     if (views <= p->views_room)
         return true;
-    if (p->views)
-        env->give(env, p->views, p->views_room * sizeof *p->views);
+    env_give_back(env, p->views, p->views_room * sizeof *p->views);
     p->views = env->take(env, views * sizeof *p->views, 64);
     p->views_room = p->views ? views : 0;
     return p->views != NULL;
@@ -412,14 +411,16 @@ static void settle(struct comm_state *b)
     state_activate(b);
 }
 
-static bool step(struct comm_state *b)
+static bool step(struct comm_state *b, bool only_if_new)
 {
     struct wire_event events[ENGINE_EVENTS];
     uint64_t done = b->line.done, started = b->line.started;
     bool failed = b->failed;
-
-    b->runs.gave_way = false;
     uint32_t count = b->wire->advance(b->channel, events, ENGINE_EVENTS);
+
+    if (only_if_new && !count)
+        return false;
+    b->runs.gave_way = false;
     for (uint32_t i = 0; i < count; i++)
         take_event(b, &events[i]);
     if (b->failure.proposal.result && !b->failed)
@@ -459,11 +460,16 @@ bool state_step(struct comm_state *b)
     if (BASE_UNLIKELY(b->recording.plan != NULL))
         return false;
     if (!calls_system(b))
-        return step(b);
+        return step(b, false);
     int before = env->cancel(env, ENV_CANCEL_OFF);
-    bool moved = step(b);
+    bool moved = step(b, false);
     env->cancel(env, before);
     return moved;
+}
+
+bool state_glance(struct comm_state *b)
+{
+    return step(b, true);
 }
 
 void state_settle(struct comm_state *b)

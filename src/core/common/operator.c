@@ -155,6 +155,5 @@ void operators_close(struct world *w)
     for (uint32_t i = 0; i < w->operator_room; i++)
         if (w->operators[i].own)
             drop(w->operators[i].own);
-    if (w->operators)
-        env->give(env, w->operators, w->operator_room * sizeof *w->operators);
+    env_give_back(env, w->operators, w->operator_room * sizeof *w->operators);
 }

@@ -7,10 +7,8 @@ static void hosts_close(struct world *w)
     const struct comm_env *env = w->engine->env;
     size_t ranks = (size_t)w->hosts.ranks;
 
-    if (w->hosts.of)
-        env->give(env, w->hosts.of, ranks * sizeof *w->hosts.of);
-    if (w->hosts.name)
-        env->give(env, w->hosts.name, ranks * sizeof *w->hosts.name);
+    env_give_back(env, w->hosts.of, ranks * sizeof *w->hosts.of);
+    env_give_back(env, w->hosts.name, ranks * sizeof *w->hosts.name);
     w->hosts = (struct world_hosts){.of = NULL};
 }
 
@@ -33,8 +31,7 @@ void world_drop(struct world *w)
         w->backend->wire->close(w->port.wire);
     operators_close(w);
     hosts_close(w);
-    if (w->down)
-        e->env->give(e->env, w->down, (size_t)w->ranks * sizeof *w->down);
+    env_give_back(e->env, w->down, (size_t)w->ranks * sizeof *w->down);
     e->env->give(e->env, w, sizeof *w);
     engine_drop(e);
 }

@@ -188,10 +188,8 @@ static void forget(struct comm_state *b)
     const struct comm_env *env = b->unit.engine->env;
     struct fence_watch *w = &b->fence.watch;
 
-    if (w->theirs)
-        env->give(env, w->theirs, (size_t)b->team.size * sizeof *w->theirs);
-    if (w->far)
-        env->give(env, w->far, DEADLOCK_WAITS * sizeof *w->far);
+    env_give_back(env, w->theirs, (size_t)b->team.size * sizeof *w->theirs);
+    env_give_back(env, w->far, DEADLOCK_WAITS * sizeof *w->far);
 }
 
 static bool hear_note(struct comm_state *b, const struct wire_event *event)

@@ -33,8 +33,7 @@ static void forget(struct comm_state *b)
     const struct comm_env *env = b->unit.engine->env;
     struct shrinking *s = &b->recovery.state->shrinking;
 
-    if (s->offers)
-        env->give(env, s->offers, lists_bytes(s->count));
+    env_give_back(env, s->offers, lists_bytes(s->count));
     s->child = NULL;
     s->copy = NULL;
     s->connected = false;

@@ -117,6 +117,8 @@ bool fastpath_issue(struct comm_state *b, const struct engine_call *call, struct
 bool fastpath_again(struct comm_state *b, const struct call_shape *as, const void *in, void *out, struct comm_request *req);
 bool fastpath_poll(struct comm_state *b); /* true: an operation ended */
 bool fastpath_wait(struct comm_request request);
+/* Waits briefly for a message, where a pass makes no system call. True: it has ended without an error. */
+bool fastpath_wait_message(struct comm_request request);
 bool fastpath_wait_in_turn(struct engine *e, struct comm_request request); /* for oversubscribed ranks; the caller holds e */
 void fastpath_show_waiting(struct comm_state *b);                          /* shows the bytes of operations that found no room */
 /* Has everything come that the oldest operation needs? What came is kept until its result is computed. */

@@ -12,8 +12,7 @@ static enum comm_result open(struct comm_state *b, struct team_offer *offer)
 
 static void close(struct comm_state *b)
 {
-    if (b->fastpath)
-        b->unit.engine->env->give(b->unit.engine->env, b->fastpath, sizeof *b->fastpath);
+    env_give_back(b->unit.engine->env, b->fastpath, sizeof *b->fastpath);
 }
 
 /* The wire has read bytes of an operation. The lower half of the cookie is the lower half of its ticket. */

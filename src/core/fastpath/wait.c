@@ -124,13 +124,14 @@ static bool wait_on_library(struct comm_request request)
     return ended;
 }
 
-/* A brief wait, for collectives that end at once. True: the request is complete. */
+/* A brief wait, for operations that end at once. True: the request is complete, a message without an error. */
 static inline bool wait_short(struct comm_request request, bool inside)
 {
-    bool is_owner = engine_alive(request.comm) == COMM_OK; /* a forked child must not even poll: it would take what belongs to its parent */
-
-    return is_owner && !inside && !(request.ticket & TIMELINE_MESSAGE) &&
-           request.ticket > atomic_load_explicit(&request.comm->done, memory_order_acquire) &&
+    if (inside || engine_alive(request.comm) != COMM_OK) /* a forked child must not even poll: it would take what belongs to its parent */
+        return false;
+    if (request.ticket & TIMELINE_MESSAGE)
+        return fastpath_wait_message(request);
+    return request.ticket > atomic_load_explicit(&request.comm->done, memory_order_acquire) &&
            (fastpath_wait(request) || wait_on_library(request));
 }
 
@@ -259,10 +260,22 @@ static bool all_well(const struct comm_request *requests, size_t count)
     return well;
 }
 
+/* The last request is usually the newest. If it is a collective, all earlier ones are complete too. Of messages each is waited for. */
+static bool all_end_shortly(const struct comm_request *requests, size_t count)
+{
+    size_t messages = 0;
+
+    while (messages < count && requests[messages].ticket & TIMELINE_MESSAGE &&
+           wait_short(requests[messages], inside_callback(requests[messages])))
+        messages++;
+    if (messages == count)
+        return true;
+    return wait_short(requests[count - 1], inside_callback(requests[count - 1])) && all_well(requests, count);
+}
+
 enum comm_result engine_wait_all(const struct comm_request *requests, size_t count, int64_t timeout_ns)
 {
-    /* The last request is usually the newest, and then all earlier ones are complete too. */
-    if (count && wait_short(requests[count - 1], inside_callback(requests[count - 1])) && all_well(requests, count))
+    if (all_end_shortly(requests, count))
         return COMM_OK;
     struct many m = {requests, count, count, 0};
     enum comm_result first = COMM_OK, r = wait_many(&m, timeout_ns);

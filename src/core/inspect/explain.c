@@ -27,8 +27,7 @@ void machine_read(const struct comm_env *env, const char *path, struct machine_g
     else
         given->measured = 1;
     given->failed = !given->measured;
-    if (file)
-        env->give(env, file, COST_MACHINE_BYTES_MAX);
+    env_give_back(env, file, COST_MACHINE_BYTES_MAX);
 }
 
 enum comm_result engine_describe_machine(struct comm_communicator *c, char *text, size_t bytes)

@@ -38,11 +38,6 @@ uint32_t message_pending(const struct message_room *room)
     return room->pending;
 }
 
-bool message_wants_step(const struct message_room *room)
-{
-    return room->stalled_peers != 0 || room->untaken.first;
-}
-
 bool message_waits(const struct message_room *room, uint32_t slot)
 {
     bool waits = false;

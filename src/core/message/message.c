@@ -48,6 +48,7 @@ static void finish(struct message_room *room, struct message_node *node, enum co
     node->result = result;
     node->state = MESSAGE_FINISHED;
     room->pending--;
+    room->due.finished++;
     queue_push(&room->finished, node);
 }
 
@@ -83,7 +84,7 @@ static bool wired(struct message_room *room, struct message_node *node, enum wir
 static bool expose(struct message_room *room, struct message_node *node)
 {
     struct message_peer *peer = &room->peer[node->peer];
-    uint32_t number = peer->sent + 1 ? peer->sent + 1 : 1; /* no key is 0, also after 2^32 messages */
+    uint32_t number = wire_message_after(peer->sent);
     struct wire_expose call = {
         .key = wire_key_of(number, node->kind, 0),
         .fingerprint = node->tag,
@@ -125,8 +126,10 @@ static void take_wired(struct message_room *room, struct message_node *receive, 
     receive->tag = message->tag;
     receive->key = message->key;
     receive->arrived_bytes = message->bytes;
-    if (!view(room, receive))
-        queue_push(&room->untaken, receive);
+    if (view(room, receive))
+        return;
+    queue_push(&room->untaken, receive);
+    room->due.stalled++;
 }
 
 static void take_self(struct message_room *room, struct message_node *receive, struct message_node *send)
@@ -183,6 +186,7 @@ static void stall_peer(struct message_room *room, int32_t rank)
 {
     room->peer[rank].next_stalled = room->stalled_peers;
     room->stalled_peers = (uint32_t)rank + 1;
+    room->due.stalled++;
 }
 
 static void post_send(struct message_room *room, struct message_node *node)
@@ -354,6 +358,7 @@ static bool step_sends(struct message_room *room)
         int32_t rank = (int32_t)(at - 1);
         struct message_peer *peer = &room->peer[rank];
         at = peer->next_stalled;
+        room->due.stalled--;
         while (peer->unsent.first) {
             struct message_node *node = peer->unsent.first;
             struct message_node *rest = node->next; /* if it finishes at once, `next` links it into another queue */
@@ -374,10 +379,12 @@ static bool step_receives(struct message_room *room)
     struct message_queue again = {NULL, NULL};
     struct message_node *node;
     while ((node = queue_pop(&room->untaken))) {
-        if (view(room, node))
-            moved = true;
-        else
+        if (!view(room, node)) {
             queue_push(&again, node);
+            continue;
+        }
+        moved = true;
+        room->due.stalled--;
     }
     room->untaken = again;
     return moved;
@@ -400,6 +407,7 @@ uint32_t message_take_finished(struct message_room *room, struct message_finishe
         out[count] = (struct message_finished){.slot = node->slot, .result = node->result, .peer = node->peer, .bytes = bytes};
         message_pool_give(&room->pool, node);
         room->live--;
+        room->due.finished--;
     }
     return count;
 }
@@ -418,7 +426,7 @@ void message_fail(struct message_room *room, enum comm_result result)
             finish(room, node, result);
     }
     room->untaken.first = room->setup_messages.first = NULL;
-    room->stalled_peers = room->came = 0;
+    room->stalled_peers = room->due.stalled = room->came = 0;
     for (int32_t rank = 0; rank < room->size; rank++)
         room->peer[rank].unsent.first = room->peer[rank].came[0].first = room->peer[rank].came[1].first = NULL;
 }

@@ -14,7 +14,16 @@
 
 #define MESSAGE_COOKIE UINT32_C(0x80000000) /* bit 31 of the upper half of a cookie: the event belongs to this room, not to a run */
 
+/* What a room has for its caller. The room begins with it (message_due), so that a look needs no call. */
+struct message_due {
+    uint32_t finished; /* operations whose results can be taken */
+    uint32_t stalled;  /* peers and matched receives that the wire had no room for */
+};
 struct message_room; /* opaque; one per communicator */
+static inline const struct message_due *message_due(const struct message_room *room)
+{
+    return (const struct message_due *)(const void *)room;
+}
 
 /* Whether a message belongs to the program or to the library. No program can send or receive the library's messages. The kind travels as
  * the round of the key. A receive of the library takes the oldest arrival of its kind: for setup messages of all peers, otherwise of one
@@ -67,8 +76,11 @@ void message_event(struct message_room *room, const struct wire_event *event);
 /* Retries the sends and matched receives that the wire had no room for. True: something moved. */
 bool message_step(struct message_room *room);
 uint32_t message_take_finished(struct message_room *room, struct message_finished *out, uint32_t max);
-uint32_t message_pending(const struct message_room *room); /* operations posted and not finished */
-bool message_wants_step(const struct message_room *room);  /* true: the wire had no room for some operation */
+uint32_t message_pending(const struct message_room *room);             /* operations posted and not finished */
+static inline bool message_wants_step(const struct message_room *room) /* true: the wire had no room for some operation */
+{
+    return message_due(room)->stalled != 0;
+}
 /* For the deadlock search, which is rare. True if the message of that slot was announced or posted and has not met its other half. A send
  * may be in flight nevertheless; only its receiver knows. */
 bool message_waits(const struct message_room *room, uint32_t slot);

@@ -18,6 +18,7 @@ struct message_peer {
 };
 
 struct message_room {
+    struct message_due due; /* first */
     const struct comm_env *env;
     struct wire_channel *channel;
     int32_t rank, size;

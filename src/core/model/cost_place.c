@@ -18,8 +18,7 @@ void *cost_take(struct cost_sim *sim, size_t bytes)
 
 void cost_give(struct cost_sim *sim, void *memory, size_t bytes)
 {
-    if (memory)
-        sim->env->give(sim->env, memory, bytes ? bytes : 1);
+    env_give_back(sim->env, memory, bytes ? bytes : 1);
 }
 
 static bool grow(struct cost_sim *sim, void **memory, uint32_t *room, uint32_t more, size_t item)

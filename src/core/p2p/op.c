@@ -27,8 +27,7 @@ static enum comm_result open_p2p_ops(struct comm_state *b, struct team_offer *of
 
 static void close_p2p_ops(struct comm_state *b)
 {
-    if (b->p2p.ops)
-        b->unit.engine->env->give(b->unit.engine->env, b->p2p.ops, b->p2p.room * sizeof *b->p2p.ops);
+    env_give_back(b->unit.engine->env, b->p2p.ops, b->p2p.room * sizeof *b->p2p.ops);
 }
 
 static enum comm_result grow(struct comm_state *b)
@@ -134,13 +133,17 @@ static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
             b->p2p.ops[m].remaining--;
     if (t->member_of != P2P_NONE)
         b->p2p.ops[t->member_of].remaining--;
-    struct record made = {.bytes = t->call.bytes,
-                          .queued_ns = t->queued_ns,
-                          .started_ns = t->queued_ns,
-                          .algorithm = p2p_name(t),
-                          .waited = (uint16_t)(t->call.peer + 1),
-                          .flags = t->call.on_device ? COMM_INFO_STAGED | staged_held(t->stage) : 0};
-    state_record(b, &made, t->ticket, b->unit.engine->env->now(b->unit.engine->env), result);
+    struct record *record = state_next_record(b);
+    if (record)
+        *record = (struct record){.bytes = t->call.bytes,
+                                  .queued_ns = t->queued_ns,
+                                  .started_ns = t->queued_ns,
+                                  .completed_ns = state_now(b),
+                                  .ticket = t->ticket,
+                                  .result = result,
+                                  .algorithm = p2p_name(t),
+                                  .waited = (uint16_t)(t->call.peer + 1),
+                                  .flags = t->call.on_device ? COMM_INFO_STAGED | staged_held(t->stage) : 0};
     b->p2p.held -= t->state == P2P_HELD;
     b->p2p.ones -= t->state == P2P_ONE;
     if (t->class)
@@ -163,11 +166,10 @@ static void give_to_part(struct comm_state *b, const struct message_finished *do
 bool p2p_take_finished(struct comm_state *b)
 {
     struct message_finished done[FINISHED_BATCH];
-    uint32_t count;
     bool moved = false;
 
-    do {
-        count = message_take_finished(b->messages, done, FINISHED_BATCH);
+    while (message_due(b->messages)->finished) {
+        uint32_t count = message_take_finished(b->messages, done, FINISHED_BATCH);
         for (uint32_t i = 0; i < count; i++) {
             if (BASE_UNLIKELY(done[i].slot & (P2P_SETUP | P2P_LINK))) {
                 give_to_part(b, &done[i]);
@@ -179,8 +181,8 @@ bool p2p_take_finished(struct comm_state *b)
             if (BASE_LIKELY(!t->stage) || !p2p_store(b, t, &done[i]))
                 finish(b, done[i].slot, done[i].result);
         }
-        moved |= count > 0;
-    } while (count == FINISHED_BATCH);
+        moved = true;
+    }
     return moved;
 }
 
@@ -292,7 +294,7 @@ static bool finish_stored(struct comm_state *b)
 {
     bool moved = false;
 
-    for (uint32_t i = b->staged.copying ? b->p2p.first : P2P_NONE, next; i != P2P_NONE && !b->failure.proposal.result; i = next) {
+    for (uint32_t i = b->p2p.first, next; i != P2P_NONE && !b->failure.proposal.result; i = next) {
         struct p2p_op *t = &b->p2p.ops[i];
         next = t->after;
         if (t->state != P2P_STORING || !p2p_stored(b, t))
@@ -311,9 +313,9 @@ bool p2p_step(struct comm_state *b)
         return false;
     if (b->p2p.held)
         moved |= post_held(b);
-    moved |= message_step(b->messages);
+    moved |= message_wants_step(b->messages) && message_step(b->messages);
     moved |= p2p_take_finished(b);
-    moved |= finish_stored(b);
+    moved |= b->staged.copying && finish_stored(b);
     moved |= b->p2p.markers && p2p_finish_markers(b);
     return moved;
 }
@@ -351,7 +353,8 @@ enum comm_result p2p_post(struct comm_state *b, const struct message_call *call,
     if (marker != P2P_NONE)
         b->p2p.ops[marker].remaining++;
     t->work = b->line.next;
-    t->queued_ns = b->unit.engine->env->now(b->unit.engine->env);
+    b->now = state_now(b); /* one time for the whole call */
+    t->queued_ns = b->now;
     *(t->is_send ? &t->read : &t->write) = range;
     uint64_t ticket = t->ticket;
     b->p2p.pending++;
@@ -371,7 +374,8 @@ enum comm_result p2p_post(struct comm_state *b, const struct message_call *call,
     b->stats.messages++;
     if (req)
         *req = (struct comm_request){b->unit.handle, ticket};
-    p2p_step(b);
+    if (message_due(b->messages)->finished) /* it ended at once */
+        p2p_step(b);
     return COMM_OK;
 }
 

@@ -22,10 +22,8 @@ void plan_drop(struct comm_plan *plan)
     for (uint32_t i = 0; i < plan->count; i++)
         if (plan->step[i].pack)
             pack_drop(plan->step[i].pack);
-    if (plan->step)
-        env->give(env, plan->step, plan->room * sizeof *plan->step);
-    if (plan->vectors)
-        env->give(env, plan->vectors, plan->vector_room * STATE_VECTORS * (size_t)plan->size * sizeof *plan->vectors);
+    env_give_back(env, plan->step, plan->room * sizeof *plan->step);
+    env_give_back(env, plan->vectors, plan->vector_room * STATE_VECTORS * (size_t)plan->size * sizeof *plan->vectors);
     env->give(env, plan, sizeof *plan);
     engine_drop(e);
 }
@@ -290,8 +288,7 @@ static enum comm_result start_device(struct comm_state *b, const struct comm_pla
             r = p2p_of_device(b, &plan->step[i].message, &messages[count++]);
     if (r == COMM_OK)
         r = state_stream_messages(b, messages, count, NULL);
-    if (messages)
-        env->give(env, messages, most * sizeof *messages);
+    env_give_back(env, messages, most * sizeof *messages);
     return r;
 }
 

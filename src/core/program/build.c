@@ -355,14 +355,12 @@ struct comm_program *build_end(struct build *b)
         env->give(env, b->step, b->step_room * sizeof *b->step);
     if (b->peer_room)
         env->give(env, b->peer, b->peer_room * sizeof *b->peer);
-    if (b->notes)
-        env->give(env, b->notes, b->notes_bytes);
+    env_give_back(env, b->notes, b->notes_bytes);
     env->give(env, b, sizeof *b);
     return program;
 }
 
 void program_free(const struct comm_env *env, struct comm_program *program)
 {
-    if (program)
-        env->give(env, program, program->bytes);
+    env_give_back(env, program, program->bytes);
 }

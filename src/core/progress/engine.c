@@ -38,8 +38,7 @@ static void engine_destroy(struct engine *e)
         env->log.stop(env);
     env->bell_close(env, &e->monitor.bell);
     env->bell_close(env, &e->bell);
-    if (e->table.handles)
-        env->give(env, e->table.handles, ENGINE_COMMUNICATORS * sizeof *e->table.handles);
+    env_give_back(env, e->table.handles, ENGINE_COMMUNICATORS * sizeof *e->table.handles);
     env->give(env, e, sizeof *e);
 }
 

@@ -86,15 +86,12 @@ void links_close(struct comm_state *b)
 
     for (int32_t r = 0; b->rma.links && r < b->team.size; r++) {
         struct window_link *l = &b->rma.links[r];
-        if (l->asking)
-            env->give(env, l->asking, sizeof *l->asking);
+        env_give_back(env, l->asking, sizeof *l->asking);
         if (l->serves && l->serves->staged)
             env->give(env, l->serves->staged, 2 * LINK_STAGED);
-        if (l->serves)
-            env->give(env, l->serves, sizeof *l->serves);
+        env_give_back(env, l->serves, sizeof *l->serves);
     }
-    if (b->rma.links)
-        env->give(env, b->rma.links, (size_t)b->team.size * sizeof *b->rma.links);
+    env_give_back(env, b->rma.links, (size_t)b->team.size * sizeof *b->rma.links);
     b->rma.links = NULL;
 }
 

@@ -44,10 +44,8 @@ static struct stage *make(struct staging *s, size_t bytes)
         *stage = (struct stage){.memory = memory, .bytes = bytes};
         return stage;
     }
-    if (memory)
-        env->give(env, memory, bytes);
-    if (stage)
-        env->give(env, stage, sizeof *stage);
+    env_give_back(env, memory, bytes);
+    env_give_back(env, stage, sizeof *stage);
     return NULL;
 }
 

@@ -58,8 +58,7 @@ enum comm_result team_subset(const struct comm_env *env, const struct team *pare
     int32_t *world = take_ranks(env, count);
     if (seen && world)
         result = map_members(parent, members, count, seen, world, &rank);
-    if (seen)
-        env->give(env, seen, (size_t)parent->size);
+    env_give_back(env, seen, (size_t)parent->size);
     if (result == COMM_OK) {
         uint64_t id = base_hash(base_hash(base_hash(0, parent->id), number), color);
         *team = (struct team){.id = never_zero(id), .rank = rank, .size = count, .world = world, .depth = parent->depth + 1};
@@ -71,8 +70,7 @@ enum comm_result team_subset(const struct comm_env *env, const struct team *pare
 
 void team_free(const struct comm_env *env, struct team *team)
 {
-    if (team->world)
-        env->give(env, team->world, (size_t)team->size * sizeof *team->world);
+    env_give_back(env, team->world, (size_t)team->size * sizeof *team->world);
     *team = (struct team){.rank = -1};
 }
 

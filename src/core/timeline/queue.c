@@ -21,8 +21,7 @@ enum comm_result timeline_open(struct timeline *line, const struct comm_env *env
 
 void timeline_close(struct timeline *line)
 {
-    if (line->entries)
-        line->env->give(line->env, line->entries, (size_t)line->capacity * line->entry_bytes);
+    env_give_back(line->env, line->entries, (size_t)line->capacity * line->entry_bytes);
     line->entries = NULL;
 }
 

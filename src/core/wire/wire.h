@@ -30,6 +30,11 @@ static inline uint32_t wire_key_seq(wire_key key)
 {
     return (uint32_t)(key >> 32);
 }
+/* The number of the next message of a pair: 0 is left out, also after 2^32 messages. */
+static inline uint32_t wire_message_after(uint32_t number)
+{
+    return number + 1 ? number + 1 : 1;
+}
 static inline uint32_t wire_key_round(wire_key key)
 {
     return (uint32_t)key >> 8;

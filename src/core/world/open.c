@@ -308,8 +308,7 @@ static enum comm_result open_alone(struct opening *o, struct comm_communicator *
         r = state_connect(b, offers);
     if (r == COMM_OK)
         r = open_await_library(o, &b, 1);
-    if (offers)
-        o->env->give(o->env, offers, (size_t)o->launch.ranks * sizeof offer);
+    env_give_back(o->env, offers, (size_t)o->launch.ranks * sizeof offer);
     if (r == COMM_OK)
         r = start_threads(o);
     if (r == COMM_OK)
@@ -405,8 +404,7 @@ enum comm_result engine_open_local(const struct comm_config *config, int32_t ran
         r = connect_all(&o, (struct comm_state **)(void *)(memory + ranks), memory, worlds);
     else if (r == COMM_OK)
         r = COMM_ERR_MEMORY;
-    if (memory)
-        o.env->give(o.env, memory, bytes);
+    env_give_back(o.env, memory, bytes);
     end_opening(&o, r);
     env->cancel(env, before);
     return r;

@@ -192,8 +192,7 @@ static enum comm_result find_hosts(struct opening *o, struct world *w, const str
         hosts->of[r] = host->number - 1;
         o->neighbours += !o->boot || all[r].kernel == all[w->rank].kernel;
     }
-    if (seen.at)
-        o->env->give(o->env, seen.at, seen.room * sizeof *seen.at);
+    env_give_back(o->env, seen.at, seen.room * sizeof *seen.at);
     return seen.at && hosts->of && hosts->name ? COMM_OK : COMM_ERR_MEMORY;
 }
 

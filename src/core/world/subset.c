@@ -365,8 +365,7 @@ static struct subset *make_subset(struct comm_state *b, const int32_t *ranks, in
     struct creation *n = s ? creation_make(b, out) : NULL;
 
     if (!n) {
-        if (s)
-            env->give(env, s, subset_bytes(count));
+        env_give_back(env, s, subset_bytes(count));
         return NULL;
     }
     s->making = n;

@@ -292,8 +292,7 @@ static bool free_channel(struct nccl_channel *c)
     if (atomic_load_explicit(&c->held.graphs, memory_order_acquire) || !free_folds(c) || !free_parts(c))
         return false;
     nccl_forget_enlisted(c);
-    if (c->pending)
-        env->give(env, c->pending, c->room * sizeof *c->pending);
+    env_give_back(env, c->pending, c->room * sizeof *c->pending);
     env->give(env, c, sizeof *c);
     return true;
 }

@@ -24,8 +24,7 @@ static void free_world(struct nccl *n)
     for (int i = 0; i < CUDA_DEVICES; i++)
         if (n->device[i])
             device_cuda.close(&n->device[i]->head);
-    if (n->by_rank)
-        n->env->give(n->env, n->by_rank, (size_t)n->ranks * sizeof *n->by_rank);
+    env_give_back(n->env, n->by_rank, (size_t)n->ranks * sizeof *n->by_rank);
     n->env->give(n->env, n, sizeof *n);
 }
 

@@ -80,8 +80,7 @@ static void free_channel(struct oneshot_channel *c)
         give_word(c->d, c->mark);
         cuda_end(c->d, &inside);
     }
-    if (c->calls)
-        n->env->give(n->env, c->calls, c->room * sizeof *c->calls);
+    env_give_back(n->env, c->calls, c->room * sizeof *c->calls);
     n->env->give(n->env, c, sizeof *c);
 }
 

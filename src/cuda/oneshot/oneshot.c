@@ -23,8 +23,7 @@ static void free_world(struct oneshot *n)
     for (int32_t i = 0; n->device && i < n->here; i++)
         if (n->device[i])
             device_cuda.close(&n->device[i]->head);
-    if (n->device)
-        n->env->give(n->env, n->device, (size_t)n->here * sizeof *n->device);
+    env_give_back(n->env, n->device, (size_t)n->here * sizeof *n->device);
     n->env->give(n->env, n, sizeof *n);
 }
 

@@ -177,8 +177,7 @@ struct boot_star *star_make(const struct boot_config *config, const struct boot_
 
     if (!b || !keys) {
         secret_give(keys, keys_bytes(config->ranks));
-        if (b)
-            env->give(env, b, memory_bytes(config->ranks));
+        env_give_back(env, b, memory_bytes(config->ranks));
         base_format(config->error_text, config->error_text_bytes, "no memory to meet %d ranks", config->ranks);
         return NULL;
     }

@@ -189,8 +189,7 @@ static bool grow(struct tcp_channel *c)
         return false;
     for (uint32_t i = 0; i < c->events.count; i++)
         more[i] = c->events.at[(c->events.first + i) % c->events.room];
-    if (c->events.at)
-        env->give(env, c->events.at, c->events.room * sizeof *more);
+    env_give_back(env, c->events.at, c->events.room * sizeof *more);
     c->events.at = more;
     c->events.first = 0;
     c->events.room = room;
@@ -224,6 +223,5 @@ void tcp_memory_end(struct tcp_channel *c)
         next = h->next;
         env->give(env, h, sizeof *h);
     }
-    if (c->events.at)
-        env->give(env, c->events.at, c->events.room * sizeof *c->events.at);
+    env_give_back(env, c->events.at, c->events.room * sizeof *c->events.at);
 }

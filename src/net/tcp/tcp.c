@@ -72,8 +72,7 @@ void tcp_destroy(struct tcp_wire *w)
     env->give(env, w->memory.zeros, FRAME_PAYLOAD_MAX);
     env->give(env, w->memory.sink, FRAME_PAYLOAD_MAX);
     env->give(env, w->memory.alone, TCP_ALONE_BYTES);
-    if (w->channel)
-        env->give(env, w->channel, w->channels_room * sizeof *w->channel);
+    env_give_back(env, w->channel, w->channels_room * sizeof *w->channel);
     edge_open(w, w->memory.bytes);
     env->give(env, w, w->memory.bytes);
 }
