@@ -41,14 +41,16 @@ static enum wire_result fake_expose(struct wire_channel *channel, const struct w
 {
     struct fake_channel *from = (struct fake_channel *)channel;
     struct fake_world *world = from->world;
-    assert_int_equal(expose->flags, WIRE_MESSAGE);
+    bool whole = expose->flags & WIRE_WHOLE;
+    assert_int_equal(expose->flags & ~WIRE_WHOLE, WIRE_MESSAGE);
     assert_int_equal(expose->npeers, 1);
     assert_int_equal(expose->nspans, 1);
-    assert_true(expose->cookie >> 63);
+    assert_true(whole || expose->cookie >> 63);
     int32_t to = expose->peers[0];
     assert_true(to < world->ranks && to != from->rank);
     assert_true(expose->key == wire_key_of(world->sent[from->rank][to] + 1, 0, 0));
-    if (fake_random(world, 100) < world->again_percent)
+    bool waits = fake_random(world, 100) < world->pending_percent;
+    if (fake_random(world, 100) < world->again_percent || (whole && waits))
         return WIRE_AGAIN;
     world->sent[from->rank][to]++;
     assert_true(world->messages < FAKE_MESSAGES_MAX);
@@ -57,7 +59,7 @@ static enum wire_result fake_expose(struct wire_channel *channel, const struct w
     message->bytes = expose->spans[0].bytes;
     message->at = expose->spans[0].at;
     message->send_cookie = expose->cookie;
-    message->send_waits = fake_random(world, 100) < world->pending_percent;
+    message->send_waits = waits;
     if (message->send_waits)
         return WIRE_PENDING;
     message->copy = malloc(message->bytes + 1);
@@ -113,7 +115,7 @@ void fake_open(struct fake_world *world, const struct comm_env *env, int32_t ran
     world->random = seed * 2 + 1;
     world->ranks = ranks;
     for (int32_t r = 0; r < ranks; r++) {
-        world->channel[r] = (struct fake_channel){.base = {.class = &fake_class}, .world = world, .rank = r};
+        world->channel[r] = (struct fake_channel){.base = {.class = &fake_class, .caps.takes_whole = seed % 2}, .world = world, .rank = r};
         assert_int_equal(message_open(env, &world->channel[r].base, r, ranks, depth, &world->room[r]), COMM_OK);
     }
 }

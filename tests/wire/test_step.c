@@ -231,11 +231,32 @@ static void ring_full(void **state)
     on_each(2, NULL, MEMORY_WIRES, ring_full_on);
 }
 
+/* A short message is taken whole as long as the wire has a place for its bytes. When it has none, nothing happens, and the message is
+ * announced when it is exposed again without that flag. */
+static void taken_whole_on(struct rank *ranks, int32_t count)
+{
+    struct rank *a = &ranks[0];
+    uint32_t number = 1;
+    (void)count;
+    assert_true(a->ch->caps.takes_whole);
+    while (expose_to(a, 1, wire_key_of(number, 0, 0), 0, WIRE_MESSAGE | WIRE_WHOLE, 4096) == WIRE_DONE)
+        number++;
+    assert_in_range(number, 2, a->ch->caps.window);
+    assert_int_equal(expose_to(a, 1, wire_key_of(number, 0, 0), 0, WIRE_MESSAGE | WIRE_WHOLE, 4096), WIRE_AGAIN);
+    assert_int_equal(expose_to(a, 1, wire_key_of(number, 0, 0), 0, WIRE_MESSAGE | WIRE_WHOLE, 8), WIRE_DONE);
+    assert_int_equal(expose_to(a, 1, wire_key_of(number + 1, 0, 0), 0, WIRE_MESSAGE, 4096), WIRE_PENDING);
+}
+static void taken_whole(void **state)
+{
+    (void)state;
+    on_each(2, NULL, MEMORY_WIRES, taken_whole_on);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_order), cmocka_unit_test(random_order_minimal), cmocka_unit_test(no_room), cmocka_unit_test(pending_table),
-        cmocka_unit_test(ring_full),
+        cmocka_unit_test(ring_full),    cmocka_unit_test(taken_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

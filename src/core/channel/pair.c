@@ -188,6 +188,8 @@ static enum wire_result fill_line(struct shmchan_channel *c, const struct wire_e
         line->slot = (uint8_t)slot;
         return WIRE_DONE;
     }
+    if (e->flags & WIRE_WHOLE)
+        return WIRE_AGAIN;
     struct shmchan_item *item = make_pair(c, peer, true) ? item_new(c, name_of(SIDE_SENT, peer, seq)) : NULL;
     if (!item)
         return WIRE_FAILED;
@@ -213,7 +215,7 @@ enum wire_result shmchan_message_expose(struct shmchan_channel *c, const struct 
     struct wire_span span = e->nspans ? e->spans[0] : (struct wire_span){NULL, 0};
     struct shmchan_line *line = shmchan_announcement(c, p->out_pair, seq);
     enum wire_result result = fill_line(c, e, line, &span);
-    if (result == WIRE_FAILED)
+    if (result == WIRE_FAILED || result == WIRE_AGAIN)
         return result;
     line->fingerprint = e->fingerprint;
     line->bytes = (uint16_t)(span.bytes <= SHMCHAN_MESSAGE_INLINE ? span.bytes : 0);

@@ -138,7 +138,8 @@ bool shmchan_shape_of(struct shmchan_shape *s, uint32_t size, const struct wire_
                                 .rendezvous = limits->rendezvous,
                                 .copies = limits->copies};
     uint32_t windows = limits->ahead ? SHMCHAN_AHEAD_WINDOWS : SHMCHAN_WINDOWS;
-    *caps = (struct wire_caps){.inline_max = SHMCHAN_INLINE, .window = window, .calls = 2 * windows * window, .dirties = size == 2};
+    *caps = (struct wire_caps){
+        .inline_max = SHMCHAN_INLINE, .window = window, .calls = 2 * windows * window, .dirties = size == 2, .takes_whole = true};
     size_t at = 0;
     carve(&at, sizeof(struct shmchan_head));
     s->inbox = carve(&at, size * sizeof(struct shmchan_inbox));

@@ -278,6 +278,28 @@ enum comm_result message_post(struct message_room *room, const struct message_ca
     return COMM_OK;
 }
 
+bool message_send_whole(struct message_room *room, const struct message_call *call)
+{
+    struct message_peer *peer = &room->peer[call->peer];
+    if (!room->channel->caps.takes_whole || room->refused != COMM_OK || room->live >= room->depth || call->peer == room->rank ||
+        peer->unsent.first)
+        return false;
+    uint32_t number = wire_message_after(peer->sent);
+    uint16_t to = (uint16_t)call->peer;
+    struct wire_span span = {.at = call->buf, .bytes = call->bytes};
+    struct wire_expose whole = {.key = wire_key_of(number, MESSAGE_PROGRAM, 0),
+                                .fingerprint = call->tag,
+                                .flags = WIRE_MESSAGE | WIRE_WHOLE,
+                                .peers = &to,
+                                .npeers = 1,
+                                .nspans = 1,
+                                .spans = &span};
+    if (room->channel->class->expose(room->channel, &whole) != WIRE_DONE)
+        return false;
+    peer->sent = number;
+    return true;
+}
+
 enum comm_result message_cancel(struct message_room *room, uint32_t slot, enum comm_result result)
 {
     struct message_node *node = message_match_posted_slot(&room->match, slot);

@@ -108,6 +108,22 @@ const char *p2p_name(const struct p2p_op *t)
     return t->is_send ? "send" : "recv";
 }
 
+static void keep_record(struct comm_state *b, const struct p2p_op *t, enum comm_result result)
+{
+    struct record *record = state_next_record(b);
+
+    if (record)
+        *record = (struct record){.bytes = t->call.bytes,
+                                  .queued_ns = t->queued_ns,
+                                  .started_ns = t->queued_ns,
+                                  .completed_ns = state_now(b),
+                                  .ticket = t->ticket,
+                                  .result = result,
+                                  .algorithm = p2p_name(t),
+                                  .waited = (uint16_t)(t->call.peer + 1),
+                                  .flags = t->call.on_device ? COMM_INFO_STAGED | staged_held(t->stage) : 0};
+}
+
 static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
 {
     struct p2p_op *t = &b->p2p.ops[i];
@@ -133,17 +149,7 @@ static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
             b->p2p.ops[m].remaining--;
     if (t->member_of != P2P_NONE)
         b->p2p.ops[t->member_of].remaining--;
-    struct record *record = state_next_record(b);
-    if (record)
-        *record = (struct record){.bytes = t->call.bytes,
-                                  .queued_ns = t->queued_ns,
-                                  .started_ns = t->queued_ns,
-                                  .completed_ns = state_now(b),
-                                  .ticket = t->ticket,
-                                  .result = result,
-                                  .algorithm = p2p_name(t),
-                                  .waited = (uint16_t)(t->call.peer + 1),
-                                  .flags = t->call.on_device ? COMM_INFO_STAGED | staged_held(t->stage) : 0};
+    keep_record(b, t, result);
     b->p2p.held -= t->state == P2P_HELD;
     b->p2p.ones -= t->state == P2P_ONE;
     if (t->class)
@@ -334,9 +340,40 @@ static bool blocks(const struct comm_state *b, uint64_t ticket, const struct tim
 }
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
+/* Most short sends end in their call. They need no place in the list, only the word of a free slot, for their request. */
+static bool send_whole(struct comm_state *b, const struct message_call *call, struct comm_request *req)
+{
+    struct timeline_range read = {(uintptr_t)call->buf, (uintptr_t)call->buf + call->bytes}, nothing = {0, 0};
+    bool held = b->p2p.held || b->failure.proposal.result || timeline_meet(&read, &b->p2p.write) ||
+                timeline_holds(&b->line, b->line.next, &read, &nothing);
+
+    if (held || call->on_device || b->p2p.free == P2P_NONE)
+        return false;
+    struct p2p_op *t = &b->p2p.ops[b->p2p.free];
+    uint64_t ticket = timeline_slot_open(b->unit.handle, b->p2p.free);
+    if (!ticket || !message_send_whole(b->messages, call))
+        return false; /* the next user of the slot opens it anew */
+    timeline_slot_finish(b->unit.handle, ticket, COMM_OK);
+    b->now = state_now(b);
+    t->class = NULL;
+    t->is_send = true;
+    t->ticket = ticket;
+    t->call = *call;
+    t->queued_ns = b->now;
+    keep_record(b, t, COMM_OK);
+    b->stats.messages++;
+    b->stats.bytes_out += call->bytes;
+    if (req)
+        *req = (struct comm_request){b->unit.handle, ticket};
+    return true;
+}
+
 enum comm_result p2p_post(struct comm_state *b, const struct message_call *call, uint32_t marker, struct comm_request *req)
 {
     uint32_t i;
+
+    if (call->is_send && call->kind == MESSAGE_PROGRAM && send_whole(b, call, req))
+        return COMM_OK;
     enum comm_result r = BASE_UNLIKELY(call->on_device) ? p2p_reach_device(b, call) : COMM_OK;
 
     if (r == COMM_OK)

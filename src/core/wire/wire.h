@@ -59,6 +59,7 @@ enum wire_flag {
     WIRE_KIND = 3,
     WIRE_BUILT = 4,       /* the bytes already are where reserve() said */
     WIRE_NONTEMPORAL = 8, /* view with land: write with non-temporal stores */
+    WIRE_WHOLE = 64,      /* expose of a message, where caps.takes_whole: DONE, or nothing happened */
     WIRE_DISCARD = 16,    /* view of a message: take none of its bytes and release the sender (a truncated receive) */
     WIRE_GLANCE = 32,     /* view: AGAIN if it has not arrived, and nothing is remembered. DONE as always, but the wire does not keep the
                            * struct wire_view */
@@ -190,6 +191,7 @@ struct wire_caps {
     uint64_t chunk_least;   /* a stream in shorter pieces costs more than their overlap gains; 0: PROGRAM_CHUNK_MIN_BYTES. Equal on all
                              * members */
     bool dirties;         /* with two members: the reader of a ONCE edge's bytes that do not fit in a line marks them dirty (data_dirty) */
+    bool takes_whole;     /* it knows WIRE_WHOLE */
     int64_t note_lead_ns; /* a note may arrive this much earlier than a message that was sent before it; 0: never earlier */
 };
 
