@@ -24,7 +24,8 @@ static bool may_begin(const struct tcp_channel *c)
 
 bool tcp_may_go_alone(const struct tcp_channel *c, const struct wire_expose *e, size_t bytes)
 {
-    bool alone = (e->flags & WIRE_LAST) && bytes <= TCP_SMALL_BYTES && e->nspans == 1 && may_begin(c);
+    bool alone = (e->flags & WIRE_LAST) && !(c->wire->poller->batch_least && e->npeers >= c->wire->poller->batch_least) &&
+                 bytes <= TCP_SMALL_BYTES && e->nspans == 1 && may_begin(c);
 
     for (uint32_t i = 0; alone && i < e->npeers; i++)
         alone = is_free(&c->member[e->peers[i]].lane[TCP_LANE_SMALL]);

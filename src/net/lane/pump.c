@@ -21,7 +21,7 @@ void tcp_submit(struct tcp_wire *w)
     struct poller_event events[32];
     uint32_t n = 1;
 
-    for (int round = 0; w->poller->collects && n && round < TCP_ROUNDS; round++) {
+    for (int round = 0; w->poller->batch_least && n && round < TCP_ROUNDS; round++) {
         w->poller->class->submit(w->poller);
         n = w->poller->class->ends(w->poller, events, 32);
         for (uint32_t i = 0; i < n; i++)

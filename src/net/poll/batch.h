@@ -8,7 +8,7 @@
 
 #include "net/poll/poller.h"
 
-enum { BATCH_MOST = 64, BATCH_LEAST = 3 /* fewer are as cheap by separate calls */ };
+enum { BATCH_MOST = 64, BATCH_LEAST = 5 /* fewer are as cheap by separate calls */ };
 
 struct batch_transfer {
     int fd;

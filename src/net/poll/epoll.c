@@ -57,7 +57,8 @@ static void found(struct epoll_poller *p, uint32_t socket)
 
     s->missed = 0;
     s->found = s->found < UINT16_MAX ? (uint16_t)(s->found + 1) : s->found;
-    if (s->watched && s->found >= s->enough && !p->armed && p->unwatcheds < (p->poller.collects ? EPOLL_UNWATCHED_BATCH : EPOLL_UNWATCHED))
+    if (s->watched && s->found >= s->enough && !p->armed &&
+        p->unwatcheds < (p->poller.batch_least ? EPOLL_UNWATCHED_BATCH : EPOLL_UNWATCHED))
         unwatch(p, socket);
 }
 
@@ -116,7 +117,8 @@ static void attempt_all(const struct epoll_poller *p, struct attempts *a)
         a->one[i].result = poller_transfer(a->one[i].fd, a->one[i].way, a->one[i].vector, a->one[i].count);
 }
 
-/* A receive is not tried here: its owner has just read everything, so an attempt would only return EAGAIN. */
+/* A receive is not tried here: its owner has just read everything, so an attempt would only return EAGAIN. A send is tried, unless so many
+ * were started before the last submit that a batch is worth while: a send that ends here needs no event. */
 static int64_t epoll_start(struct poller *poller, uint32_t socket, enum poller_way way, const struct iovec *vector, uint32_t count)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
@@ -124,6 +126,7 @@ static int64_t epoll_start(struct poller *poller, uint32_t socket, enum poller_w
     bool now = way == POLLER_SEND && w->ready && !p->poller.collects;
     int64_t result = now ? poller_transfer(p->socket[socket].fd, way, vector, count) : -EINPROGRESS;
 
+    p->started += way == POLLER_SEND;
     w->vector = vector;
     w->count = count;
     if (now && tried(p, socket, way, result))
@@ -139,8 +142,10 @@ static void epoll_submit(struct poller *poller)
     struct attempts *a = &p->attempts;
     uint32_t kept = 0;
 
-    if (!p->poller.collects)
+    if (!p->poller.batch_least)
         return;
+    p->poller.collects = p->started ? p->started >= p->poller.batch_least : p->poller.collects;
+    p->started = 0;
     a->count = 0;
     for (uint32_t i = 0; i < p->listed; i++) {
         uint32_t item = p->list[i];
@@ -291,10 +296,10 @@ static uint32_t epoll_reap(struct poller *poller, struct poller_event *events, u
     struct epoll_poller *p = (struct epoll_poller *)poller;
     uint32_t few = EPOLL_HOT_MOST, told = 0;
 
-    if (p->poller.collects) {
+    if (p->poller.batch_least) {
         epoll_submit(poller);
         told = epoll_ends(poller, events, max);
-        few = EPOLL_HOT_BATCH;
+        few = p->poller.collects ? EPOLL_HOT_BATCH : EPOLL_HOT_MOST;
     }
     if (!hot || !hots || hots > few || p->blocked || p->turn++ % EPOLL_LOOK_AT_ALL == 0)
         look(p);

@@ -8,7 +8,7 @@ enum {
     EPOLL_EVENTS = 64,
     EPOLL_HOT_MOST = 3,
     EPOLL_HOT_BATCH = 32,
-    EPOLL_SOCKETS_OF_TWO = 9, /* for three ranks in different processes: each rank has two peers, which send on one or two sockets each */
+    EPOLL_SOCKETS_OF_FOUR = 15, /* for five ranks in different processes: each has four peers, which send on one or two sockets each */
     EPOLL_LOOK_AT_ALL = 64,
     EPOLL_UNWATCHED = 4,
     EPOLL_UNWATCHED_BATCH = 32,
@@ -44,6 +44,7 @@ struct epoll_poller {
     const struct comm_env *env;
     uint32_t sockets, turn;
     uint32_t blocked; /* number of sends that wait for room */
+    uint32_t started; /* sends since the last submit */
     uint32_t listed;  /* number of items whose mark is set and whose transfer is current */
     uint32_t *list, *end;
     bool armed;

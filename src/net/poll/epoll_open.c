@@ -58,7 +58,7 @@ int uring_open_poller(const struct poller_config *config, struct poller **poller
         return error;
     struct epoll_poller *p = (struct epoll_poller *)made;
     made->class = &poller_uring;
-    made->collects = config->sockets > EPOLL_SOCKETS_OF_TWO;
+    made->batch_least = config->sockets > EPOLL_SOCKETS_OF_FOUR ? BATCH_LEAST : 0;
     error = batch_open(config->env, &p->batch);
     if (error)
         epoll_close_poller(made);

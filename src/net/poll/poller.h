@@ -63,7 +63,8 @@ struct poller_class {
 struct poller {
     const struct poller_class *class;
     int fd;
-    bool collects; /* sends wait for submit and leave together */
+    uint32_t batch_least; /* so many sends at once are worth a batch; 0: there are no batches, and submit has nothing to do */
+    bool collects;        /* sends wait for submit and leave together: for as long as there are enough of them at once */
 };
 
 extern const struct poller_class poller_epoll;
