@@ -362,5 +362,6 @@ struct comm_program *build_end(struct build *b)
 
 void program_free(const struct comm_env *env, struct comm_program *program)
 {
-    env_give_back(env, program, program->bytes);
+    if (program)
+        env->give(env, program, program->bytes);
 }
