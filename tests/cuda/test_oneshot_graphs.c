@@ -1,6 +1,6 @@
 /*
- * Backend cuda in streams of the program's: short allreduces on a comm_dup with options.stream, in the order of the stream, and captured in
- * CUDA graphs that are launched many times. All ranks are in this process. A launch that is missing, doubled or out of order shows as wrong
+ * Backend cuda in streams of the program's: allreduces on a comm_dup with options.stream, in the order of the stream, and captured in CUDA
+ * graphs that are launched many times. All ranks are in this process. A launch that is missing, doubled or out of order shows as wrong
  * data.
  */
 #define _GNU_SOURCE
@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { LAUNCHES = 1000, WORDS = 24, LONG = 20000 };
+enum { LAUNCHES = 1000, WORDS = 24, LONG = 50000 };
 
 static void open_all(const struct mock_options *options, int64_t timeout_ns)
 {
@@ -95,6 +95,127 @@ RIG_TEST(another_stream_waits)
     sides_close(false);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ longer than a mailbox */
+/* Every word of the inputs is another one, so that a piece at the wrong place shows. */
+static uint32_t word_of(int rank, size_t at)
+{
+    return (uint32_t)(at * 7 + (size_t)rank * 1000003);
+}
+
+static void put_words(void)
+{
+    static uint32_t words[LONG];
+
+    for (int r = 0; r < SIDES; r++) {
+        for (size_t i = 0; i < LONG; i++)
+            words[i] = word_of(r, i);
+        bench_copy(&sides[r].bench, sides[r].stream, sides[r].in, words, sizeof words);
+        (void)sides_word(r, sides[r].in); /* `words` has been read */
+    }
+}
+
+/* The first `n` words are the sums, times `times`, and those behind are still the rank's own. */
+static void check_words(const uint32_t *(*of)(int rank), size_t n, uint32_t times, bool in_place)
+{
+    static uint32_t words[LONG];
+
+    for (int r = 0; r < SIDES; r++) {
+        bench_read(&sides[r].bench, sides[r].stream, words, of(r), LONG);
+        for (size_t i = 0; i < LONG; i++) {
+            uint32_t sum = 0;
+            for (int k = 0; k < SIDES; k++)
+                sum += word_of(k, i);
+            if (i < n ? words[i] != sum * times : in_place && words[i] != word_of(r, i))
+                rig_die(__FILE__, __LINE__, "n=%zu: rank %d: word %zu is %u", n, r, i, words[i]);
+        }
+    }
+}
+static const uint32_t *in_of(int rank)
+{
+    return sides[rank].in;
+}
+static const uint32_t *out_of(int rank)
+{
+    return sides[rank].out;
+}
+
+RIG_TEST(longer_than_a_mailbox)
+{
+    static const size_t lengths[] = {16384, 16385, 20001, 2 * 16384, 49999, LONG};
+
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+        size_t n = lengths[k];
+        open_all(&(struct mock_options){.seed = k + 1, .queues = 8}, 60 * RIG_S);
+        put_words();
+        for (int r = 0; r < SIDES; r++)
+            MUST(comm_allreduce(sides[r].comm, sides[r].in, sides[r].out, n, COMM_U32, COMM_SUM, NULL));
+        check_words(out_of, n, 1, false);
+        sides_sum(n);
+        check_words(in_of, n, 1, true);
+        sides_capture_sum(n);
+        uint32_t times = 1;
+        for (int i = 0; i < 10; i++, times *= SIDES)
+            sides_launch();
+        check_words(in_of, n, times, true);
+        sides_close(false);
+    }
+}
+
+/* Both lengths need the same number of kernels. */
+RIG_TEST(long_lengths_that_differ)
+{
+    struct comm_request request[SIDES];
+    struct comm_error error = {.size = sizeof error};
+
+    open_all(&(struct mock_options){.seed = 3, .queues = 32}, 20 * RIG_S);
+    for (int r = 0; r < SIDES; r++) { /* a later rank may already be told in its call */
+        size_t n = r == 1 ? 20001 : 20000;
+        (void)!comm_allreduce(sides[r].comm, sides[r].in, sides[r].out, n, COMM_U32, COMM_SUM, &request[r]);
+    }
+    for (int r = 0; r < SIDES; r++)
+        IS(comm_wait(request[r], RIG_PATIENCE), COMM_ERR_MISMATCH);
+    MUST(comm_error_detail(sides[0].comm, &error));
+    CHECK(strstr(error.text, "n=20001"));
+    sides_close(true);
+}
+
+/* The n-th call of the driver fails while all ranks put a sum of four kernels into their streams. Nothing hangs, and what has a result has
+ * the right one. Returns false if there are fewer calls. */
+static bool fault_at(uint64_t n)
+{
+    struct comm_request request[SIDES];
+    enum comm_result result[SIDES];
+
+    rig_note("call %llu fails", (unsigned long long)n);
+    open_all(&(struct mock_options){.seed = n, .queues = 32}, 20 * RIG_S);
+    sides_fill(3, LONG);
+    for (int r = 0; r < SIDES; r++)
+        (void)sides_word(r, sides[r].in);
+    mock_fail(n, false);
+    for (int r = 0; r < SIDES; r++)
+        result[r] = comm_allreduce(sides[r].comm, sides[r].in, sides[r].out, LONG, COMM_U32, COMM_SUM, &request[r]);
+    for (int r = 0; r < SIDES; r++)
+        result[r] = result[r] == COMM_OK ? comm_wait(request[r], RIG_PATIENCE) : result[r];
+    bool failed = mock_failed() != NULL;
+    mock_fail(0, false);
+    for (int r = 0; r < SIDES; r++) {
+        CHECK(result[r] != COMM_ERR_TIMEOUT && result[r] != COMM_PENDING);
+        if (result[r] == COMM_OK)
+            EQUAL(sides_word(r, sides[r].out + LONG - 1), 3 * SIDES);
+    }
+    sides_close(true);
+    return failed;
+}
+
+RIG_TEST(a_fault_at_every_call_of_a_long_one)
+{
+    uint64_t n = 1, step = rig_thin(1, 1, 5);
+
+    while (fault_at(n))
+        n += step;
+    CHECK(n > 3 * SIDES);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ refusals, failures */
 RIG_TEST(what_is_refused)
 {
@@ -113,11 +234,12 @@ RIG_TEST(what_is_refused)
     sides_refused(s, comm_barrier(s->comm, &request), COMM_ERR_STATE, "is being captured");
     bench_end_capture(&s->bench, s->stream, &s->graph);
     bench_drop_graph(&s->bench, &s->graph);
-    sides_refused(s, comm_allreduce(s->comm, s->in, s->out, LONG, COMM_U32, COMM_SUM, &request), COMM_ERR_ARGUMENT, "at most 65536 bytes");
-    sides_refused(s, comm_allgather(s->comm, s->in, s->out, 1, COMM_U32, &request), COMM_ERR_ARGUMENT, "at most 65536 bytes");
+    sides_refused(s, comm_allreduce(s->comm, s->in, s->out, WORDS, COMM_F8E4M3, COMM_SUM, &request), COMM_ERR_ARGUMENT,
+                  "in allreduce alone");
+    sides_refused(s, comm_allgather(s->comm, s->in, s->out, 1, COMM_U32, &request), COMM_ERR_ARGUMENT, "in allreduce alone");
     sides_refused(s, comm_allreduce(s->comm, s->in, sides[1].out, WORDS, COMM_U32, COMM_SUM, &request), COMM_ERR_ARGUMENT,
                   "out: expected memory of cuda:0");
-    sides_refused(s, comm_broadcast(s->comm, s->in, 1, COMM_U32, 0, &request), COMM_ERR_ARGUMENT, "at most 65536 bytes");
+    sides_refused(s, comm_broadcast(s->comm, s->in, 1, COMM_U32, 0, &request), COMM_ERR_ARGUMENT, "in allreduce alone");
     CHECK(comm_send(s->comm, s->in, 1, COMM_U32, 1, 0, &request) != COMM_OK);
     for (int r = 0; r < SIDES; r++)
         (void)!comm_revoke(sides[r].comm); /* the other ranks have not made the refused calls */
@@ -197,6 +319,9 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_graph_is_launched_a_thousand_times),
         cmocka_unit_test(calls_are_ordered_by_the_stream),
         cmocka_unit_test(another_stream_waits),
+        cmocka_unit_test(longer_than_a_mailbox),
+        cmocka_unit_test(long_lengths_that_differ),
+        cmocka_unit_test(a_fault_at_every_call_of_a_long_one),
         cmocka_unit_test(what_is_refused),
         cmocka_unit_test(a_rank_that_does_not_come),
         cmocka_unit_test(an_abort_while_a_graph_waits),

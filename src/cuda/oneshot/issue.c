@@ -16,9 +16,8 @@ static struct oneshot_channel *channel_of(struct native_channel *channel)
 enum comm_result oneshot_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
 {
     struct oneshot_channel *c = channel_of(channel);
-    bool is_short = call->n && call->n <= ONESHOT_BYTES / call->element_bytes;
-
-    bool served = call->collective == COLLECTIVE_ALLREDUCE && is_short && fold_has(call->type, call->op);
+    bool is_short = call->n <= ONESHOT_BYTES / call->element_bytes; /* longer ones are staged faster, but not in a stream */
+    bool served = call->collective == COLLECTIVE_ALLREDUCE && call->n && (is_short || c->given) && fold_has(call->type, call->op);
 
     if (c->given)
         return oneshot_accept_in_stream(c, call, served, why, why_bytes);
@@ -54,14 +53,15 @@ bool oneshot_has_room(struct oneshot_channel *c)
     return more != NULL;
 }
 
-static struct oneshot_args args_of(const struct oneshot_channel *c, const struct oneshot_call *call)
+struct oneshot_args oneshot_args_of(const struct oneshot_channel *c, const struct oneshot_call *call, uint64_t first)
 {
     struct oneshot_args args = c->args;
-    size_t bytes = (size_t)call->elements * fold_bytes(call->type), part = oneshot_part_bytes(args.ranks);
+    uint64_t element = fold_bytes(call->type), left = call->elements - first, most = ONESHOT_BYTES / element;
+    size_t bytes = (size_t)(element * (left < most ? left : most)), part = oneshot_part_bytes(args.ranks);
 
-    args.in = call->in;
-    args.out = call->out;
-    args.elements = call->elements;
+    args.in = (const char *)call->in + first * element;
+    args.out = (char *)call->out + first * element;
+    args.elements = bytes / element;
     args.type = call->type;
     args.op = call->op;
     args.fingerprint = (uint32_t)base_hash(base_hash(call->elements, call->type), call->op);
@@ -76,7 +76,7 @@ static unsigned launch_next(struct oneshot_channel *c)
 
     if (c->launched != c->told || c->launched == c->issued)
         return CUDA_OK;
-    struct oneshot_args args = args_of(c, &c->calls[c->launched & (c->room - 1)]);
+    struct oneshot_args args = oneshot_args_of(c, &c->calls[c->launched & (c->room - 1)], 0);
     if (!cuda_begin(c->d, &inside))
         return CUDA_INVALID_CONTEXT;
     unsigned result = cuda_run_oneshot(c->d, &args, c->stream);
@@ -94,9 +94,7 @@ enum comm_result oneshot_start(struct native_channel *channel, const struct nati
         return COMM_ERR_MEMORY;
     c->calls[c->issued++ & (c->room - 1)] = (struct oneshot_call){
         .in = call->in, .out = call->out, .elements = call->n, .cookie = call->cookie, .type = (uint32_t)call->type, .op = call->op};
-    struct oneshot_call *made = &c->calls[(c->issued - 1) & (c->room - 1)];
-    struct oneshot_args args = args_of(c, made);
-    unsigned result = c->given ? oneshot_launch_in_stream(c, made, &args) : launch_next(c);
+    unsigned result = c->given ? oneshot_launch_in_stream(c, &c->calls[(c->issued - 1) & (c->room - 1)]) : launch_next(c);
     if (result == CUDA_OK)
         return COMM_OK;
     c->issued--;

@@ -1,6 +1,7 @@
 /*
  * The native backend cuda: a short allreduce of device buffers is one kernel on each rank's device (cuda/oneshot_kernel.h). All else is the
- * wire's: the core stages it. One instance per world, one channel per communicator. This header is shared by its files.
+ * wire's: the core stages it. In a stream of the program's, where nothing is staged, a longer allreduce is several kernels. One instance
+ * per world, one channel per communicator. This header is shared by its files.
  */
 #ifndef CUDA_ONESHOT_H
 #define CUDA_ONESHOT_H
@@ -106,12 +107,14 @@ bool oneshot_reaches(struct native_channel *channel, const void *at, size_t alig
 enum comm_result oneshot_start(struct native_channel *channel, const struct native_call *call, int32_t *code);
 uint32_t oneshot_advance(struct native_channel *channel, struct native_event *events, uint32_t max);
 bool oneshot_has_room(struct oneshot_channel *c);
+/* An operation of the kernel: what one does of the call, from element `first` on. Its fingerprint is the whole call's. */
+struct oneshot_args oneshot_args_of(const struct oneshot_channel *c, const struct oneshot_call *call, uint64_t first);
 /* stream.c: a communicator that works in a stream of the program's. served: a call that the kernel serves, if its buffers are the device's.
  */
 struct device *oneshot_stream(struct native_channel *channel, struct CUstream_st *given, struct CUstream_st **stream);
 enum comm_result oneshot_accept_in_stream(struct oneshot_channel *c, const struct native_call *call, bool served, char *why,
                                           size_t why_bytes);
-unsigned oneshot_launch_in_stream(struct oneshot_channel *c, struct oneshot_call *call, const struct oneshot_args *args);
+unsigned oneshot_launch_in_stream(struct oneshot_channel *c, struct oneshot_call *call);
 uint64_t oneshot_marked(const struct oneshot_channel *c); /* how many are done */
 enum comm_result oneshot_wait(struct native_channel *channel, const struct native_point *point, uint64_t cookie);
 void oneshot_reach(struct native_channel *channel, uint64_t cookie);

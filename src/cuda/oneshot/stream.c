@@ -60,10 +60,11 @@ static enum comm_result refuse(const struct oneshot_channel *c, bool served, con
         base_format(why, why_bytes, "%s: expected memory of cuda:%d, the communicator's device, aligned for its type", which,
                     c->d->ordinal);
     else
-        base_format(why, why_bytes,
-                    "%s is device memory; expected the host's: with options.stream, backend cuda takes device buffers in an allreduce of "
-                    "at most %d bytes alone",
-                    which, ONESHOT_BYTES);
+        base_format(
+            why, why_bytes,
+            "%s is device memory; expected the host's: with options.stream, backend cuda takes device buffers in allreduce alone, of "
+            "the types and operators of its kernel",
+            which);
     return COMM_ERR_ARGUMENT;
 }
 
@@ -85,8 +86,7 @@ enum comm_result oneshot_accept_in_stream(struct oneshot_channel *c, const struc
     }
     if (!captured)
         return COMM_ERR_UNSUPPORTED;
-    base_format(why, why_bytes, "the communicator's stream is being captured; expected an allreduce of at most %d bytes of device memory",
-                ONESHOT_BYTES);
+    base_format(why, why_bytes, "the communicator's stream is being captured; expected an allreduce of device memory");
     return COMM_ERR_STATE;
 }
 
@@ -100,7 +100,20 @@ static unsigned mark(struct oneshot_channel *c, struct oneshot_call *call)
     return result;
 }
 
-unsigned oneshot_launch_in_stream(struct oneshot_channel *c, struct oneshot_call *call, const struct oneshot_args *args)
+/* One kernel behind another: the stream orders them, as it orders those of different calls. */
+static unsigned launch_all(struct oneshot_channel *c, const struct oneshot_call *call)
+{
+    unsigned result = CUDA_OK;
+
+    for (uint64_t first = 0; first < call->elements && result == CUDA_OK;) {
+        struct oneshot_args args = oneshot_args_of(c, call, first);
+        result = cuda_run_oneshot(c->d, &args, c->given);
+        first += args.elements;
+    }
+    return result;
+}
+
+unsigned oneshot_launch_in_stream(struct oneshot_channel *c, struct oneshot_call *call)
 {
     struct cuda_inside inside;
     bool captured = false;
@@ -110,7 +123,7 @@ unsigned oneshot_launch_in_stream(struct oneshot_channel *c, struct oneshot_call
         return CUDA_INVALID_CONTEXT;
     unsigned result = CUDA_NOT_SUPPORTED; /* asked again, since the caller may have begun a capture just now */
     if (cuda_capture(c->d, c->given, &c->held, &captured, why, sizeof why) == COMM_OK)
-        result = cuda_run_oneshot(c->d, args, c->given);
+        result = launch_all(c, call);
     call->mark = c->marks; /* of a captured call: complete when those before it are */
     if (result == CUDA_OK && !captured)
         result = mark(c, call);
