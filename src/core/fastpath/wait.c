@@ -139,7 +139,7 @@ enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
 {
     bool inside = inside_callback(request);
 
-    if (wait_short(request, inside))
+    if (timeout_ns && wait_short(request, inside))
         return timeline_test(request);
     return wait_long(request, timeout_ns, inside);
 }
@@ -275,7 +275,7 @@ static bool all_end_shortly(const struct comm_request *requests, size_t count)
 
 enum comm_result engine_wait_all(const struct comm_request *requests, size_t count, int64_t timeout_ns)
 {
-    if (all_end_shortly(requests, count))
+    if (timeout_ns && all_end_shortly(requests, count))
         return COMM_OK;
     struct many m = {requests, count, count, 0};
     enum comm_result first = COMM_OK, r = wait_many(&m, timeout_ns);
