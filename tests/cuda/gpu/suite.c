@@ -8,8 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#define PATIENCE_NS INT64_C(20000000000)
-
 _Noreturn void suite_die(const char *file, int line, const char *what)
 {
     fflush(stdout);
@@ -59,13 +57,13 @@ void suite_close(struct suite *s)
     bench_close(&s->bench);
 }
 
-static void delay(struct suite *s, struct CUstream_st *stream)
+void suite_delay(struct suite *s, struct CUstream_st *stream)
 {
     for (uint32_t i = 0; i < 20; i++)
         bench_fill(&s->bench, stream, s->slow, i, s->slow_words);
 }
 
-static void expect(struct suite *s, struct CUstream_st *stream, const uint32_t *memory, uint32_t value)
+void suite_expect(struct suite *s, struct CUstream_st *stream, const uint32_t *memory, uint32_t value)
 {
     static uint32_t got[SUITE_WORDS];
 
@@ -80,17 +78,17 @@ static void sums(struct suite *s)
     struct comm_request q;
 
     for (uint32_t round = 1; round <= 20; round++) {
-        delay(s, s->compute);
+        suite_delay(s, s->compute);
         bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
         OK(comm_queue_wait_stream(s->world, s->compute));
         OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
-        OK(comm_wait(q, PATIENCE_NS));
-        expect(s, s->consume, s->out, round);
+        OK(comm_wait(q, SUITE_PATIENCE_NS));
+        suite_expect(s, s->consume, s->out, round);
         OK(comm_allreduce(s->world, COMM_IN_PLACE, s->out, SUITE_WORDS, COMM_F32, COMM_AVG, &q));
         OK(comm_broadcast(s->world, s->out, SUITE_WORDS, COMM_U32, 0, &q));
         OK(comm_barrier(s->world, &q));
-        OK(comm_wait(q, PATIENCE_NS));
-        expect(s, s->consume, s->out, round);
+        OK(comm_wait(q, SUITE_PATIENCE_NS));
+        suite_expect(s, s->consume, s->out, round);
     }
 }
 
@@ -103,7 +101,7 @@ static void events_join_streams(struct suite *s)
     for (uint32_t round = 1; round <= 50; round++) {
         OK(comm_event_record(reduced, s->world));
         OK(comm_stream_wait_event(s->compute, reduced));
-        delay(s, s->compute);
+        suite_delay(s, s->compute);
         bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
         OK(comm_event_record_stream(ready, s->compute));
         OK(comm_queue_wait_event(s->world, ready));
@@ -113,7 +111,7 @@ static void events_join_streams(struct suite *s)
         OK(comm_stream_wait_event(s->consume, reduced));
         bench_copy(&s->bench, s->consume, s->kept, s->out, SUITE_WORDS * sizeof(uint32_t));
         if (round % 5 == 0)
-            expect(s, s->consume, s->kept, round);
+            suite_expect(s, s->consume, s->kept, round);
     }
     OK(comm_sync(s->world, COMM_FOREVER));
     comm_event_free(ready);
@@ -125,7 +123,7 @@ static void requests_join_streams(struct suite *s)
     struct comm_request q[8];
 
     for (uint32_t round = 1; round <= 10; round++) {
-        delay(s, s->compute);
+        suite_delay(s, s->compute);
         bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
         OK(comm_queue_wait_stream(s->world, s->compute));
         for (int i = 0; i < 8; i++)
@@ -133,8 +131,8 @@ static void requests_join_streams(struct suite *s)
         OK(comm_stream_wait_request(s->consume, q[2])); /* an older operation: a stream of the library waits for it */
         OK(comm_stream_wait_request(s->consume, q[7]));
         bench_copy(&s->bench, s->consume, s->kept, s->out, SUITE_WORDS * sizeof(uint32_t));
-        expect(s, s->consume, s->kept, round);
-        OK(comm_wait_all(q, 8, PATIENCE_NS));
+        suite_expect(s, s->consume, s->kept, round);
+        OK(comm_wait_all(q, 8, SUITE_PATIENCE_NS));
     }
 }
 
@@ -145,12 +143,12 @@ static void in_the_callers_stream(struct suite *s)
 
     OK(NOW(comm_dup, s->world, &(struct comm_options){.size = sizeof(struct comm_options), .stream = s->compute}, &c));
     for (uint32_t round = 1; round <= 20; round++) {
-        delay(s, s->compute);
+        suite_delay(s, s->compute);
         bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
         OK(comm_allreduce(c, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
         bench_copy(&s->bench, s->compute, s->kept, s->out, SUITE_WORDS * sizeof(uint32_t));
-        expect(s, s->compute, s->kept, round);
-        OK(comm_wait(q, PATIENCE_NS));
+        suite_expect(s, s->compute, s->kept, round);
+        OK(comm_wait(q, SUITE_PATIENCE_NS));
     }
     OK(comm_close(c, COMM_DEFAULT_TIMEOUT));
 }
@@ -162,24 +160,24 @@ static void streams_wait_for_the_host(struct suite *s)
     OK(comm_event_create(s->world, &gate));
     OK(comm_event_create(s->world, &done));
     bench_fill(&s->bench, s->compute, s->in, 0, SUITE_WORDS);
-    expect(s, s->compute, s->in, 0);
+    suite_expect(s, s->compute, s->in, 0);
     for (uint32_t round = 1; round <= 20; round++) {
         OK(comm_event_reset(gate));
         OK(comm_stream_wait_event(s->compute, gate));
         bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
         OK(comm_event_record_stream(done, s->compute));
         HOLDS(comm_event_sync(done, 2000000) == COMM_PENDING);
-        expect(s, s->consume, s->in, round - 1); /* another stream runs while the first one is blocked */
+        suite_expect(s, s->consume, s->in, round - 1); /* another stream runs while the first one is blocked */
         OK(comm_event_set(gate));
-        OK(comm_event_sync(done, PATIENCE_NS));
-        expect(s, s->consume, s->in, round);
+        OK(comm_event_sync(done, SUITE_PATIENCE_NS));
+        suite_expect(s, s->consume, s->in, round);
     }
     OK(comm_event_reset(gate));
     OK(comm_queue_wait_event(s->world, gate));
     OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, NULL));
     HOLDS(comm_stream_sync(s->world, 2000000) == COMM_PENDING);
     OK(comm_event_set(gate));
-    OK(comm_stream_sync(s->world, PATIENCE_NS));
+    OK(comm_stream_sync(s->world, SUITE_PATIENCE_NS));
     comm_event_free(gate);
     comm_event_free(done);
 }
@@ -239,13 +237,14 @@ static void sends_to_itself(struct suite *s)
 
     open_own(s, &own);
     for (uint32_t round = 1; round <= 20; round++) {
-        delay(s, s->compute);
+        suite_delay(s, s->compute);
         bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
         HOLDS(own.nccl.ncclGroupStart() == NCCL_OK);
         HOLDS(own.nccl.ncclSend(s->in, SUITE_WORDS, NCCL_U32, 0, own.comm, s->compute) == NCCL_OK);
         HOLDS(own.nccl.ncclRecv(s->out, SUITE_WORDS, NCCL_U32, 0, own.comm, s->compute) == NCCL_OK);
         HOLDS(own.nccl.ncclGroupEnd() == NCCL_OK);
-        expect(s, s->compute, s->out, round); /* the child is blocking, so work put on the stream after the call runs after the kernel */
+        suite_expect(s, s->compute, s->out,
+                     round); /* the child is blocking, so work put on the stream after the call runs after the kernel */
     }
     close_own(s, &own);
 }
@@ -256,19 +255,19 @@ static void moves(struct suite *s)
     struct comm_request q;
 
     for (uint32_t round = 1; round <= 10; round++) {
-        delay(s, s->compute);
+        suite_delay(s, s->compute);
         bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
         OK(comm_queue_wait_stream(s->world, s->compute));
         OK(comm_alltoall(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, &q));
         OK(comm_scan(s->world, COMM_IN_PLACE, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
-        OK(comm_wait(q, PATIENCE_NS));
-        expect(s, s->consume, s->out, round);
+        OK(comm_wait(q, SUITE_PATIENCE_NS));
+        suite_expect(s, s->consume, s->out, round);
         OK(comm_group_begin(s->world, &group));
         OK(comm_send(group, s->out, SUITE_WORDS, COMM_U32, 0, 0, NULL));
         OK(comm_recv(group, s->kept, SUITE_WORDS, COMM_U32, 0, 0, NULL, NULL));
         OK(comm_group_end(group, &q));
-        OK(comm_wait(q, PATIENCE_NS));
-        expect(s, s->consume, s->kept, round);
+        OK(comm_wait(q, SUITE_PATIENCE_NS));
+        suite_expect(s, s->consume, s->kept, round);
     }
 }
 
@@ -288,13 +287,13 @@ static void folds(struct suite *s)
 
     OK(comm_op_create(s->world, keep, NULL, &options, &own));
     for (uint32_t round = 1; round <= 10; round++) {
-        delay(s, s->compute);
+        suite_delay(s, s->compute);
         bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
         OK(comm_queue_wait_stream(s->world, s->compute));
         OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_F32, COMM_MIN, NULL));
         OK(comm_allreduce(s->world, s->out, s->kept, SUITE_WORDS * 4, COMM_BYTE, own, &q));
-        OK(comm_wait(q, PATIENCE_NS));
-        expect(s, s->consume, s->kept, round);
+        OK(comm_wait(q, SUITE_PATIENCE_NS));
+        suite_expect(s, s->consume, s->kept, round);
     }
     comm_op_free(s->world, own);
 }
@@ -313,49 +312,19 @@ static void graphs(struct suite *s)
     OK(comm_recv(group, s->out, SUITE_WORDS, COMM_U32, 0, 0, NULL, NULL));
     OK(comm_group_end(group, &q));
     OK(comm_allreduce(c, s->out, s->kept, SUITE_WORDS, COMM_U32, COMM_SUM, NULL));
-    OK(comm_wait(q, PATIENCE_NS));
+    OK(comm_wait(q, SUITE_PATIENCE_NS));
     bench_end_capture(&s->bench, s->compute, &graph);
     for (uint32_t round = 1; round <= 1000; round++) {
         bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
         bench_launch(&s->bench, &graph, s->compute);
         if (round % 100)
             continue;
-        expect(s, s->compute, s->kept, round);
+        suite_expect(s, s->compute, s->kept, round);
         OK(comm_allreduce(c, COMM_IN_PLACE, s->kept, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
-        OK(comm_wait(q, PATIENCE_NS));
+        OK(comm_wait(q, SUITE_PATIENCE_NS));
     }
     bench_drop_graph(&s->bench, &graph);
     OK(comm_close(c, COMM_DEFAULT_TIMEOUT));
-}
-
-/* Backend cuda, with a world of its own. One rank waits for nobody; the kernel, its words and its mailbox are used all the same. */
-static void open_oneshot(struct comm_communicator **world)
-{
-    OK(comm_open_local(COMM_CONFIG(.backend = "cuda", .progress = COMM_PROGRESS_CALLER), 1, NULL, world));
-}
-
-static void one_kernel(struct suite *s)
-{
-    struct comm_request_info info = {.size = sizeof info};
-    struct comm_communicator *world;
-    struct comm_request q;
-
-    open_oneshot(&world);
-    for (uint32_t round = 1; round <= 20; round++) {
-        delay(s, s->compute);
-        bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
-        OK(comm_queue_wait_stream(world, s->compute));
-        OK(comm_allreduce(world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
-        OK(comm_wait(q, PATIENCE_NS));
-        expect(s, s->consume, s->out, round);
-        OK(comm_allreduce(world, COMM_IN_PLACE, s->out + 1, SUITE_WORDS - 1, COMM_F32, COMM_AVG, &q));
-        OK(comm_wait(q, PATIENCE_NS));
-        expect(s, s->consume, s->out, round);
-    }
-    OK(comm_describe_request(q, &info));
-    if (strcmp(info.algorithm, "cuda") != 0)
-        printf("  (staged: the module has no kernel for this device)\n");
-    OK(comm_close(world, COMM_DEFAULT_TIMEOUT));
 }
 
 const struct suite_check suite_checks[] = {
@@ -368,7 +337,8 @@ const struct suite_check suite_checks[] = {
     {"alltoall, scan, messages to itself", moves},
     {"reductions that NCCL lacks, by a kernel and by the host", folds},
     {"a CUDA graph, launched 1,000 times", graphs},
-    {"backend cuda: an allreduce in one kernel", one_kernel},
+    {"backend cuda: an allreduce in one kernel", suite_one_kernel},
+    {"backend cuda: longer ones in the caller's stream", suite_kernels_in_a_stream},
 };
 const int suite_check_count = sizeof suite_checks / sizeof *suite_checks;
 
@@ -383,7 +353,7 @@ static double call_cost(struct suite *s)
     for (int i = 0; i < MANY; i++)
         OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
     double cost = (suite_now_us() - start) / MANY;
-    OK(comm_wait(q, PATIENCE_NS));
+    OK(comm_wait(q, SUITE_PATIENCE_NS));
     return cost;
 }
 
@@ -424,31 +394,21 @@ static double edge_cost(struct suite *s)
     return cost;
 }
 
-static double round_trips(struct suite *s, struct comm_communicator *world, size_t words)
+double suite_round_trips(struct suite *s, struct comm_communicator *world, size_t words)
 {
     struct comm_request q;
     double start = suite_now_us();
 
     for (int i = 0; i < MANY / 10; i++) {
         OK(comm_allreduce(world, s->in, s->out, words, COMM_U32, COMM_SUM, &q));
-        OK(comm_wait(q, PATIENCE_NS));
+        OK(comm_wait(q, SUITE_PATIENCE_NS));
     }
     return (suite_now_us() - start) / (MANY / 10);
 }
 
 static double round_trip(struct suite *s)
 {
-    return round_trips(s, s->world, SUITE_WORDS);
-}
-
-static double one_kernel_round_trip(struct suite *s)
-{
-    struct comm_communicator *world;
-
-    open_oneshot(&world);
-    double cost = round_trips(s, world, 2560);
-    OK(comm_close(world, COMM_DEFAULT_TIMEOUT));
-    return cost;
+    return suite_round_trips(s, s->world, SUITE_WORDS);
 }
 
 static double release(struct suite *s)
@@ -479,7 +439,7 @@ static double test_cost(struct suite *s)
     struct comm_request q;
 
     OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
-    OK(comm_wait(q, PATIENCE_NS));
+    OK(comm_wait(q, SUITE_PATIENCE_NS));
     double start = suite_now_us();
     for (int i = 0; i < 100 * MANY; i++)
         OK(comm_test(q));
@@ -491,7 +451,7 @@ const struct suite_figure suite_figures[] = {
     {"the calls of CUDA and NCCL in it alone", "us", bare_cost},
     {"comm_queue_wait_stream: the call", "us", edge_cost},
     {"comm_allreduce and comm_wait, 16 KiB, one rank", "us", round_trip},
-    {"comm_allreduce and comm_wait, 10 KiB, one rank, backend cuda", "us", one_kernel_round_trip},
+    {"comm_allreduce and comm_wait, 10 KiB, one rank, backend cuda", "us", suite_one_kernel_round_trip},
     {"comm_event_set to the stream's word, through a parked stream", "us", release},
     {"comm_test of a complete request", "ns", test_cost},
 };

@@ -33,6 +33,17 @@ extern const int suite_figure_count;
 
 void suite_open(struct suite *s, size_t slow_words);
 void suite_close(struct suite *s);
+void suite_delay(struct suite *s, struct CUstream_st *stream); /* what is put there from now on is late */
+/* All SUITE_WORDS words have this value when the stream has come so far. */
+void suite_expect(struct suite *s, struct CUstream_st *stream, const uint32_t *memory, uint32_t value);
+double suite_round_trips(struct suite *s, struct comm_communicator *world, size_t words); /* us for each */
+#define SUITE_PATIENCE_NS INT64_C(20000000000)
+
+/* oneshot.c */
+void suite_one_kernel(struct suite *s);
+void suite_kernels_in_a_stream(struct suite *s);
+double suite_one_kernel_round_trip(struct suite *s);
+
 _Noreturn void suite_die(const char *file, int line, const char *what);
 double suite_now_us(void);
 #define HOLDS(condition) ((condition) ? (void)0 : suite_die(__FILE__, __LINE__, #condition))
