@@ -1,8 +1,8 @@
 /*
  * The allreduce of a host in one kernel, as each rank's device runs it: it writes its input into its own mailbox, waits for those of all
- * others, and reduces. Mailboxes are pinned memory of the host, so no device accesses another. docs/internals/kernels.md has the protocol
- * and why it is right. It is plain C: nvcc compiles it for devices (kernels.cu); the mock driver and tests/cuda/test_oneshot.c compile it
- * for the CPU, where they run its blocks in all kinds of orders.
+ * others, and reduces. An allgather and a broadcast are the same without the reduction. Mailboxes are pinned memory of the host, so no
+ * device accesses another. docs/internals/kernels.md has the protocol and why it is right. It is plain C: nvcc compiles it for devices
+ * (kernels.cu); the mock driver and tests/cuda/test_oneshot.c compile it for the CPU, where they run its blocks in all kinds of orders.
  *
  * A block handles one part of the vector, in phases. All threads of a block end a phase before any begins the next one.
  */
@@ -27,6 +27,8 @@ enum {
 /* A mailbox: a word of its owner's host, then flags and two slots, for operations with even and with odd numbers. */
 enum { ONESHOT_FLAGS_AT = 64, ONESHOT_SLOTS_AT = 4096, ONESHOT_BOX_BYTES = ONESHOT_SLOTS_AT + 2 * ONESHOT_BYTES };
 
+enum oneshot_kind { ONESHOT_SUM, ONESHOT_GATHER, ONESHOT_BROADCAST };
+
 /* How an operation ends that does not end well. */
 enum { ONESHOT_ABORTED = 1, ONESHOT_DIFFERS = 2 /* a peer's operation of the same number has another type, operator or length */ };
 
@@ -41,16 +43,18 @@ struct oneshot_state {
 /* Addresses are the device's. */
 struct oneshot_args {
     const void *in;
-    void *out; /* it is `in`, or overlaps it nowhere */
+    void *out; /* it is `in`, or overlaps it nowhere; of a gather: `in` may be this rank's own block of it */
     struct oneshot_state *state;
     uint64_t *done;        /* pinned: gets `base` + number, last of all */
     uint64_t *wrong;       /* pinned: gets the error, before */
     const uint64_t *abort; /* pinned: not 0: end */
     uint64_t base;
     uint64_t elements;
-    uint32_t type, op, ranks, rank;
-    uint32_t fingerprint; /* of type, operator and length */
-    uint32_t parts;       /* also the number of blocks */
+    uint64_t stride; /* of a gather: bytes from one rank's block in `out` to the next one's; otherwise 0 */
+    uint32_t kind, root;
+    uint32_t type, op, ranks, rank; /* without a reduction the elements are bytes */
+    uint32_t fingerprint;           /* of the call */
+    uint32_t parts;                 /* also the number of blocks */
     char *box[ONESHOT_RANKS];
 };
 
@@ -70,7 +74,7 @@ enum oneshot_phase {
     ONESHOT_PUBLISH,
     ONESHOT_ANNOUNCE,
     ONESHOT_AWAIT,
-    ONESHOT_GATHER,
+    ONESHOT_COLLECT,
     ONESHOT_REDUCE,
     ONESHOT_FINISH,
     ONESHOT_PHASES
@@ -164,6 +168,8 @@ FOLD_INLINE void oneshot_publish(const struct oneshot_args *a, struct oneshot_bl
 {
     struct oneshot_span span = oneshot_span_of(a, b->part);
     const char *from = (const char *)a->in + span.at;
+    if (a->kind == ONESHOT_BROADCAST && a->rank != a->root)
+        return;
     char *to = oneshot_slot(a->box[a->rank], b->number) + span.at, *tile = (char *)b->tile + a->rank * (size_t)oneshot_part_bytes(a->ranks);
     size_t pieces = (uintptr_t)from % ONESHOT_PIECE_BYTES ? 0 : span.bytes / ONESHOT_PIECE_BYTES;
 
@@ -239,6 +245,37 @@ FOLD_INLINE void oneshot_gather(const struct oneshot_args *a, struct oneshot_blo
     }
 }
 
+/* Reads a batch before it writes the first piece. */
+FOLD_INLINE void oneshot_copy(char *to, const char *from, size_t bytes, uint32_t thread, uint32_t threads)
+{
+    struct oneshot_piece piece[ONESHOT_BATCH];
+    size_t pieces = ((uintptr_t)to | (uintptr_t)from) % ONESHOT_PIECE_BYTES ? 0 : bytes / ONESHOT_PIECE_BYTES;
+
+    for (size_t first = thread; first < pieces; first += (size_t)ONESHOT_BATCH * threads) {
+        for (uint32_t i = 0; i < ONESHOT_BATCH; i++)
+            if (first + i * threads < pieces)
+                piece[i] = ((const struct oneshot_piece *)(const void *)from)[first + i * threads];
+        for (uint32_t i = 0; i < ONESHOT_BATCH; i++)
+            if (first + i * threads < pieces)
+                ((struct oneshot_piece *)(void *)to)[first + i * threads] = piece[i];
+    }
+    for (size_t i = pieces * ONESHOT_PIECE_BYTES + thread; i < bytes; i += threads)
+        to[i] = from[i];
+}
+
+/* The same part of every rank, or of the root, goes to its place in the output. */
+FOLD_INLINE void oneshot_take(const struct oneshot_args *a, struct oneshot_block *b, uint32_t thread, uint32_t threads)
+{
+    struct oneshot_span span = oneshot_span_of(a, b->part);
+
+    for (uint32_t peer = 0; peer < a->ranks; peer++) {
+        char *to = (char *)a->out + peer * a->stride + span.at;
+        const char *from = (peer == a->rank ? (const char *)a->in : oneshot_slot(a->box[peer], b->number)) + span.at;
+        if (to != from && (a->kind == ONESHOT_GATHER || peer == a->root))
+            oneshot_copy(to, from, span.bytes, thread, threads);
+    }
+}
+
 FOLD_INLINE void oneshot_reduce(const struct oneshot_args *a, struct oneshot_block *b, uint32_t thread, uint32_t threads)
 {
     struct oneshot_span span = oneshot_span_of(a, b->part);
@@ -287,9 +324,11 @@ FOLD_INLINE bool oneshot_step(const struct oneshot_args *a, struct oneshot_block
         ONESHOT_STORE(oneshot_flag(a->box[a->rank], b->number, b->part), oneshot_mark(a, b->number));
     else if (phase == ONESHOT_AWAIT)
         return oneshot_look(a, b, thread);
-    else if (phase == ONESHOT_GATHER)
+    else if (phase == ONESHOT_COLLECT && a->kind == ONESHOT_SUM)
         oneshot_gather(a, b, thread, threads);
-    else if (phase == ONESHOT_REDUCE)
+    else if (phase == ONESHOT_COLLECT)
+        oneshot_take(a, b, thread, threads);
+    else if (phase == ONESHOT_REDUCE && a->kind == ONESHOT_SUM)
         oneshot_reduce(a, b, thread, threads);
     return true;
 }

@@ -161,6 +161,112 @@ RIG_TEST(longer_than_a_mailbox)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------------------ without a reduction */
+/* Bytes, so that blocks may begin anywhere. */
+static unsigned char byte_of(int rank, size_t at)
+{
+    return (unsigned char)(at * 7 + at / 251 + (size_t)rank * 91 + 1);
+}
+
+static void put_bytes(void)
+{
+    static unsigned char bytes[LONG * 4];
+
+    for (int r = 0; r < SIDES; r++) {
+        for (size_t i = 0; i < sizeof bytes; i++)
+            bytes[i] = byte_of(r, i);
+        bench_copy(&sides[r].bench, sides[r].stream, sides[r].in, bytes, sizeof bytes);
+        bench_fill(&sides[r].bench, sides[r].stream, sides[r].out, 0, LONG);
+        (void)sides_word(r, sides[r].in); /* `bytes` has been read */
+    }
+}
+
+static void check_bytes(int r, const uint32_t *memory, size_t from, size_t n, int rank, const char *what)
+{
+    static unsigned char bytes[LONG * 4];
+
+    bench_read(&sides[r].bench, sides[r].stream, (uint32_t *)(void *)bytes, memory, LONG);
+    for (size_t i = 0; i < n; i++)
+        if (bytes[from + i] != byte_of(rank, i))
+            rig_die(__FILE__, __LINE__, "%s, n=%zu: rank %d: byte %zu of rank %d is wrong", what, n, r, i, rank);
+}
+
+/* calls: 0: allgather; 1 + r: a broadcast from rank r. */
+static void move(int call, size_t n, bool in_place)
+{
+    for (int r = 0; r < SIDES; r++) {
+        struct side *s = &sides[r];
+        char *out = (char *)s->out, *mine = out + (size_t)r * n;
+        if (call == 0 && in_place)
+            bench_copy(&s->bench, s->stream, mine, s->in, n);
+        if (call == 0)
+            MUST(comm_allgather(s->comm, in_place ? COMM_IN_PLACE : (void *)s->in, out, n, COMM_U8, NULL));
+        else
+            MUST(comm_broadcast(s->comm, s->in, n, COMM_U8, call - 1, NULL));
+    }
+}
+
+static void check_moved(int call, size_t n)
+{
+    for (int r = 0; r < SIDES; r++) {
+        for (int k = 0; k < SIDES && call == 0; k++)
+            check_bytes(r, sides[r].out, (size_t)k * n, n, k, "allgather");
+        if (call)
+            check_bytes(r, sides[r].in, 0, n, call - 1, "broadcast");
+    }
+}
+
+RIG_TEST(allgathers_and_broadcasts)
+{
+    static const size_t lengths[] = {1, 33, 4096, 65536, 65537};
+
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+        open_all(&(struct mock_options){.seed = k + 1, .queues = 8}, 60 * RIG_S);
+        for (int call = 0; call <= SIDES; call++) {
+            put_bytes();
+            move(call, lengths[k], false);
+            check_moved(call, lengths[k]);
+            put_bytes();
+            move(call, lengths[k], true);
+            check_moved(call, lengths[k]);
+        }
+        sides_close(false);
+    }
+}
+
+RIG_TEST(allgathers_in_a_graph)
+{
+    struct comm_request request;
+
+    open_all(&(struct mock_options){.seed = 9, .queues = 8}, 60 * RIG_S);
+    for (int r = 0; r < SIDES; r++) {
+        struct side *s = &sides[r];
+        bench_capture(&s->bench, s->stream);
+        MUST(comm_allgather(s->comm, s->in, s->out, 16500, COMM_U32, &request));
+        MUST(comm_broadcast(s->comm, s->out, 100, COMM_U32, 2, &request));
+        bench_end_capture(&s->bench, s->stream, &s->graph);
+    }
+    for (int i = 0; i < 20; i++) {
+        put_bytes();
+        sides_launch();
+        for (int r = 0; r < SIDES; r++)
+            check_bytes(r, sides[r].out, 2 * 66000, 66000, 2, "allgather in a graph");
+    }
+    sides_close(false);
+}
+
+RIG_TEST(roots_that_differ)
+{
+    struct comm_request request[SIDES];
+
+    open_all(&(struct mock_options){.seed = 3, .queues = 32}, 20 * RIG_S);
+    for (int r = 0; r < SIDES; r++)
+        (void)!comm_broadcast(sides[r].comm, sides[r].in, 100, COMM_U32, r == 1, &request[r]);
+    for (int r = 0; r < SIDES; r++)
+        IS(comm_wait(request[r], RIG_PATIENCE), COMM_ERR_MISMATCH);
+    sides_close(true);
+}
+
 /* Both lengths need the same number of kernels. */
 RIG_TEST(long_lengths_that_differ)
 {
@@ -235,11 +341,11 @@ RIG_TEST(what_is_refused)
     bench_end_capture(&s->bench, s->stream, &s->graph);
     bench_drop_graph(&s->bench, &s->graph);
     sides_refused(s, comm_allreduce(s->comm, s->in, s->out, WORDS, COMM_F8E4M3, COMM_SUM, &request), COMM_ERR_ARGUMENT,
-                  "in allreduce alone");
-    sides_refused(s, comm_allgather(s->comm, s->in, s->out, 1, COMM_U32, &request), COMM_ERR_ARGUMENT, "in allreduce alone");
+                  "in broadcast, allgather");
+    sides_refused(s, comm_alltoall(s->comm, s->in, s->out, 1, COMM_U32, &request), COMM_ERR_ARGUMENT, "in broadcast, allgather");
     sides_refused(s, comm_allreduce(s->comm, s->in, sides[1].out, WORDS, COMM_U32, COMM_SUM, &request), COMM_ERR_ARGUMENT,
                   "out: expected memory of cuda:0");
-    sides_refused(s, comm_broadcast(s->comm, s->in, 1, COMM_U32, 0, &request), COMM_ERR_ARGUMENT, "in allreduce alone");
+    sides_refused(s, comm_broadcast(s->comm, sides[1].in, 1, COMM_U32, 0, &request), COMM_ERR_ARGUMENT, "expected memory of cuda:0");
     CHECK(comm_send(s->comm, s->in, 1, COMM_U32, 1, 0, &request) != COMM_OK);
     for (int r = 0; r < SIDES; r++)
         (void)!comm_revoke(sides[r].comm); /* the other ranks have not made the refused calls */
@@ -321,6 +427,9 @@ int main(int count, char **arguments)
         cmocka_unit_test(another_stream_waits),
         cmocka_unit_test(longer_than_a_mailbox),
         cmocka_unit_test(long_lengths_that_differ),
+        cmocka_unit_test(allgathers_and_broadcasts),
+        cmocka_unit_test(allgathers_in_a_graph),
+        cmocka_unit_test(roots_that_differ),
         cmocka_unit_test(a_fault_at_every_call_of_a_long_one),
         cmocka_unit_test(what_is_refused),
         cmocka_unit_test(a_rank_that_does_not_come),

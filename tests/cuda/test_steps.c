@@ -1,8 +1,8 @@
 /*
- * The allreduce in one kernel, compiled for the CPU and run one thread of one block at a time, in an order that a seed chooses. Ordinary
- * stores into a mailbox become visible late, in any order, unless a release forces them. Several ranks, several operations one after the
- * other, launched with the same arguments as a graph launches them; few blocks at once; aborts; calls that differ. Results must have the
- * bits of the host's kernels.
+ * The allreduce, allgather and broadcast in one kernel, compiled for the CPU and run one thread of one block at a time, in an order that a
+ * seed chooses. Ordinary stores into a mailbox become visible late, in any order, unless a release forces them. Several ranks, several
+ * operations one after the other, launched with the same arguments as a graph launches them; few blocks at once; aborts; calls that differ.
+ * Results must have the bits of the host's kernels.
  *
  * A fault that is planted must be found: one slot for all operations, a flag that does not wait for the data, parts that belong to fixed
  * blocks, and an abort word that nobody looks at.
@@ -46,181 +46,7 @@ static uint64_t look(const uint64_t *at);
 
 #include <cmocka.h>
 
-enum { RANKS = 8, THREADS = 8, BLOCKS = 4, LATE = 64, MOST_BYTES = BLOCKS * ONESHOT_PART_BYTES, PATIENCE = 200000 };
-
-/* A store that is not visible yet. */
-struct late {
-    char *to;
-    size_t bytes;
-    char value[16];
-};
-struct block {
-    struct oneshot_block memory;
-    bool begun;
-    uint32_t phase, index;
-    bool done[THREADS];
-    struct late late[LATE];
-    uint32_t lates;
-};
-struct rank {
-    struct oneshot_args args;
-    struct oneshot_state state;
-    uint64_t done, wrong, abort;
-    _Alignas(64) char box[ONESHOT_BOX_BYTES];
-    _Alignas(16) char in[MOST_BYTES + 16], out[MOST_BYTES + 16];
-    uint32_t launched, begun, over, room;
-    struct block block[BLOCKS];
-};
-static struct rank rank[RANKS];
-static uint32_t ranks;
-static struct block *now; /* the block that runs */
-static uint64_t chance;
-
-static uint32_t draw(uint32_t below)
-{
-    chance ^= chance << 13;
-    chance ^= chance >> 7;
-    chance ^= chance << 17;
-    return (uint32_t)(chance % below);
-}
-
-/* ------------------------------------------------------------------------------------------------------------ the memory */
-static void show(struct block *b, uint32_t i)
-{
-    memcpy(b->late[i].to, b->late[i].value, b->late[i].bytes);
-    b->late[i] = b->late[--b->lates];
-}
-
-static void show_all(struct block *b)
-{
-    while (b->lates)
-        show(b, draw(b->lates));
-}
-
-static void write_late(void *to, const void *from, size_t bytes)
-{
-    if (now->lates == LATE)
-        show(now, draw(LATE));
-    struct late *l = &now->late[now->lates++];
-    l->to = to;
-    l->bytes = bytes;
-    memcpy(l->value, from, bytes);
-}
-
-static void release(uint64_t *at, uint64_t value)
-{
-    if (fault == NO_RELEASE) {
-        write_late(at, &value, sizeof value);
-        return;
-    }
-    show_all(now);
-    *at = value;
-}
-
-static uint32_t count(uint32_t *at, uint32_t more)
-{
-    uint32_t before = *at;
-
-    *at += more;
-    for (uint32_t r = 0; fault == FIXED_PARTS && r < ranks; r++)
-        if (at == &rank[r].state.ticket)
-            return now->index;
-    return before;
-}
-
-static uint64_t look(const uint64_t *at)
-{
-    for (uint32_t r = 0; fault == NO_ABORT && r < ranks; r++)
-        if (at == &rank[r].abort)
-            return 0;
-    return *at;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ the machine */
-static void open_ranks(uint32_t n, uint32_t elements, enum comm_type type, comm_op op)
-{
-    ranks = n;
-    memset(rank, 0, n * sizeof *rank);
-    for (uint32_t r = 0; r < n; r++) {
-        size_t bytes = elements * fold_bytes((uint32_t)type);
-        rank[r].args = (struct oneshot_args){.in = rank[r].in,
-                                             .out = rank[r].out,
-                                             .state = &rank[r].state,
-                                             .done = &rank[r].done,
-                                             .wrong = &rank[r].wrong,
-                                             .abort = &rank[r].abort,
-                                             .base = 1000,
-                                             .elements = elements,
-                                             .type = (uint32_t)type,
-                                             .op = op,
-                                             .ranks = n,
-                                             .rank = r,
-                                             .fingerprint = elements,
-                                             .parts = (uint32_t)((bytes + ONESHOT_PART_BYTES - 1) / ONESHOT_PART_BYTES)};
-        rank[r].done = rank[r].args.base;
-        for (uint32_t k = 0; k < n; k++)
-            rank[r].args.box[k] = rank[k].box;
-    }
-}
-
-static bool runs(const struct rank *k)
-{
-    return k->over < k->args.parts && k->launched;
-}
-
-/* The blocks begin in an order that the device chooses, and `room` of them run at once. */
-static void launch(struct rank *k, uint32_t room)
-{
-    uint32_t parts = k->args.parts, shift = draw(parts), odd = parts % 2 ? 2 : 1;
-
-    for (uint32_t i = 0; i < parts; i++) {
-        show_all(&k->block[i]);
-        memset(&k->block[i], 0, sizeof k->block[i]);
-        k->block[i].index = parts == 1 ? 0 : (i * odd + shift) % parts;
-    }
-    k->begun = k->over = 0;
-    k->room = room;
-    k->launched++;
-}
-
-/* One thread tries its phase. */
-static void turn(struct rank *k, struct block *b)
-{
-    uint32_t thread = draw(THREADS), all = 0;
-
-    now = b;
-    while (b->done[thread])
-        thread = (thread + 1) % THREADS;
-    b->done[thread] = oneshot_step(&k->args, &b->memory, b->phase, thread, THREADS);
-    for (uint32_t t = 0; t < THREADS; t++)
-        all += b->done[t];
-    if (all < THREADS)
-        return;
-    memset(b->done, 0, sizeof b->done);
-    if (++b->phase == ONESHOT_PHASES)
-        k->over++;
-    if (k->over == k->args.parts) /* the end of a kernel shows all */
-        for (uint32_t i = 0; i < k->args.parts; i++)
-            show_all(&k->block[i]);
-}
-
-/* Something happens on this rank's device. */
-static void happen(struct rank *k)
-{
-    uint32_t i = draw(k->args.parts);
-
-    if (!runs(k))
-        return;
-    if (k->begun < k->args.parts && k->begun - k->over < k->room && draw(2)) {
-        k->block[k->begun++].begun = true;
-        return;
-    }
-    struct block *b = &k->block[i];
-    if (b->lates && draw(3) == 0)
-        show(b, draw(b->lates));
-    if (b->begun && b->phase < ONESHOT_PHASES)
-        turn(k, b);
-}
+#include "steps.h"
 
 /* ------------------------------------------------------------------------------------------------------------ values */
 /* The input of a rank, which is drawn anew for each operation. */
@@ -229,6 +55,15 @@ static void fill(uint32_t r, uint32_t operation, uint64_t seed, void *to)
     uint64_t mine = seed * 1000 + operation * RANKS + r + 1;
 
     oracle_fill((enum comm_type)rank[r].args.type, false, to, (size_t)rank[r].args.elements, &mine);
+}
+
+/* Of a gather every rank's input is at its place, of a broadcast the root's. */
+static bool is_moved(const struct oneshot_args *a, char inputs[RANKS][MOST_BYTES + 64])
+{
+    for (uint32_t k = 0; k < ranks; k++)
+        if ((a->kind == ONESHOT_GATHER || k == a->root) && memcmp((char *)a->out + k * a->stride, inputs[k], (size_t)a->elements) != 0)
+            return false;
+    return true;
 }
 
 static bool is_right(uint32_t r, uint32_t operation, uint64_t seed)
@@ -242,6 +77,8 @@ static bool is_right(uint32_t r, uint32_t operation, uint64_t seed)
         fill(k, operation, seed, inputs[k]);
         from[k] = inputs[k];
     }
+    if (a->kind != ONESHOT_SUM)
+        return is_moved(a, inputs);
     data_reducer((enum comm_type)a->type, a->op, DATA_SCALAR)(
         &(struct data_reduce){.from = from, .ways = ranks, .divisor = ranks, .to = want, .elements = n, .final = true});
     for (size_t i = 0; i < n; i++)
@@ -292,6 +129,24 @@ static const char *run(uint32_t operations, uint64_t seed)
     return NULL;
 }
 
+/* Of a move the elements are bytes. */
+static void make_moves(enum oneshot_kind kind, uint32_t root)
+{
+    for (uint32_t r = 0; r < ranks; r++) {
+        rank[r].args.kind = kind;
+        rank[r].args.root = kind == ONESHOT_BROADCAST ? root : 0;
+        rank[r].args.stride = kind == ONESHOT_GATHER ? rank[r].args.elements : 0;
+    }
+}
+
+static const char *play_moves(uint64_t seed, uint32_t n, uint32_t operations)
+{
+    chance = seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du;
+    open_ranks(n, 1 + draw(MOST_BYTES), COMM_U8, COMM_SUM);
+    make_moves(seed % 2 ? ONESHOT_GATHER : ONESHOT_BROADCAST, draw(n));
+    return run(operations, seed);
+}
+
 static const char *play(uint64_t seed, uint32_t n, uint32_t operations)
 {
     static const enum comm_type types[] = {COMM_I32, COMM_F64, COMM_U8, COMM_BF16};
@@ -311,6 +166,8 @@ static void every_order_gives_the_result(void **state)
     fault = NO_FAULT;
     for (uint32_t seed = 1; seed <= seeds; seed++) {
         const char *wrong = play(seed, 2 + seed % 3, 4);
+        if (!wrong)
+            wrong = play_moves(seed, 2 + seed % 3, 4);
         if (wrong)
             fail_msg("seed %u: %s", seed, wrong);
     }
@@ -328,6 +185,10 @@ static void planted_faults_are_found(void **state)
         if (seed > 300)
             fail_msg("not found: %s", names[fault]);
         printf("%s: found by seed %u\n", names[fault], seed);
+        for (seed = 1; seed <= 300 && !play_moves(seed, 2 + seed % 3, 4);)
+            seed++;
+        if (seed > 300)
+            fail_msg("not found in moves: %s", names[fault]);
     }
     fault = NO_FAULT;
 }

@@ -13,11 +13,20 @@ static struct oneshot_channel *channel_of(struct native_channel *channel)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ which calls */
+/* In a stream nothing is staged, so there the kernel serves more: other collectives, and any length. */
+static bool serves(const struct oneshot_channel *c, const struct native_call *call)
+{
+    bool moves = call->collective == COLLECTIVE_ALLGATHER || call->collective == COLLECTIVE_BROADCAST;
+
+    if (!call->n || (!c->given && (moves || call->n > ONESHOT_BYTES / call->element_bytes)))
+        return false;
+    return moves || (call->collective == COLLECTIVE_ALLREDUCE && fold_has(call->type, call->op));
+}
+
 enum comm_result oneshot_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
 {
     struct oneshot_channel *c = channel_of(channel);
-    bool is_short = call->n <= ONESHOT_BYTES / call->element_bytes; /* longer ones are staged faster, but not in a stream */
-    bool served = call->collective == COLLECTIVE_ALLREDUCE && call->n && (is_short || c->given) && fold_has(call->type, call->op);
+    bool served = serves(c, call);
 
     if (c->given)
         return oneshot_accept_in_stream(c, call, served, why, why_bytes);
@@ -62,9 +71,13 @@ struct oneshot_args oneshot_args_of(const struct oneshot_channel *c, const struc
     args.in = (const char *)call->in + first * element;
     args.out = (char *)call->out + first * element;
     args.elements = bytes / element;
+    args.stride = call->stride;
+    args.kind = call->kind;
+    args.root = call->root;
     args.type = call->type;
     args.op = call->op;
-    args.fingerprint = (uint32_t)base_hash(base_hash(call->elements, call->type), call->op);
+    args.fingerprint =
+        (uint32_t)base_hash(base_hash(call->elements, call->type), (uint64_t)call->kind << 40 | (uint64_t)call->root << 8 | call->op);
     args.parts = (uint32_t)((bytes + part - 1) / part);
     return args;
 }
@@ -85,6 +98,27 @@ static unsigned launch_next(struct oneshot_channel *c)
     return result;
 }
 
+static struct oneshot_call call_of(const struct native_call *call)
+{
+    struct oneshot_call made = {.in = call->in ? call->in : call->out,
+                                .out = call->out ? call->out : (void *)(uintptr_t)call->in,
+                                .elements = call->n,
+                                .cookie = call->cookie,
+                                .kind = ONESHOT_SUM,
+                                .type = (uint32_t)call->type,
+                                .op = call->op};
+
+    if (call->collective == COLLECTIVE_ALLREDUCE)
+        return made;
+    made.kind = call->collective == COLLECTIVE_ALLGATHER ? ONESHOT_GATHER : ONESHOT_BROADCAST;
+    made.elements = call->n * call->element_bytes;
+    made.stride = made.kind == ONESHOT_GATHER ? made.elements : 0;
+    made.root = made.kind == ONESHOT_BROADCAST ? (uint32_t)call->root : 0;
+    made.type = COMM_BYTE;
+    made.op = 0;
+    return made;
+}
+
 enum comm_result oneshot_start(struct native_channel *channel, const struct native_call *call, int32_t *code)
 {
     struct oneshot_channel *c = channel_of(channel);
@@ -92,8 +126,7 @@ enum comm_result oneshot_start(struct native_channel *channel, const struct nati
     *code = 0;
     if (!oneshot_has_room(c))
         return COMM_ERR_MEMORY;
-    c->calls[c->issued++ & (c->room - 1)] = (struct oneshot_call){
-        .in = call->in, .out = call->out, .elements = call->n, .cookie = call->cookie, .type = (uint32_t)call->type, .op = call->op};
+    c->calls[c->issued++ & (c->room - 1)] = call_of(call);
     unsigned result = c->given ? oneshot_launch_in_stream(c, &c->calls[(c->issued - 1) & (c->room - 1)]) : launch_next(c);
     if (result == CUDA_OK)
         return COMM_OK;

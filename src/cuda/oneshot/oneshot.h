@@ -1,7 +1,7 @@
 /*
  * The native backend cuda: a short allreduce of device buffers is one kernel on each rank's device (cuda/oneshot_kernel.h). All else is the
- * wire's: the core stages it. In a stream of the program's, where nothing is staged, a longer allreduce is several kernels. One instance
- * per world, one channel per communicator. This header is shared by its files.
+ * wire's: the core stages it. In a stream of the program's, where nothing is staged, a longer one is several kernels, and allgather and
+ * broadcast are kernels too. One instance per world, one channel per communicator. This header is shared by its files.
  */
 #ifndef CUDA_ONESHOT_H
 #define CUDA_ONESHOT_H
@@ -47,7 +47,8 @@ struct oneshot_call {
     const void *in;
     void *out;
     uint64_t elements, cookie, mark; /* mark: in a stream of the program's, it is done when so many are */
-    uint32_t type, op;
+    uint64_t stride;
+    uint32_t kind, root, type, op; /* as in oneshot_args */
 };
 
 /* Operations end in order. In a stream of the library's own at most one is on the device: a hardware queue that several streams share then

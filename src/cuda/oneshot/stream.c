@@ -60,11 +60,10 @@ static enum comm_result refuse(const struct oneshot_channel *c, bool served, con
         base_format(why, why_bytes, "%s: expected memory of cuda:%d, the communicator's device, aligned for its type", which,
                     c->d->ordinal);
     else
-        base_format(
-            why, why_bytes,
-            "%s is device memory; expected the host's: with options.stream, backend cuda takes device buffers in allreduce alone, of "
-            "the types and operators of its kernel",
-            which);
+        base_format(why, why_bytes,
+                    "%s is device memory; expected the host's: with options.stream, backend cuda takes device buffers in broadcast, "
+                    "allgather, and an allreduce of its kernel's types and operators",
+                    which);
     return COMM_ERR_ARGUMENT;
 }
 
@@ -80,13 +79,14 @@ enum comm_result oneshot_accept_in_stream(struct oneshot_channel *c, const struc
     if (!call->in && !call->out && served)
         return COMM_OK;
     if (in || out) {
-        if (!served || !oneshot_reaches(&c->head, call->in, call->element_bytes))
+        if (!served || (call->in && !oneshot_reaches(&c->head, call->in, call->element_bytes)))
             return refuse(c, served, in ? "in" : "out", why, why_bytes);
-        return oneshot_reaches(&c->head, call->out, call->element_bytes) ? COMM_OK : refuse(c, served, "out", why, why_bytes);
+        return !call->out || oneshot_reaches(&c->head, call->out, call->element_bytes) ? COMM_OK : refuse(c, served, "out", why, why_bytes);
     }
     if (!captured)
         return COMM_ERR_UNSUPPORTED;
-    base_format(why, why_bytes, "the communicator's stream is being captured; expected an allreduce of device memory");
+    base_format(why, why_bytes,
+                "the communicator's stream is being captured; expected device memory, in broadcast, allgather or allreduce");
     return COMM_ERR_STATE;
 }
 
