@@ -1,8 +1,9 @@
 /*
  * The allreduce of a host in one kernel, as each rank's device runs it: it writes its input into its own mailbox, waits for those of all
- * others, and reduces. An allgather and a broadcast are the same without the reduction. Mailboxes are pinned memory of the host, so no
- * device accesses another. docs/internals/kernels.md has the protocol and why it is right. It is plain C: nvcc compiles it for devices
- * (kernels.cu); the mock driver and tests/cuda/test_oneshot.c compile it for the CPU, where they run its blocks in all kinds of orders.
+ * others, and reduces. An allgather and a broadcast are the same without the reduction; of a reduce_scatter each rank reduces its block.
+ * Mailboxes are pinned memory of the host, so no device accesses another. docs/internals/kernels.md has the protocol and why it is right.
+ * It is plain C: nvcc compiles it for devices (kernels.cu); the mock driver and tests/cuda/test_oneshot.c compile it for the CPU, where
+ * they run its blocks in all kinds of orders.
  *
  * A block handles one part of the vector, in phases. All threads of a block end a phase before any begins the next one.
  */
@@ -27,7 +28,7 @@ enum {
 /* A mailbox: a word of its owner's host, then flags and two slots, for operations with even and with odd numbers. */
 enum { ONESHOT_FLAGS_AT = 64, ONESHOT_SLOTS_AT = 4096, ONESHOT_BOX_BYTES = ONESHOT_SLOTS_AT + 2 * ONESHOT_BYTES };
 
-enum oneshot_kind { ONESHOT_SUM, ONESHOT_GATHER, ONESHOT_BROADCAST };
+enum oneshot_kind { ONESHOT_SUM, ONESHOT_GATHER, ONESHOT_BROADCAST, ONESHOT_SCATTER };
 
 /* How an operation ends that does not end well. */
 enum { ONESHOT_ABORTED = 1, ONESHOT_DIFFERS = 2 /* a peer's operation of the same number has another type, operator or length */ };
@@ -50,7 +51,7 @@ struct oneshot_args {
     const uint64_t *abort; /* pinned: not 0: end */
     uint64_t base;
     uint64_t elements;
-    uint64_t stride; /* of a gather: bytes from one rank's block in `out` to the next one's; otherwise 0 */
+    uint64_t stride; /* bytes from one rank's block to the next one's: of a gather in `out`, of a scatter in `in`; otherwise 0 */
     uint32_t kind, root;
     uint32_t type, op, ranks, rank; /* without a reduction the elements are bytes */
     uint32_t fingerprint;           /* of the call */
@@ -163,25 +164,43 @@ FOLD_INLINE void oneshot_begin(const struct oneshot_args *a, struct oneshot_bloc
     b->error = a->state->error;
 }
 
-/* The own part also goes into the tile. A device's writes of whole pieces cross the bus in whole lines. */
-FOLD_INLINE void oneshot_publish(const struct oneshot_args *a, struct oneshot_block *b, uint32_t thread, uint32_t threads)
+/* In a scatter's slot, the bytes from one rank's block to the next one's: so many of each fit. */
+FOLD_INLINE size_t oneshot_share(const struct oneshot_args *a)
 {
-    struct oneshot_span span = oneshot_span_of(a, b->part);
-    const char *from = (const char *)a->in + span.at;
-    if (a->kind == ONESHOT_BROADCAST && a->rank != a->root)
-        return;
-    char *to = oneshot_slot(a->box[a->rank], b->number) + span.at, *tile = (char *)b->tile + a->rank * (size_t)oneshot_part_bytes(a->ranks);
-    size_t pieces = (uintptr_t)from % ONESHOT_PIECE_BYTES ? 0 : span.bytes / ONESHOT_PIECE_BYTES;
+    return ONESHOT_BYTES / a->ranks / ONESHOT_PIECE_BYTES * ONESHOT_PIECE_BYTES;
+}
+
+/* Writes into the mailbox, and into the tile unless that is NULL. A device's writes of whole pieces cross the bus in whole lines. */
+FOLD_INLINE void oneshot_write(char *to, char *tile, const char *from, size_t bytes, uint32_t thread, uint32_t threads)
+{
+    size_t pieces = (uintptr_t)from % ONESHOT_PIECE_BYTES ? 0 : bytes / ONESHOT_PIECE_BYTES;
 
     for (size_t i = thread; i < pieces; i += threads) {
         struct oneshot_piece piece = ((const struct oneshot_piece *)(const void *)from)[i];
         ONESHOT_WRITE((struct oneshot_piece *)(void *)to + i, piece);
-        ((struct oneshot_piece *)(void *)tile)[i] = piece;
+        if (tile)
+            ((struct oneshot_piece *)(void *)tile)[i] = piece;
     }
-    for (size_t i = pieces * ONESHOT_PIECE_BYTES + thread; i < span.bytes; i += threads) {
+    for (size_t i = pieces * ONESHOT_PIECE_BYTES + thread; i < bytes; i += threads) {
         ONESHOT_WRITE(to + i, from[i]);
-        tile[i] = from[i];
+        if (tile)
+            tile[i] = from[i];
     }
+}
+
+/* The own part also goes into the tile; of a scatter, that of the own block. */
+FOLD_INLINE void oneshot_publish(const struct oneshot_args *a, struct oneshot_block *b, uint32_t thread, uint32_t threads)
+{
+    struct oneshot_span span = oneshot_span_of(a, b->part);
+    const char *from = (const char *)a->in + span.at;
+    char *to = oneshot_slot(a->box[a->rank], b->number) + span.at, *tile = (char *)b->tile + a->rank * (size_t)oneshot_part_bytes(a->ranks);
+
+    if (a->kind == ONESHOT_BROADCAST && a->rank != a->root)
+        return;
+    for (uint32_t peer = 0; a->kind == ONESHOT_SCATTER && peer < a->ranks; peer++)
+        oneshot_write(to + peer * oneshot_share(a), peer == a->rank ? tile : NULL, from + peer * a->stride, span.bytes, thread, threads);
+    if (a->kind != ONESHOT_SCATTER)
+        oneshot_write(to, tile, from, span.bytes, thread, threads);
 }
 
 /* True: this thread has nothing to wait for any more. Each thread looks at one peer's flag; the one of this rank at the abort word. */
@@ -228,13 +247,14 @@ FOLD_INLINE void oneshot_gather(const struct oneshot_args *a, struct oneshot_blo
     struct oneshot_piece piece[ONESHOT_BATCH], *to[ONESHOT_BATCH];
     struct oneshot_span span = oneshot_span_of(a, b->part);
     uint32_t each = (uint32_t)((span.bytes + ONESHOT_PIECE_BYTES - 1) / ONESHOT_PIECE_BYTES), index = thread;
+    size_t at = span.at + (a->kind == ONESHOT_SCATTER ? a->rank * oneshot_share(a) : 0);
     const struct oneshot_piece *from;
     bool more = true;
 
     while (more) {
         for (uint32_t i = 0; i < ONESHOT_BATCH; i++, index += threads) {
             to[i] = NULL;
-            from = oneshot_piece_of(a, b, span.at, each, index, &to[i]);
+            from = oneshot_piece_of(a, b, at, each, index, &to[i]);
             if (from)
                 piece[i] = *from;
         }
@@ -309,6 +329,11 @@ FOLD_INLINE void oneshot_finish(const struct oneshot_args *a, struct oneshot_blo
     ONESHOT_STORE(a->done, a->base + b->number);
 }
 
+FOLD_INLINE bool oneshot_reduces(const struct oneshot_args *a)
+{
+    return a->kind == ONESHOT_SUM || a->kind == ONESHOT_SCATTER;
+}
+
 /* What a thread does in a phase. False: it has still to wait; call again. */
 FOLD_INLINE bool oneshot_step(const struct oneshot_args *a, struct oneshot_block *b, uint32_t phase, uint32_t thread, uint32_t threads)
 {
@@ -324,11 +349,11 @@ FOLD_INLINE bool oneshot_step(const struct oneshot_args *a, struct oneshot_block
         ONESHOT_STORE(oneshot_flag(a->box[a->rank], b->number, b->part), oneshot_mark(a, b->number));
     else if (phase == ONESHOT_AWAIT)
         return oneshot_look(a, b, thread);
-    else if (phase == ONESHOT_COLLECT && a->kind == ONESHOT_SUM)
+    else if (phase == ONESHOT_COLLECT && oneshot_reduces(a))
         oneshot_gather(a, b, thread, threads);
     else if (phase == ONESHOT_COLLECT)
         oneshot_take(a, b, thread, threads);
-    else if (phase == ONESHOT_REDUCE && a->kind == ONESHOT_SUM)
+    else if (phase == ONESHOT_REDUCE && oneshot_reduces(a))
         oneshot_reduce(a, b, thread, threads);
     return true;
 }

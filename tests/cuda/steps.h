@@ -26,7 +26,7 @@ struct rank {
     struct oneshot_state state;
     uint64_t done, wrong, abort;
     _Alignas(64) char box[ONESHOT_BOX_BYTES];
-    _Alignas(16) char in[MOST_BYTES + 16], out[RANKS * MOST_BYTES + 16];
+    _Alignas(16) char in[RANKS * MOST_BYTES + 16], out[RANKS * MOST_BYTES + 16];
     uint32_t launched, begun, over, room;
     struct block block[BLOCKS];
 };

@@ -234,6 +234,35 @@ RIG_TEST(allgathers_and_broadcasts)
     }
 }
 
+/* Three kernels for the longest. In place the result replaces this rank's block. */
+RIG_TEST(reduce_scatters)
+{
+    static const size_t lengths[] = {1, 1025, 5460, 5461, 16001};
+    static uint32_t words[LONG];
+
+    for (size_t k = 0; k < 2 * sizeof lengths / sizeof *lengths; k++) {
+        size_t n = lengths[k / 2];
+        bool in_place = k % 2;
+        open_all(&(struct mock_options){.seed = k + 1, .queues = 8}, 60 * RIG_S);
+        put_words();
+        for (int r = 0; r < SIDES; r++)
+            MUST(comm_reduce_scatter(sides[r].comm, in_place ? COMM_IN_PLACE : (void *)sides[r].in, in_place ? sides[r].in : sides[r].out,
+                                     n, COMM_U32, COMM_SUM, NULL));
+        for (int r = 0; r < SIDES; r++) {
+            bench_read(&sides[r].bench, sides[r].stream, words, in_place ? sides[r].in : sides[r].out, LONG);
+            for (size_t i = 0; i < n; i++) {
+                uint32_t sum = 0;
+                for (int from = 0; from < SIDES; from++)
+                    sum += word_of(from, (size_t)r * n + i);
+                size_t at = in_place ? (size_t)r * n + i : i;
+                if (words[at] != sum)
+                    rig_die(__FILE__, __LINE__, "n=%zu, in place: %d, rank %d: word %zu is %u, not %u", n, in_place, r, i, words[at], sum);
+            }
+        }
+        sides_close(false);
+    }
+}
+
 RIG_TEST(allgathers_in_a_graph)
 {
     struct comm_request request;
@@ -428,6 +457,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(longer_than_a_mailbox),
         cmocka_unit_test(long_lengths_that_differ),
         cmocka_unit_test(allgathers_and_broadcasts),
+        cmocka_unit_test(reduce_scatters),
         cmocka_unit_test(allgathers_in_a_graph),
         cmocka_unit_test(roots_that_differ),
         cmocka_unit_test(a_fault_at_every_call_of_a_long_one),

@@ -17,10 +17,11 @@ static struct oneshot_channel *channel_of(struct native_channel *channel)
 static bool serves(const struct oneshot_channel *c, const struct native_call *call)
 {
     bool moves = call->collective == COLLECTIVE_ALLGATHER || call->collective == COLLECTIVE_BROADCAST;
+    bool sums = call->collective == COLLECTIVE_ALLREDUCE, scatters = call->collective == COLLECTIVE_REDUCE_SCATTER;
 
-    if (!call->n || (!c->given && (moves || call->n > ONESHOT_BYTES / call->element_bytes)))
+    if (!call->n || (!c->given && (!sums || call->n > ONESHOT_BYTES / call->element_bytes)))
         return false;
-    return moves || (call->collective == COLLECTIVE_ALLREDUCE && fold_has(call->type, call->op));
+    return moves || ((sums || scatters) && fold_has(call->type, call->op));
 }
 
 enum comm_result oneshot_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
@@ -65,7 +66,8 @@ bool oneshot_has_room(struct oneshot_channel *c)
 struct oneshot_args oneshot_args_of(const struct oneshot_channel *c, const struct oneshot_call *call, uint64_t first)
 {
     struct oneshot_args args = c->args;
-    uint64_t element = fold_bytes(call->type), left = call->elements - first, most = ONESHOT_BYTES / element;
+    uint64_t element = fold_bytes(call->type), left = call->elements - first;
+    uint64_t most = (call->kind == ONESHOT_SCATTER ? oneshot_share(&args) : ONESHOT_BYTES) / element;
     size_t bytes = (size_t)(element * (left < most ? left : most)), part = oneshot_part_bytes(args.ranks);
 
     args.in = (const char *)call->in + first * element;
@@ -108,7 +110,11 @@ static struct oneshot_call call_of(const struct native_call *call)
                                 .type = (uint32_t)call->type,
                                 .op = call->op};
 
-    if (call->collective == COLLECTIVE_ALLREDUCE)
+    if (call->collective == COLLECTIVE_REDUCE_SCATTER) {
+        made.kind = ONESHOT_SCATTER;
+        made.stride = call->n * call->element_bytes;
+    }
+    if (call->collective != COLLECTIVE_ALLGATHER && call->collective != COLLECTIVE_BROADCAST)
         return made;
     made.kind = call->collective == COLLECTIVE_ALLGATHER ? ONESHOT_GATHER : ONESHOT_BROADCAST;
     made.elements = call->n * call->element_bytes;

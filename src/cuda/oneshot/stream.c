@@ -62,7 +62,7 @@ static enum comm_result refuse(const struct oneshot_channel *c, bool served, con
     else
         base_format(why, why_bytes,
                     "%s is device memory; expected the host's: with options.stream, backend cuda takes device buffers in broadcast, "
-                    "allgather, and an allreduce of its kernel's types and operators",
+                    "allgather, and an allreduce or reduce_scatter of its kernel's types and operators",
                     which);
     return COMM_ERR_ARGUMENT;
 }
@@ -85,8 +85,9 @@ enum comm_result oneshot_accept_in_stream(struct oneshot_channel *c, const struc
     }
     if (!captured)
         return COMM_ERR_UNSUPPORTED;
-    base_format(why, why_bytes,
-                "the communicator's stream is being captured; expected device memory, in broadcast, allgather or allreduce");
+    base_format(
+        why, why_bytes,
+        "the communicator's stream is being captured; expected device memory, in broadcast, allgather, allreduce or reduce_scatter");
     return COMM_ERR_STATE;
 }
 
