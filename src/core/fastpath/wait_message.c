@@ -3,7 +3,7 @@
 
 #include "p2p/op.h"
 
-/* Only where a pass makes no system call, and nobody else needs this CPU or this thread. */
+/* This thread may keep the lock and its CPU if a pass makes no system call, every rank has a CPU, and no callback is due. */
 static bool may_poll(const struct comm_state *b)
 {
     return !b->unit.engine->oversubscribed && !b->wire->system_calls && !b->library &&

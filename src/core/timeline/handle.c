@@ -90,10 +90,10 @@ static _Atomic uint64_t *slot_word(struct comm_communicator *handle, uint32_t in
 uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index)
 {
     uint32_t within, chunk = chunk_of(index, &within);
+    _Atomic uint64_t *word = slot_word(handle, index);
+
     if (chunk >= TIMELINE_SLOT_CHUNKS)
         return 0;
-    _Atomic uint64_t *word = atomic_load_explicit(&handle->slots[chunk], memory_order_relaxed);
-    word = word ? word + within : NULL;
     if (!word) {
         _Atomic uint64_t *words = handle->env->take(handle->env, ((size_t)TIMELINE_SLOTS_FIRST << chunk) * sizeof *words, 64);
         if (!words)

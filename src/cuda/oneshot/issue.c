@@ -102,6 +102,7 @@ static unsigned launch_next(struct oneshot_channel *c)
 
 static struct oneshot_call call_of(const struct native_call *call)
 {
+    uint64_t bytes = (uint64_t)call->n * call->element_bytes;
     struct oneshot_call made = {.in = call->in ? call->in : call->out,
                                 .out = call->out ? call->out : (void *)(uintptr_t)call->in,
                                 .elements = call->n,
@@ -112,16 +113,19 @@ static struct oneshot_call call_of(const struct native_call *call)
 
     if (call->collective == COLLECTIVE_REDUCE_SCATTER) {
         made.kind = ONESHOT_SCATTER;
-        made.stride = call->n * call->element_bytes;
+        made.stride = bytes;
+    } else if (call->collective == COLLECTIVE_ALLGATHER) {
+        made.kind = ONESHOT_GATHER;
+        made.stride = bytes;
+    } else if (call->collective == COLLECTIVE_BROADCAST) {
+        made.kind = ONESHOT_BROADCAST;
+        made.root = (uint32_t)call->root;
     }
-    if (call->collective != COLLECTIVE_ALLGATHER && call->collective != COLLECTIVE_BROADCAST)
-        return made;
-    made.kind = call->collective == COLLECTIVE_ALLGATHER ? ONESHOT_GATHER : ONESHOT_BROADCAST;
-    made.elements = call->n * call->element_bytes;
-    made.stride = made.kind == ONESHOT_GATHER ? made.elements : 0;
-    made.root = made.kind == ONESHOT_BROADCAST ? (uint32_t)call->root : 0;
-    made.type = COMM_BYTE;
-    made.op = 0;
+    if (made.kind == ONESHOT_GATHER || made.kind == ONESHOT_BROADCAST) {
+        made.elements = bytes;
+        made.type = COMM_BYTE;
+        made.op = 0;
+    }
     return made;
 }
 
