@@ -4,7 +4,7 @@
  *
  * Messages are not part of the queue of collectives. Each one starts at once and completes on its own. Messages are matched in order for
  * each pair of ranks and tag. A receive without a matching send holds back nothing except operations that use the same memory. A queue
- * wait (comm_queue_wait_event()) holds back the messages issued after it.
+ * wait (comm_queue_wait_event()) holds back the messages issued after it, until its point is reached.
  *
  * Any thread may call. If several threads send to the same rank with the same tag, the order of their calls is the order of the messages.
  * A rank may send to itself.

@@ -288,6 +288,35 @@ RIG_TEST(contract_1_5_messages_pass_a_barrier)
     rig_close(&rig);
 }
 
+/* The barrier needs rank 1, which waits for the message first. */
+RIG_TEST(contract_1_5_a_message_waits_for_the_point_alone)
+{
+    struct rig rig;
+    struct comm_event *gate;
+    struct comm_request barrier[2], sent, received;
+    int32_t word = 7, got = 0;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_event_create(rig.world[0], &gate));
+    MUST(comm_event_reset(gate));
+    MUST(comm_barrier(rig.world[0], &barrier[0]));
+    MUST(comm_queue_wait_event(rig.world[0], gate));
+    MUST(comm_send(rig.world[0], &word, 1, COMM_I32, 1, 0, &sent));
+    MUST(comm_recv(rig.world[1], &got, 1, COMM_I32, 0, 0, NULL, &received));
+    rig_progress_for(rig.world[0], 30 * RIG_MS);
+    IS(comm_test(sent), COMM_PENDING);
+    IS(comm_test(received), COMM_PENDING);
+    MUST(comm_event_set(gate));
+    rig_wait_all((struct comm_request[]){sent, received}, 2);
+    EQUAL(got, 7);
+    IS(comm_test(barrier[0]), COMM_PENDING);
+    IS(comm_test(comm_last(rig.world[0])), COMM_PENDING); /* the queue wait keeps its place behind the barrier */
+    MUST(comm_barrier(rig.world[1], &barrier[1]));
+    rig_wait_all(barrier, 2);
+    MUST(comm_sync(rig.world[0], RIG_PATIENCE));
+    comm_event_free(gate);
+    rig_close(&rig);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ 1.6 */
 RIG_TEST(contract_1_6_markers_cover_both_lines_and_hold_nothing)
 {
@@ -428,6 +457,7 @@ int main(void)
         cmocka_unit_test(contract_1_4_a_send_waits_for_the_receive_before_it),
         cmocka_unit_test(contract_1_5_a_queue_wait_is_a_fence),
         cmocka_unit_test(contract_1_5_messages_pass_a_barrier),
+        cmocka_unit_test(contract_1_5_a_message_waits_for_the_point_alone),
         cmocka_unit_test(contract_1_6_markers_cover_both_lines_and_hold_nothing),
         cmocka_unit_test(contract_1_7_only_collectives_are_numbered),
         cmocka_unit_test(contract_1_10_the_oldest_is_served_first),

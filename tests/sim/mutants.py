@@ -34,17 +34,20 @@ MUTANTS = {
     "gradient_not_zeroed": [("bucket/bucket.c", "        memset(copy.to, 0, copy.bytes);", "        (void)copy;")],
     # A refused call takes no number.
     "refusal_no_number": [("comm/issue.c", "    number_call(b, e, true);\n", "    e->seq = (uint32_t)b->sequence + 1;\n    e->chain = b->chain;\n")],
+    # A queue wait behind other work lets messages pass before its point is reached.
+    "queued_wait_unread": [
+        ("comm/queue_wait.c", "        if (test(b, e) != COMM_OK)\n", "        if (test(b, e) != COMM_OK && test(b, e) != COMM_PENDING)\n")],
     # A queue wait follows its event wherever that is recorded next.
     "event_moves": [
-        ("event/event.c", "    if (r == COMM_OK)\n        r = engine_queue_wait(c, &point, NULL);\n    timeline_point_drop(&point);\n    return r;",
+        ("event/event.c", "    if (r == COMM_OK)\n        r = queue_wait_call(c, &point);\n    timeline_point_drop(&point);\n    return r;",
          "    struct timeline_point live = {.kind = POINT_WORD, .word = (void *)&event->point};\n    if (r == COMM_OK)\n"
-         "        r = engine_queue_wait(c, &live, NULL);\n    timeline_point_drop(&point);\n    return r;"),
+         "        r = queue_wait_call(c, &live);\n    timeline_point_drop(&point);\n    return r;"),
         ("timeline/point.c", "return atomic_load_explicit(point->word, memory_order_acquire) >= point->value ? COMM_OK : COMM_PENDING;",
          "return timeline_point_test((const struct timeline_point *)(const void *)point->word);")],
     # What is shown where it lies is taken for read as soon as it is shown.
     "shown_is_read": [("channel/shmchan_view.c", "        if (s->acked < s->npeers) {", "        if (s->acked > s->npeers) {")],
     # What waits for a failed point goes on.
-    "wait_passes_failure": [("comm/step.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence.ticket, COMM_OK);",
+    "wait_passes_failure": [("comm/queue_wait.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence.ticket, COMM_OK);",
                              "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->fence.ticket, COMM_OK);")],
     # Who goes to sleep does not look once more after saying so.
     "sleeper_looks_once": [("progress/pass.c", "    if (engine_pass(e, m->callbacks) == PASS_IDLE && !m->reached(m->arg) && !nap",

@@ -24,7 +24,7 @@ static bool holds_back(const struct oracle *o, const struct oracle_entry *f, con
     if (f->kind == ORACLE_BESIDE || e->kind == ORACLE_BESIDE)
         return false;
     if (f->kind == ORACLE_FENCE)
-        return true;
+        return !oracle_is_message(e) || !oracle_point_reached(o, &f->point, f->rank);
     if (!oracle_is_message(e)) {
         if (!oracle_is_message(f) && (f->state == ORACLE_QUEUED || f->kind == ORACLE_MEET || e->kind == ORACLE_MEET))
             return true;

@@ -89,6 +89,5 @@ static inline bool engine_has_devices(const struct comm_communicator *c)
 /* A refusal that uses up no number (local calls, FULL, STATE): only the detail is kept. */
 enum comm_result engine_decline(struct comm_communicator *c, enum comm_result reason, struct comm_request *req, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-enum comm_result engine_queue_wait(struct comm_communicator *c, const struct timeline_point *point, struct comm_request *req);
 
 #endif

@@ -200,7 +200,7 @@ enum comm_result state_refuse(struct comm_state *b, const struct engine_call *ca
 }
 
 /* Stores the detail of a refusal. Its text is already there, except for results that need none. */
-static void tell_refused(struct comm_state *b, uint32_t collective, enum comm_result reason)
+void state_keep_refusal(struct comm_state *b, uint32_t collective, enum comm_result reason)
 {
     struct comm_error *d = &b->failure.last_refused;
 
@@ -218,7 +218,7 @@ static void tell_refused(struct comm_state *b, uint32_t collective, enum comm_re
 
 static enum comm_result refuse_for_all(struct comm_state *b, const struct engine_call *call, enum comm_result reason)
 {
-    tell_refused(b, call->collective, reason);
+    state_keep_refusal(b, call->collective, reason);
     return state_refuse(b, call, reason);
 }
 
@@ -414,43 +414,24 @@ enum comm_result engine_decline(struct comm_communicator *c, enum comm_result re
     return call_refused(req, reason);
 }
 
-enum comm_result state_queue_wait(struct comm_state *b, const struct timeline_point *point, struct comm_request *req)
+struct entry *state_room(struct comm_state *b, enum comm_result *why)
 {
-    enum comm_result r = COMM_ERR_FULL;
-    struct entry *e = held_back(b, NULL) ? NULL : (struct entry *)(void *)timeline_room(&b->line, &r);
+    *why = COMM_ERR_FULL;
+    struct entry *e = held_back(b, NULL) ? NULL : (struct entry *)(void *)timeline_room(&b->line, why);
 
-    if (!e)
-        return r;
-    state_fill_entry(e, &(struct engine_call){0}, 0, b);
-    e->head.kind = TIMELINE_FENCE;
-    if (b->library_work.flags & NATIVE_STREAM) {
-        r = b->library->wait(b, e, point);
-        if (r != COMM_OK) {
-            tell_refused(b, 0, r);
-            base_format(
-                b->failure.last_refused.text, sizeof b->failure.last_refused.text,
-                "queue wait: the stream of %s may not park on what only the host reaches (%s); wait on the host first, or use an event "
-                "of a stream",
-                b->native->native->class->name, base_result_name(r));
-            return r;
-        }
-    }
-    e->point = timeline_point_copy(point);
-    uint64_t ticket = timeline_issue(&b->line);
-    if (req)
-        *req = (struct comm_request){b->unit.handle, ticket};
-    return COMM_OK;
+    if (e)
+        state_fill_entry(e, &(struct engine_call){0}, 0, b);
+    return e;
 }
 
 enum comm_result state_stream_messages(struct comm_state *b, const struct native_message *messages, uint32_t count,
                                        struct comm_request *req)
 {
-    enum comm_result r = COMM_ERR_FULL;
-    struct entry *e = held_back(b, NULL) ? NULL : (struct entry *)(void *)timeline_room(&b->line, &r);
+    enum comm_result r;
+    struct entry *e = state_room(b, &r);
 
     if (!e)
         return r;
-    state_fill_entry(e, &(struct engine_call){0}, 0, b);
     for (uint32_t i = 0; i < count; i++)
         e->record.bytes += messages[i].bytes;
     r = b->library->messages(b, e, messages, count);
@@ -462,19 +443,4 @@ enum comm_result state_stream_messages(struct comm_state *b, const struct native
     if (req)
         *req = (struct comm_request){b->unit.handle, ticket};
     return COMM_OK;
-}
-
-enum comm_result engine_queue_wait(struct comm_communicator *c, const struct timeline_point *point, struct comm_request *req)
-{
-    enum comm_result r;
-    struct comm_state *b = state_lock(c, &r);
-
-    if (!b)
-        return call_refused(req, r);
-    r = state_ready_for_calls(b);
-    if (r == COMM_OK)
-        r = state_queue_wait(b, point, req);
-    state_settle(b);
-    state_leave(b);
-    return call_refused(req, r);
 }

@@ -143,7 +143,7 @@ struct subset_list {
 struct queue_wait {
     uint64_t ticket;  /* 0: none */
     int64_t since_ns; /* since when all earlier work has started */
-    bool naps;        /* it waits for a device's word, which wakes no thread */
+    bool naps;        /* the first unreached one waits for a device's word, which wakes no thread */
     struct fence_watch watch;
 };
 
@@ -339,17 +339,21 @@ static inline struct comm_state *state_of(const struct comm_communicator *handle
     return atomic_load_explicit(&handle->state, memory_order_relaxed);
 }
 
+/* queue_wait.c */
+void state_look_at_waits(struct comm_state *b); /* which have reached their points? */
+void state_end_nap(struct comm_state *b);
 /* issue.c, step.c */
 enum comm_result state_issue(struct comm_state *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                              struct comm_request *req);
 enum comm_result state_ready_for_calls(struct comm_state *b); /* COMM_OK, or the cause of the failure */
 enum comm_result state_refuse(struct comm_state *b, const struct engine_call *call, enum comm_result reason);
-enum comm_result state_refuse_device(struct comm_state *b, const struct engine_call *call); /* for calls that need host memory */
+void state_keep_refusal(struct comm_state *b, uint32_t collective, enum comm_result reason); /* for comm_last_error; its text is there */
+enum comm_result state_refuse_device(struct comm_state *b, const struct engine_call *call);  /* for calls that need host memory */
 /* Puts messages of device memory into the stream of the library. */
 enum comm_result state_stream_messages(struct comm_state *b, const struct native_message *messages, uint32_t count,
                                        struct comm_request *req);
-enum comm_result state_queue_wait(struct comm_state *b, const struct timeline_point *point, struct comm_request *req);
-static inline void state_end_nap(struct comm_state *b);
+/* The entry of the next ticket, for work that is no collective; timeline_issue issues it. NULL: no room, and *why is FULL. */
+struct entry *state_room(struct comm_state *b, enum comm_result *why);
 void state_begin_work(struct comm_state *b, uint64_t ticket, struct entry *e); /* its buffers can be read now */
 void state_end_work(struct comm_state *b, uint64_t ticket, struct entry *e);   /* its output must be where the caller wants it */
 bool state_step(struct comm_state *b);                                         /* one bounded pass; true: something moved */
@@ -450,13 +454,6 @@ static inline void state_count_joining(struct comm_state *b, int32_t more)
         engine_await_word(b->unit.engine, true);
     for (; more < 0; more++)
         engine_await_word(b->unit.engine, false);
-}
-
-static inline void state_end_nap(struct comm_state *b)
-{
-    if (b->fence.naps)
-        engine_await_word(b->unit.engine, false);
-    b->fence.naps = false;
 }
 
 static inline int64_t state_now(const struct comm_state *b)

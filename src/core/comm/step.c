@@ -231,28 +231,6 @@ void state_begin_work(struct comm_state *b, uint64_t ticket, struct entry *e)
         b->library->start(b, ticket, e);
 }
 
-static void check_fence(struct comm_state *b)
-{
-    struct entry *e = state_entry(b, b->fence.ticket);
-    enum comm_result r = timeline_point_test(&e->point);
-
-    if (r == COMM_PENDING) {
-        if (e->point.kind == POINT_WORD && !b->fence.naps) {
-            b->fence.naps = true;
-            engine_await_word(b->unit.engine, true);
-        }
-        return;
-    }
-    state_end_nap(b);
-    if (r == COMM_OK) {
-        timeline_end(&b->line, b->fence.ticket, COMM_OK);
-    } else {
-        enum comm_result cause = r == COMM_ERR_ABANDONED ? COMM_ERR_ABANDONED : COMM_ERR_DEPENDENCY;
-        state_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = cause, .point = (uint32_t)r});
-    }
-    b->fence.ticket = 0;
-}
-
 static void start_entry(struct comm_state *b, uint64_t ticket)
 {
     struct entry *e = state_entry(b, ticket);
@@ -265,7 +243,7 @@ static void start_entry(struct comm_state *b, uint64_t ticket)
     case TIMELINE_FENCE:
         b->fence.ticket = ticket;
         b->fence.since_ns = state_now(b);
-        check_fence(b);
+        state_look_at_waits(b);
         break;
     default:
         if (BASE_UNLIKELY(e->on_device))
@@ -434,8 +412,8 @@ static bool step(struct comm_state *b, bool only_if_new)
         parts |= b->staged.calls->step(b);
     if (b->library_work.joining && !b->failed)
         step_joining(b);
-    if (b->fence.ticket && !b->failed)
-        check_fence(b);
+    if (BASE_UNLIKELY(b->line.fences_issued))
+        state_look_at_waits(b);
     run_queue(b);
     bool beside = has_beside(b) && parts_step_beside(b);
     if (beside)

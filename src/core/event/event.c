@@ -201,7 +201,7 @@ enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct com
     struct timeline_point point = event_point(event);
     r = stream_join(c, &point);
     if (r == COMM_OK)
-        r = engine_queue_wait(c, &point, NULL);
+        r = queue_wait_call(c, &point);
     timeline_point_drop(&point);
     return r;
 }
@@ -222,5 +222,5 @@ enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct c
     if (r != COMM_PENDING)
         return r;
     r = stream_join(c, &point);
-    return r == COMM_OK ? engine_queue_wait(c, &point, NULL) : r;
+    return r == COMM_OK ? queue_wait_call(c, &point) : r;
 }

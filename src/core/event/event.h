@@ -29,6 +29,9 @@ struct engine *event_engine_of(struct comm_communicator *c, enum comm_result *r)
 struct engine *event_engine(const struct comm_event *event);
 void event_replace(struct comm_event *event, struct timeline_point point);
 struct timeline_point event_point(struct comm_event *event); /* a copy of its current point */
+/* A queue wait for the point. The first is for callers that hold the lock. */
+enum comm_result queue_wait_issue(struct comm_state *b, const struct timeline_point *point, struct comm_request *req);
+enum comm_result queue_wait_call(struct comm_communicator *c, const struct timeline_point *point);
 /* Adds to a recorded point of a communicator with a stream a place on that stream. */
 void stream_place(struct comm_communicator *c, struct timeline_point *point);
 /* For a queue wait of `c`. If the point is an operation of another stream, makes that stream wait on the device at

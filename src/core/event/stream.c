@@ -93,7 +93,7 @@ enum comm_result engine_queue_wait_stream(struct comm_communicator *c, struct CU
         return engine_decline(c, r, NULL, "queue_wait_stream: %s", text);
     r = record(e, stream, &point);
     if (r == COMM_OK)
-        r = engine_queue_wait(c, &point, NULL);
+        r = queue_wait_call(c, &point);
     else
         r = engine_decline(c, r, NULL, "queue_wait_stream: no place on the stream (too many not reached, captured, or another device's)");
     return r;

@@ -239,7 +239,7 @@ static enum comm_result start_call(struct comm_state *b, const struct comm_plan 
 static enum comm_result start_wait(struct comm_state *b, const struct plan_step *step, struct comm_request *req)
 {
     struct timeline_point point = step->event ? event_point(step->event) : step->point;
-    enum comm_result r = state_queue_wait(b, &point, req);
+    enum comm_result r = queue_wait_issue(b, &point, req);
 
     timeline_point_drop(&point);
     return r;

@@ -95,6 +95,14 @@ uint64_t timeline_startable(const struct timeline *line)
     return ticket;
 }
 
+void timeline_open_fence(struct timeline *line, struct timeline_entry *fence)
+{
+    BASE_ASSERT(fence->kind == TIMELINE_FENCE && fence->state == TIMELINE_QUEUED);
+    fence->kind = TIMELINE_REFUSED;
+    fence->result = COMM_OK;
+    line->fences_issued--;
+}
+
 void timeline_fail(struct timeline *line, enum comm_result cause)
 {
     struct comm_communicator *handle = line->handle;

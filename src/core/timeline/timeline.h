@@ -110,9 +110,9 @@ struct timeline_range {
 };
 enum timeline_kind {
     TIMELINE_WORK,    /* ordered by conflicts of its address ranges */
-    TIMELINE_FENCE,   /* a queue wait: everything later waits for it; it waits for nothing */
+    TIMELINE_FENCE,   /* a queue wait whose point may be unreached: everything later waits for it; it waits for nothing */
     TIMELINE_BARRIER, /* a fence for work in both directions */
-    TIMELINE_REFUSED, /* ends at once with an error of its own */
+    TIMELINE_REFUSED, /* ends at once, with the result in its entry */
 };
 enum timeline_state { TIMELINE_QUEUED, TIMELINE_STARTED, TIMELINE_ENDED };
 /* For an entry that combines several operations: the ranges of one of them. One address range over all of them would also hold back
@@ -177,6 +177,9 @@ static inline uint64_t timeline_retirable(const struct timeline *line)
 void timeline_fail(struct timeline *line, enum comm_result cause);
 /* Does an unfinished entry before `ticket` hold back a message with these address ranges? */
 bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct timeline_range *read, const struct timeline_range *write);
+
+/* The point of a queued fence was reached before its turn. It keeps its place among the work, and holds back no message any more. */
+void timeline_open_fence(struct timeline *line, struct timeline_entry *fence);
 
 /* Records that a request (work or message) failed alone. */
 void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);

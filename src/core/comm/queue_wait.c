@@ -1,0 +1,61 @@
+/* Queue waits: when their points are reached. */
+#include "comm/state.h"
+
+void state_end_nap(struct comm_state *b)
+{
+    if (b->fence.naps)
+        engine_await_word(b->unit.engine, false);
+    b->fence.naps = false;
+}
+
+static enum comm_result test(struct comm_state *b, const struct entry *e)
+{
+    enum comm_result r = timeline_point_test(&e->point);
+
+    if (r != COMM_PENDING) {
+        state_end_nap(b);
+    } else if (e->point.kind == POINT_WORD && !b->fence.naps) {
+        b->fence.naps = true;
+        engine_await_word(b->unit.engine, true);
+    }
+    return r;
+}
+
+static void look_at_open(struct comm_state *b)
+{
+    enum comm_result r = test(b, state_entry(b, b->fence.ticket));
+
+    if (r == COMM_PENDING)
+        return;
+    if (r == COMM_OK) {
+        timeline_end(&b->line, b->fence.ticket, COMM_OK);
+    } else {
+        enum comm_result cause = r == COMM_ERR_ABANDONED ? COMM_ERR_ABANDONED : COMM_ERR_DEPENDENCY;
+        state_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = cause, .point = (uint32_t)r});
+    }
+    b->fence.ticket = 0;
+}
+
+/* Messages behind queued queue waits wait for the points of these and for no earlier work, because that may need the messages: it may fill
+ * the window, and it may be a barrier. */
+static void look_at_queued(struct comm_state *b)
+{
+    for (uint64_t t = b->line.started + 1; t < b->line.next && b->line.fences_issued; t++) {
+        struct entry *e = state_entry(b, t);
+        if (e->head.kind != TIMELINE_FENCE)
+            continue;
+        if (test(b, e) != COMM_OK)
+            return;
+        timeline_open_fence(&b->line, &e->head);
+    }
+}
+
+void state_look_at_waits(struct comm_state *b)
+{
+    if (b->failed)
+        return;
+    if (b->fence.ticket)
+        look_at_open(b);
+    else if (b->p2p.held)
+        look_at_queued(b);
+}

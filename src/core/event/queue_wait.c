@@ -1,0 +1,52 @@
+/* Queue waits: from a point to an entry of the queue. comm/queue_wait.c looks when the point is reached. */
+#include "event/event.h"
+
+#include "base/format.h"
+#include "comm/state.h"
+
+static enum comm_result park_stream(struct comm_state *b, struct entry *e, const struct timeline_point *point)
+{
+    enum comm_result r = b->library->wait(b, e, point);
+
+    if (r != COMM_OK) {
+        state_keep_refusal(b, 0, r);
+        base_format(b->failure.last_refused.text, sizeof b->failure.last_refused.text,
+                    "queue wait: the stream of %s may not park on what only the host reaches (%s); wait on the host first, or use an event "
+                    "of a stream",
+                    b->native->native->class->name, base_result_name(r));
+    }
+    return r;
+}
+
+enum comm_result queue_wait_issue(struct comm_state *b, const struct timeline_point *point, struct comm_request *req)
+{
+    enum comm_result r;
+    struct entry *e = state_room(b, &r);
+
+    if (!e)
+        return r;
+    e->head.kind = TIMELINE_FENCE;
+    r = b->library_work.flags & NATIVE_STREAM ? park_stream(b, e, point) : COMM_OK;
+    if (r != COMM_OK)
+        return r;
+    e->point = timeline_point_copy(point);
+    uint64_t ticket = timeline_issue(&b->line);
+    if (req)
+        *req = (struct comm_request){b->unit.handle, ticket};
+    return COMM_OK;
+}
+
+enum comm_result queue_wait_call(struct comm_communicator *c, const struct timeline_point *point)
+{
+    enum comm_result r;
+    struct comm_state *b = state_lock(c, &r);
+
+    if (!b)
+        return r;
+    r = state_ready_for_calls(b);
+    if (r == COMM_OK)
+        r = queue_wait_issue(b, point, NULL);
+    state_settle(b);
+    state_leave(b);
+    return r;
+}
