@@ -1,0 +1,60 @@
+//! Stochastic dual dynamic programming, as far as it communicates: in each stage of the backward pass every rank makes cuts of its own
+//! scenarios and sends them to all others, while it solves the next stage with the cuts that it has.
+//!
+//! comm-run -n 4 target/debug/examples/cuts
+use commstream::{Communicator, Op, Result};
+
+const STAGES: usize = 12;
+const STATES: usize = 6;
+const SCENARIOS: usize = 20;
+
+/// A lower bound of the cost to go: `height + slope * state`.
+#[derive(Clone, Copy, Default)]
+struct Cut {
+    height: f64,
+    slope: [f64; STATES],
+}
+
+/// Stands for a linear program: the best of the cuts at a trial point, and the cut that its duals give.
+fn solve(stage: usize, scenario: usize, cuts: &[Cut]) -> Cut {
+    let point: [f64; STATES] = std::array::from_fn(|i| ((stage * 7 + scenario * 3 + i * 5) % 11) as f64 / 11.0);
+    let value = |cut: &Cut| cut.height + cut.slope.iter().zip(&point).map(|(a, x)| a * x).sum::<f64>();
+    let best = cuts.iter().map(value).fold(0.0, f64::max);
+    let slope = std::array::from_fn(|i| (1.0 + (scenario + i) as f64 / 10.0) * (1.0 - point[i]));
+    Cut { height: 1.0 + 0.9 * best, slope }
+}
+
+fn numbers(cuts: &[Cut]) -> Vec<f64> {
+    cuts.iter().flat_map(|cut| std::iter::once(cut.height).chain(cut.slope)).collect()
+}
+
+fn cuts(numbers: &[f64]) -> Vec<Cut> {
+    numbers.chunks(1 + STATES).map(|of| Cut { height: of[0], slope: of[1..].try_into().expect("a whole cut") }).collect()
+}
+
+fn main() -> Result<()> {
+    let world = Communicator::open()?;
+    let (rank, ranks) = (world.rank() as usize, world.size() as usize);
+    let mine: Vec<usize> = (rank..SCENARIOS * ranks).step_by(ranks).collect();
+    let mut known: Vec<Cut> = Vec::new();
+    let mut made: Vec<Cut> = mine.iter().map(|scenario| solve(STAGES, *scenario, &known)).collect();
+    for stage in (0..STAGES).rev() {
+        let sent = numbers(&made);
+        let mut received = vec![0.0; sent.len() * ranks];
+        commstream::scope(|s| {
+            let exchange = s.allgather(&world, &sent, &mut received)?;
+            made = mine.iter().map(|scenario| solve(stage, *scenario, &known)).collect(); // while the cuts are under way
+            known = cuts(exchange.wait()?);
+            Ok(())
+        })?;
+    }
+    // The lower bound of all ranks, and whether all have the same cuts.
+    let bound = known.iter().map(|cut| cut.height).fold(0.0, f64::max);
+    let mut bounds = [bound, -bound];
+    world.allreduce_in_place(&mut bounds, Op::Max)?;
+    assert_eq!(bounds[0], -bounds[1], "ranks have different cuts");
+    if rank == 0 {
+        println!("{STAGES} stages, {} cuts each, on {ranks} ranks: lower bound {:.6}", SCENARIOS * ranks, bounds[0]);
+    }
+    Ok(())
+}

@@ -1,0 +1,403 @@
+use std::ffi::CString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use commstream_sys as ffi;
+
+use crate::calls::{self, Layout};
+use crate::error::text_of;
+use crate::handle::Handle;
+use crate::{nanoseconds, scope, Config, Element, Error, ErrorKind, Op, Result};
+
+/// A communicator: some ranks of a world, with a queue of operations of their own.
+///
+/// A clone is the same communicator. It is closed when the last clone is dropped, or by [`Communicator::close`]. The collective methods
+/// wait for their result; those of a [`Scope`](crate::Scope) return at once. Every rank makes the same collective calls in the same order,
+/// from one thread at a time for each communicator. Any thread may call anything.
+#[derive(Clone)]
+pub struct Communicator {
+    pub(crate) handle: Arc<Handle>,
+}
+
+/// What a receive got, or what a probe found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// The sending rank.
+    pub peer: i32,
+    /// The tag of the message.
+    pub tag: u32,
+    /// The length of the message in bytes.
+    pub bytes: usize,
+}
+
+impl Status {
+    pub(crate) fn of(status: ffi::comm_status) -> Status {
+        Status { peer: status.peer, tag: status.tag, bytes: status.bytes as usize }
+    }
+
+    /// The length of the message in elements of `T`.
+    pub fn count<T>(&self) -> usize {
+        self.bytes / std::mem::size_of::<T>()
+    }
+}
+
+/// What [`Communicator::split_place`] brings together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Place {
+    /// Ranks of one host.
+    Node = ffi::COMM_PLACE_NODE,
+    /// Ranks of one NUMA node; the calling thread must be bound to the CPUs of one.
+    Numa = ffi::COMM_PLACE_NUMA,
+    /// Ranks of one device.
+    Device = ffi::COMM_PLACE_DEVICE,
+}
+
+/// What [`Communicator::info`] says.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Info {
+    /// The name of the backend, such as "shm+tcp".
+    pub backend: String,
+    /// What started the ranks.
+    pub launcher: String,
+    /// The name of this host.
+    pub host: String,
+    /// The number of this host, and of all hosts.
+    pub node: (i32, i32),
+    /// The rank on this host, and the number of ranks there.
+    pub local_rank: (i32, i32),
+    /// The version of the library, and its kernels.
+    pub library: String,
+}
+
+impl Communicator {
+    fn new(raw: *mut ffi::comm_communicator) -> Communicator {
+        Communicator { handle: Arc::new(Handle::new(raw)) }
+    }
+
+    /// Opens the world of this job, as the launcher's environment describes it; without a launcher, a world of one rank.
+    ///
+    /// Collective; it waits until all ranks have come, at most a minute.
+    pub fn open() -> Result<Communicator> {
+        Config::new().open()
+    }
+
+    pub(crate) fn open_with(config: &mut ffi::comm_config) -> Result<Communicator> {
+        let mut text = [0 as std::os::raw::c_char; 512];
+        let mut raw = std::ptr::null_mut();
+        config.error_text = text.as_mut_ptr();
+        config.error_text_bytes = text.len();
+        // SAFETY: everything that the structure points to lives until the call returns, and the library copies it.
+        match unsafe { ffi::comm_open(config, &mut raw) } {
+            ffi::COMM_OK => Ok(Communicator::new(raw)),
+            result => Err(opening(result, &text)),
+        }
+    }
+
+    pub(crate) fn open_ranks(config: &mut ffi::comm_config, ranks: i32) -> Result<Vec<Communicator>> {
+        let mut text = [0 as std::os::raw::c_char; 512];
+        let mut raw = vec![std::ptr::null_mut(); usize::try_from(ranks).unwrap_or(0).max(1)];
+        config.error_text = text.as_mut_ptr();
+        config.error_text_bytes = text.len();
+        // SAFETY: as in open_with; there is room for all ranks, and the library refuses a number below 1.
+        match unsafe { ffi::comm_open_local(config, ranks, std::ptr::null(), raw.as_mut_ptr()) } {
+            ffi::COMM_OK => Ok(raw.into_iter().map(Communicator::new).collect()),
+            result => Err(opening(result, &text)),
+        }
+    }
+
+    /// This rank, 0 to `size() - 1`.
+    pub fn rank(&self) -> i32 {
+        // SAFETY: the handle is open or closed; a closed one has no rank.
+        unsafe { ffi::comm_rank(self.handle.raw()) }
+    }
+
+    /// The number of ranks.
+    pub fn size(&self) -> i32 {
+        // SAFETY: as for rank.
+        unsafe { ffi::comm_size(self.handle.raw()) }
+    }
+
+    pub(crate) fn ranks(&self) -> usize {
+        self.size().max(1) as usize
+    }
+
+    /// The rank that `rank` of this communicator has in `other`, if it is a member.
+    pub fn translate(&self, rank: i32, other: &Communicator) -> Option<i32> {
+        // SAFETY: as for rank.
+        Some(unsafe { ffi::comm_translate(self.handle.raw(), rank, other.handle.raw()) }).filter(|rank| *rank >= 0)
+    }
+
+    /// What is known about this communicator.
+    pub fn info(&self) -> Result<Info> {
+        let mut info = ffi::comm_info { size: std::mem::size_of::<ffi::comm_info>(), ..Default::default() };
+        // SAFETY: the structure has its size.
+        self.handle.check(unsafe { ffi::comm_describe(self.handle.raw(), &mut info) })?;
+        Ok(Info {
+            backend: text_of(&info.backend),
+            launcher: text_of(&info.launcher),
+            host: text_of(&info.host),
+            node: (info.node, info.nodes),
+            local_rank: (info.local_rank, info.local_ranks),
+            library: text_of(&info.library),
+        })
+    }
+
+    /// Closes the communicator: waits for its operations, at most for `timeout`, and frees it. Communicators made from it stay open.
+    ///
+    /// [`ErrorKind::State`] if there is another clone of it, or a plan, window, event or task that uses it; the communicator is then
+    /// closed when the last of these is dropped. [`ErrorKind::Timeout`] if work was left unfinished, which has ended with
+    /// [`ErrorKind::Closed`].
+    pub fn close(self, timeout: Duration) -> Result<()> {
+        match Arc::try_unwrap(self.handle) {
+            Ok(handle) => handle.close(nanoseconds(timeout)),
+            Err(_) => Err(Error::new(ErrorKind::State, "close: another clone, plan, window, event or task uses this communicator")),
+        }
+    }
+
+    /// Fails every communicator of this world with [`ErrorKind::Aborted`], on all ranks. `code` is found in the text of their errors.
+    pub fn abort(&self, code: i32) -> Result<()> {
+        // SAFETY: as for rank.
+        self.handle.check(unsafe { ffi::comm_abort(self.handle.raw(), code) })
+    }
+
+    /// Fails this communicator on every rank with [`ErrorKind::Revoked`], so that ranks that wait in it return and can recover.
+    pub fn revoke(&self) -> Result<()> {
+        // SAFETY: as for rank.
+        self.handle.check(unsafe { ffi::comm_revoke(self.handle.raw()) })
+    }
+
+    /// Makes a communicator of the ranks that are still alive. Collective over them; works on a failed or revoked communicator.
+    pub fn shrink(&self) -> Result<Communicator> {
+        let mut raw = std::ptr::null_mut();
+        let into: *mut *mut ffi::comm_communicator = &mut raw;
+        self.handle
+            .run(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe { ffi::comm_shrink(c, into, request) })?;
+        Ok(Communicator::new(raw))
+    }
+
+    /// Returns the bitwise AND of the flags of all surviving ranks: the same on each, also if ranks die meanwhile. Collective over them;
+    /// works on a failed or revoked communicator.
+    pub fn agree(&self, flags: u64) -> Result<u64> {
+        let mut flags = flags;
+        let at: *mut u64 = &mut flags;
+        self.handle
+            .run(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe { ffi::comm_agree(c, at, request) })?;
+        Ok(flags)
+    }
+
+    fn make(
+        &self,
+        call: impl FnOnce(*mut ffi::comm_communicator, *mut *mut ffi::comm_communicator, *mut ffi::comm_request) -> ffi::comm_result,
+    ) -> Result<Option<Communicator>> {
+        let mut raw = std::ptr::null_mut();
+        let into: *mut *mut ffi::comm_communicator = &mut raw;
+        self.handle.run(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| call(c, into, request))?;
+        Ok(Some(raw).filter(|raw| !raw.is_null()).map(Communicator::new))
+    }
+
+    /// Makes a communicator of the same ranks, with a queue of its own. Collective.
+    pub fn duplicate(&self) -> Result<Communicator> {
+        self.duplicate_with("", 0)
+    }
+
+    /// As [`Communicator::duplicate`], with a name for traces and errors, and a priority on this rank: 1 is moved before others, -1 when
+    /// nothing else moves.
+    pub fn duplicate_with(&self, name: &str, priority: i32) -> Result<Communicator> {
+        let name =
+            CString::new(name).map_err(|_| Error::new(ErrorKind::Argument, "duplicate_with: name has a zero byte; expected none"))?;
+        let options = ffi::comm_options {
+            size: std::mem::size_of::<ffi::comm_options>(),
+            name: if name.as_bytes().is_empty() { std::ptr::null() } else { name.as_ptr() },
+            priority,
+            ..Default::default()
+        };
+        self.make(|c, out, request| unsafe { ffi::comm_dup(c, &options, out, request) }).map(one)
+    }
+
+    /// Splits: the ranks of each color form a communicator, ordered by key, then by rank. Collective. `None` as the color: this rank takes
+    /// part and gets none.
+    pub fn split(&self, color: Option<i32>, key: i32) -> Result<Option<Communicator>> {
+        self.make(|c, out, request| unsafe { ffi::comm_split(c, color.unwrap_or(ffi::COMM_NO_COLOR), key, out, request) })
+    }
+
+    /// Splits by where ranks run. Collective.
+    pub fn split_place(&self, place: Place) -> Result<Communicator> {
+        self.make(|c, out, request| unsafe { ffi::comm_split_place(c, place as ffi::comm_place, out, request) }).map(one)
+    }
+
+    /// Makes a communicator of some ranks, in this order. Only they call it, with the same list and tag.
+    pub fn subset(&self, ranks: &[i32], tag: u32) -> Result<Communicator> {
+        self.make(|c, out, request| unsafe { ffi::comm_subset(c, ranks.as_ptr(), ranks.len(), tag, out, request) }).map(one)
+    }
+
+    /// Waits until everything that was issued on this communicator is complete, and returns the first error that nobody was told.
+    pub fn sync(&self) -> Result<()> {
+        // SAFETY: as for rank.
+        self.handle.check(unsafe { ffi::comm_sync(self.handle.raw(), ffi::COMM_FOREVER) })
+    }
+
+    /// Moves what can move, on all communicators of this world, without waiting. `true`: there is more to do now; call again.
+    pub fn progress(&self) -> Result<bool> {
+        // SAFETY: as for rank.
+        match unsafe { ffi::comm_progress(self.handle.raw()) } {
+            ffi::COMM_OK => Ok(false),
+            ffi::COMM_PENDING => Ok(true),
+            result => Err(Error::of(self.handle.raw(), result)),
+        }
+    }
+
+    /// A descriptor for event loops. Call [`Communicator::progress`] until it returns `false`, then [`Communicator::arm`], look at your
+    /// requests once more, and wait for the descriptor to become readable only if `arm` returned `true`. It belongs to the library.
+    pub fn descriptor(&self) -> Result<std::os::unix::io::RawFd> {
+        let mut fd = -1;
+        // SAFETY: as for rank.
+        self.handle.check(unsafe { ffi::comm_fd(self.handle.raw(), &mut fd) })?;
+        Ok(fd)
+    }
+
+    /// Asks for the descriptor to become readable at the next event. `false`: there is work; call [`Communicator::progress`] instead.
+    pub fn arm(&self) -> Result<bool> {
+        // SAFETY: as for rank.
+        match unsafe { ffi::comm_arm(self.handle.raw()) } {
+            ffi::COMM_OK => Ok(true),
+            ffi::COMM_PENDING => Ok(false),
+            result => Err(Error::of(self.handle.raw(), result)),
+        }
+    }
+
+    /// Waits until every rank has called it.
+    pub fn barrier(&self) -> Result<()> {
+        self.handle.run(calls::barrier())
+    }
+
+    /// Copies the root's elements to every other rank. All buffers have the same length.
+    pub fn broadcast<T: Element>(&self, buffer: &mut [T], root: i32) -> Result<()> {
+        self.handle.run(calls::broadcast(buffer, root))
+    }
+
+    /// Combines the inputs of all ranks element by element; every rank gets the result. All buffers have the same length.
+    pub fn allreduce<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
+        self.handle.run(calls::allreduce(input, output, op)?)
+    }
+
+    /// As [`Communicator::allreduce`], with the input in the buffer that gets the result.
+    pub fn allreduce_in_place<T: Element>(&self, buffer: &mut [T], op: Op) -> Result<()> {
+        self.handle.run(calls::allreduce_in_place(buffer, op))
+    }
+
+    /// Combines the inputs of all ranks on the root, which passes an output of the same length; the others pass `None`.
+    pub fn reduce<T: Element>(&self, input: &[T], output: Option<&mut [T]>, op: Op, root: i32) -> Result<()> {
+        self.handle.run(calls::reduce(self.rank(), input, output, op, root)?)
+    }
+
+    /// Combines the inputs of ranks 0 to this one.
+    pub fn scan<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
+        self.handle.run(calls::scan(input, output, op, false)?)
+    }
+
+    /// Combines the inputs of the ranks before this one. Rank 0's output is not changed.
+    pub fn exscan<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
+        self.handle.run(calls::scan(input, output, op, true)?)
+    }
+
+    /// Combines inputs that have one block for each rank; each rank gets its block of the result.
+    pub fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
+        self.handle.run(calls::reduce_scatter(self.ranks(), input, output, op)?)
+    }
+
+    /// As [`Communicator::reduce_scatter`], with blocks of `counts[rank]` elements.
+    pub fn reduce_scatter_v<T: Element>(&self, input: &[T], output: &mut [T], counts: &[usize], op: Op) -> Result<()> {
+        self.handle.run(calls::reduce_scatter_v(self.rank(), self.ranks(), input, output, counts, op)?)
+    }
+
+    /// Collects the inputs of all ranks on the root, in the order of ranks; the others pass `None`.
+    pub fn gather<T: Element>(&self, input: &[T], output: Option<&mut [T]>, root: i32) -> Result<()> {
+        self.handle.run(calls::gather(self.rank(), self.ranks(), input, output, root)?)
+    }
+
+    /// As [`Communicator::gather`], with inputs of any length; the root says where each goes.
+    pub fn gather_v<T: Element>(&self, input: &[T], output: Option<(&mut [T], Layout<'_>)>, root: i32) -> Result<()> {
+        self.handle.run(calls::gather_v(self.rank(), self.ranks(), input, output, root)?)
+    }
+
+    /// Distributes the blocks of the root's input, one to each rank; the others pass `None`.
+    pub fn scatter<T: Element>(&self, input: Option<&[T]>, output: &mut [T], root: i32) -> Result<()> {
+        self.handle.run(calls::scatter(self.rank(), self.ranks(), input, output, root)?)
+    }
+
+    /// As [`Communicator::scatter`], with blocks of any length; the root says where each is.
+    pub fn scatter_v<T: Element>(&self, input: Option<(&[T], Layout<'_>)>, output: &mut [T], root: i32) -> Result<()> {
+        self.handle.run(calls::scatter_v(self.rank(), self.ranks(), input, output, root)?)
+    }
+
+    /// Collects the inputs of all ranks on every rank, in the order of ranks.
+    pub fn allgather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
+        self.handle.run(calls::allgather(self.ranks(), input, output)?)
+    }
+
+    /// As [`Communicator::allgather`], with inputs of any length. All ranks pass the same layout.
+    pub fn allgather_v<T: Element>(&self, input: &[T], output: &mut [T], layout: Layout<'_>) -> Result<()> {
+        self.handle.run(calls::allgather_v(self.rank(), self.ranks(), input, output, layout)?)
+    }
+
+    /// Sends block i of the input to rank i, and receives block j of the output from rank j.
+    pub fn alltoall<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
+        self.handle.run(calls::alltoall(self.ranks(), input, output)?)
+    }
+
+    /// As [`Communicator::alltoall`], with blocks of any length.
+    pub fn alltoall_v<T: Element>(&self, input: &[T], input_layout: Layout<'_>, output: &mut [T], output_layout: Layout<'_>) -> Result<()> {
+        self.handle.run(calls::alltoall_v(self.ranks(), input, input_layout, output, output_layout)?)
+    }
+
+    /// Sends a message. Returns when the buffer may be reused, which does not mean that the message was received.
+    pub fn send<T: Element>(&self, buffer: &[T], peer: i32, tag: u32) -> Result<()> {
+        self.handle.run(calls::send(buffer, peer, tag))
+    }
+
+    /// Receives a message of up to the buffer's length. `None`: from any rank, or with any tag.
+    pub fn receive<T: Element>(&self, buffer: &mut [T], peer: Option<i32>, tag: Option<u32>) -> Result<Status> {
+        let mut status = ffi::comm_status::default();
+        self.handle.run(calls::receive(buffer, peer, tag, &mut status))?;
+        Ok(Status::of(status))
+    }
+
+    /// Waits for a message that such a receive would match, and leaves it. `None`: `timeout` has passed.
+    pub fn probe(&self, peer: Option<i32>, tag: Option<u32>, timeout: Duration) -> Result<Option<Status>> {
+        let mut status = ffi::comm_status::default();
+        let (peer, tag) = (peer.unwrap_or(ffi::COMM_ANY_PEER), tag.unwrap_or(ffi::COMM_ANY_TAG));
+        // SAFETY: the status is there, and the call waits.
+        match unsafe { ffi::comm_probe(self.handle.raw(), peer, tag, nanoseconds(timeout), &mut status) } {
+            ffi::COMM_OK => Ok(Some(Status::of(status))),
+            ffi::COMM_PENDING => Ok(None),
+            result => Err(Error::of(self.handle.raw(), result)),
+        }
+    }
+
+    /// Sends to one rank and receives from another, at the same time.
+    pub fn send_receive<T: Element>(&self, out: &[T], to: i32, back: &mut [T], from: i32, tag: u32) -> Result<Status> {
+        scope(|s| {
+            let received = s.receive(self, back, Some(from), Some(tag))?;
+            let sent = s.send(self, out, to, tag)?;
+            let (_, status) = received.wait()?;
+            sent.wait()?;
+            Ok(status)
+        })
+    }
+}
+
+fn one(made: Option<Communicator>) -> Communicator {
+    made.expect("the call gives a communicator or an error")
+}
+
+fn opening(result: ffi::comm_result, text: &[std::os::raw::c_char]) -> Error {
+    let said = text_of(text);
+    if said.is_empty() {
+        Error::plain(result)
+    } else {
+        Error::new(ErrorKind::of(result), said)
+    }
+}

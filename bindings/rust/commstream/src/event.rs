@@ -1,0 +1,83 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use commstream_sys as ffi;
+
+use crate::handle::Handle;
+use crate::{nanoseconds, Communicator, Error, Result};
+
+/// A point in the work of a communicator that other communicators, and the host, can wait for.
+///
+/// Or one that the program sets: after [`Event::reset`], what waits for it goes on when [`Event::set`] is called.
+pub struct Event {
+    raw: *mut ffi::comm_event,
+    world: Arc<Handle>,
+}
+
+// SAFETY: any thread may call the functions of events.
+unsafe impl Send for Event {}
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// Makes an event for the world of `c`. It is reached until it is recorded or reset.
+    pub fn new(c: &Communicator) -> Result<Event> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the handle is open.
+        c.handle.check(unsafe { ffi::comm_event_create(c.handle.raw(), &mut raw) })?;
+        Ok(Event { raw, world: Arc::clone(&c.handle) })
+    }
+
+    fn check(&self, result: ffi::comm_result) -> Result<()> {
+        if result == ffi::COMM_OK {
+            Ok(())
+        } else {
+            Err(Error::plain(result))
+        }
+    }
+
+    /// Marks everything issued on `c` so far: the event is reached when that is complete.
+    pub fn record(&self, c: &Communicator) -> Result<()> {
+        // SAFETY: the event lives until it is dropped.
+        c.handle.check(unsafe { ffi::comm_event_record(self.raw, c.handle.raw()) })
+    }
+
+    /// From now on it is reached by [`Event::set`].
+    pub fn reset(&self) -> Result<()> {
+        // SAFETY: as for record.
+        self.check(unsafe { ffi::comm_event_reset(self.raw) })
+    }
+
+    /// Reaches an event that was reset.
+    pub fn set(&self) -> Result<()> {
+        // SAFETY: as for record.
+        self.check(unsafe { ffi::comm_event_set(self.raw) })
+    }
+
+    /// Whether it is reached. The error of what it waits for, if that failed.
+    pub fn is_reached(&self) -> Result<bool> {
+        self.wait(Duration::ZERO)
+    }
+
+    /// Waits until it is reached. `false`: `timeout` passed first.
+    pub fn wait(&self, timeout: Duration) -> Result<bool> {
+        // SAFETY: as for record.
+        match unsafe { ffi::comm_event_sync(self.raw, nanoseconds(timeout)) } {
+            ffi::COMM_PENDING => Ok(false),
+            result => self.check(result).map(|()| true),
+        }
+    }
+
+    /// Lets everything issued on `c` afterwards start only when the event is reached. Returns at once.
+    pub fn before(&self, c: &Communicator) -> Result<()> {
+        // SAFETY: as for record; the queue copies the point.
+        c.handle.check(unsafe { ffi::comm_queue_wait_event(c.handle.raw(), self.raw) })
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: it is freed once, and its world is open or closed.
+        unsafe { ffi::comm_event_free(self.raw) };
+        let _ = &self.world;
+    }
+}

@@ -1,0 +1,71 @@
+//! Asynchronous communication between ranks: collectives, messages and windows that overlap with compute.
+//!
+//! This is the safe interface to the C library [commstream](https://crates.io/crates/commstream-sys), which it links. A rank is a process
+//! that a launcher started (`comm-run -n 4 program`, `mpirun`, `srun`, `torchrun`), or a thread ([`Config::open_ranks`]).
+//!
+//! ```
+//! # fn main() -> commstream::Result<()> {
+//! use commstream::{Communicator, Op};
+//!
+//! let world = Communicator::open()?;
+//! let mine = [f64::from(world.rank())];
+//! let mut sum = [0.0];
+//! world.allreduce(&mine, &mut sum, Op::Sum)?;
+//! println!("rank {} of {}: {}", world.rank(), world.size(), sum[0]);
+//! # Ok(()) }
+//! ```
+//!
+//! There are three ways to make a call:
+//!
+//! | | the buffers are | for |
+//! |---|---|---|
+//! | a method of [`Communicator`] | borrowed until it returns | results that are needed at once |
+//! | a method of [`Scope`], in [`scope()`] | borrowed until the scope ends | overlap with what follows |
+//! | the same in [`start`], or in [`Communicator::plan`] | owned by the [`Task`] or [`Plan`] | event loops; work that runs again and again |
+//!
+//! **Errors.** Every call returns a [`Result`]; an [`Error`] names the rank and the operation. If a rank dies, every operation with it ends
+//! with [`ErrorKind::Peer`] on all others, which may then [`shrink`](Communicator::shrink) and go on.
+//!
+//! **Not here** yet, and in `commstream_sys`: device buffers and CUDA streams, gradient buckets, operators of the program's own, callbacks,
+//! `broadcast_bytes`, traces and predictions.
+#![deny(missing_docs)]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod calls;
+mod communicator;
+mod config;
+mod element;
+mod error;
+mod event;
+mod handle;
+mod lent;
+mod queue;
+mod scope;
+mod task;
+mod window;
+
+pub use calls::Layout;
+pub use communicator::{Communicator, Info, Place, Status};
+pub use config::{Config, Id, Progress};
+pub use element::{Bfloat16, Complex, Element, Half, Indexed, Op};
+pub use error::{Error, ErrorKind, Result};
+pub use event::Event;
+pub use lent::{Lent, Output, Received};
+pub use queue::{Queue, Recorder};
+pub use scope::{scope, Request, Scope};
+pub use task::{start, Plan, Task};
+pub use window::Window;
+
+pub use commstream_sys;
+
+/// No limit, for methods that take a time.
+pub const FOREVER: std::time::Duration = std::time::Duration::MAX;
+
+pub(crate) fn nanoseconds(time: std::time::Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// The scripts of the manual's page are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/getting-started/rust.md")]
+struct Page;

@@ -1,0 +1,180 @@
+use commstream_sys as ffi;
+
+use crate::handle::NONE;
+use crate::lent::Kept;
+use crate::queue::Recorder;
+use crate::scope::Scope;
+use crate::{Communicator, Result};
+
+/// Operations that own their buffers and outlive the call that started them: for event loops, and for work of which another function sees
+/// the end. See [`start`].
+///
+/// Dropping a task waits for its operations; receives that have matched nothing are cancelled.
+pub struct Task<B: 'static> {
+    scope: Scope<'static, 'static>,
+    buffers: Option<Kept<B>>,
+}
+
+/// Starts operations on `buffers`, which move into the task and come back from [`Task::wait`].
+///
+/// ```
+/// # fn main() -> commstream::Result<()> {
+/// use commstream::{Communicator, Op};
+///
+/// let world = Communicator::open()?;
+/// let mut task = commstream::start((vec![1.0f64; 100], vec![0.0f64; 100]), |s, (gradient, sum)| {
+///     let _ = s.allreduce(&world, gradient, sum, Op::Sum)?;
+///     Ok(())
+/// })?;
+/// while !task.is_complete()? {
+///     // poll other things
+/// }
+/// let (_gradient, sum) = task.wait()?;
+/// assert_eq!(sum[0], world.size() as f64);
+/// # Ok(()) }
+/// ```
+pub fn start<B: 'static>(
+    buffers: B,
+    body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'scope>, &'scope mut B) -> Result<()>,
+) -> Result<Task<B>> {
+    // From here on the task's drop waits for what was started, also if the body panics.
+    let task = Task { scope: Scope::new(), buffers: Some(Kept::new(buffers)) };
+    let at = task.buffers.as_ref().expect("just put there").at();
+    // SAFETY: the box is not touched, moved out of or freed before everything that was started on it has ended: `wait` and `drop` see to
+    // that, and a task that is leaked leaks the box. The scope is not moved while the body has a reference to it.
+    let started = body(unsafe { extended(&task.scope) }, unsafe { &mut *at });
+    started.map(|()| task)
+}
+
+/// Calls a scope by a shorter lifetime than that of what it may borrow.
+///
+/// # Safety
+/// Everything that is started on it ends before its buffers do.
+unsafe fn extended<'scope>(scope: &Scope<'static, 'static>) -> &'scope Scope<'scope, 'scope> {
+    // SAFETY: the lifetimes are marks only.
+    unsafe { &*(scope as *const Scope<'static, 'static>).cast() }
+}
+
+// SAFETY: any thread may wait for the operations, and the buffers may be sent.
+unsafe impl<B: Send + 'static> Send for Task<B> {}
+
+impl<B: 'static> Task<B> {
+    /// Whether all operations have ended, also with an error, which [`Task::wait`] returns. Makes progress if they have not.
+    pub fn is_complete(&mut self) -> Result<bool> {
+        self.scope.test()
+    }
+
+    /// Waits for all operations and returns the buffers, or the first error.
+    pub fn wait(mut self) -> Result<B> {
+        self.scope.finish()?;
+        Ok(self.buffers.take().expect("taken only here").into_inner())
+    }
+}
+
+impl<B: 'static> Drop for Task<B> {
+    fn drop(&mut self) {
+        self.scope.cancel();
+        let _ = self.scope.finish();
+    }
+}
+
+/// Operations that are recorded once and started many times, on buffers that the plan owns. See [`Communicator::plan`].
+pub struct Plan<B: 'static> {
+    raw: *mut ffi::comm_plan,
+    communicator: Communicator,
+    running: ffi::comm_request,
+    buffers: Option<Kept<B>>,
+    _statuses: Vec<Kept<ffi::comm_status>>, // which recorded receives write
+}
+
+// SAFETY: any thread may call the functions of plans, and the buffers may be sent.
+unsafe impl<B: Send + 'static> Send for Plan<B> {}
+
+impl Communicator {
+    /// Records what `record` calls, with the communicator that it is given, as a plan: it can be started many times, without the cost of
+    /// its calls. All ranks record the same collectives and start their plans in the same order.
+    ///
+    /// ```
+    /// # fn main() -> commstream::Result<()> {
+    /// use commstream::{Communicator, Op};
+    ///
+    /// let world = Communicator::open()?;
+    /// let mut plan = world.plan((vec![0.0f32; 8], vec![0.0f32; 8]), |s, recorder, (input, sum)| {
+    ///     let _ = s.allreduce(recorder, input, sum, Op::Sum)?;
+    ///     Ok(())
+    /// })?;
+    /// for step in 0..3 {
+    ///     plan.buffers()?.0.fill(step as f32);
+    ///     plan.start()?;
+    ///     // compute
+    ///     assert_eq!(plan.buffers()?.1[0], (step * world.size()) as f32);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn plan<B: 'static>(
+        &self,
+        buffers: B,
+        record: impl for<'scope> FnOnce(&'scope Scope<'scope, 'scope>, &Recorder, &'scope mut B) -> Result<()>,
+    ) -> Result<Plan<B>> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the handle is open.
+        self.handle.check(unsafe { ffi::comm_plan_begin(self.handle.raw(), &mut raw) })?;
+        let buffers = Kept::new(buffers);
+        let at = buffers.at();
+        let scope = Scope::new();
+        // SAFETY: as in `start`. What is recorded does not run yet; what ran on other communicators has ended after `finish`.
+        let recorded = Recorder::record(self, raw, scope.mark(), |c| record(unsafe { extended(&scope) }, c, unsafe { &mut *at }));
+        let finished = scope.finish();
+        let mut plan = std::ptr::null_mut();
+        // SAFETY: the recorder is consumed here.
+        let ended = self.handle.check(unsafe { ffi::comm_plan_end(raw, &mut plan) });
+        let made = Plan { raw: plan, communicator: self.clone(), running: NONE, buffers: Some(buffers), _statuses: scope.into_statuses() };
+        recorded.and(finished).and(ended).map(|()| made)
+    }
+}
+
+impl<B: 'static> Plan<B> {
+    /// Starts the operations. A start that is still running is waited for first.
+    pub fn start(&mut self) -> Result<()> {
+        self.wait()?;
+        let raw = self.raw;
+        // The buffers are in the plan's box, which is given out only when nothing runs.
+        self.running = self
+            .communicator
+            .handle
+            .start(move |_: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe { ffi::comm_plan_start(raw, request) })?;
+        Ok(())
+    }
+
+    /// Whether the last start has ended, also with an error, which [`Plan::wait`] returns. Makes progress if it has not.
+    pub fn is_complete(&mut self) -> bool {
+        // SAFETY: a request may be tested at any time.
+        unsafe { ffi::comm_test(self.running) != ffi::COMM_PENDING }
+    }
+
+    /// Waits for the last start.
+    pub fn wait(&mut self) -> Result<()> {
+        self.communicator.handle.finish(std::mem::replace(&mut self.running, NONE))
+    }
+
+    /// The buffers. Waits for the last start first.
+    pub fn buffers(&mut self) -> Result<&mut B> {
+        self.wait()?;
+        // SAFETY: nothing runs, and the reference keeps `start` from being called.
+        Ok(unsafe { &mut *self.buffers.as_ref().expect("taken only by into_buffers").at() })
+    }
+
+    /// Waits for the last start, and returns the buffers.
+    pub fn into_buffers(mut self) -> Result<B> {
+        self.wait()?;
+        Ok(self.buffers.take().expect("taken only here").into_inner())
+    }
+}
+
+impl<B: 'static> Drop for Plan<B> {
+    fn drop(&mut self) {
+        let _ = self.wait();
+        // SAFETY: it is freed once, and nothing runs. NULL, of a plan that was refused, is ignored.
+        unsafe { ffi::comm_plan_free(self.raw) };
+    }
+}
