@@ -26,11 +26,12 @@
 //! **Errors.** Every call returns a [`Result`]; an [`Error`] names the rank and the operation. If a rank dies, every operation with it ends
 //! with [`ErrorKind::Peer`] on all others, which may then [`shrink`](Communicator::shrink) and go on.
 //!
-//! **Not here** yet, and in `commstream_sys`: device buffers and CUDA streams, gradient buckets, operators of the program's own, callbacks,
+//! **Not here** yet, and in `commstream_sys`: device buffers and CUDA streams, operators of the program's own, callbacks,
 //! `broadcast_bytes`, traces and predictions.
 #![deny(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod buckets;
 mod calls;
 mod communicator;
 mod config;
@@ -44,6 +45,7 @@ mod scope;
 mod task;
 mod window;
 
+pub use buckets::{BucketOptions, Buckets};
 pub use calls::Layout;
 pub use communicator::{Communicator, Info, Place, Status};
 pub use config::{Config, Id, Progress};

@@ -2,7 +2,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use commstream::{start, Communicator, Complex, Config, Error, ErrorKind, Event, Indexed, Layout, Op, Result};
+use commstream::{start, BucketOptions, Buckets, Communicator, Complex, Config, Error, ErrorKind, Event, Indexed, Layout, Op, Result};
 
 /// Runs `body` on the ranks of a world, for each number of ranks.
 fn with_ranks(body: impl Fn(&Communicator) -> Result<()> + Sync) {
@@ -481,6 +481,40 @@ fn a_descriptor_wakes_an_event_loop() {
             LOOPS.fetch_add(usize::from(c.arm()?), Ordering::Relaxed);
         }
         assert_eq!(task.wait()?, [1]);
+        Ok(())
+    });
+}
+
+#[test]
+fn buckets_reduce_gradients() {
+    with_ranks(|c| {
+        let lengths = [700, 0, 30, 5000];
+        let options = BucketOptions { bytes: 4096, first_bytes: 1024, op: Op::Sum };
+        let mut buckets = Buckets::<f32>::new(c, &lengths, options)?;
+        let (rank, size) = (c.rank() as f32, c.size() as f32);
+        let ranks: f32 = (0..c.size()).map(|rank| rank as f32).sum();
+        for step in 1..=5 {
+            for i in (0..lengths.len()).rev().filter(|i| *i != 2) {
+                assert_eq!(buckets.gradient(i)?.len(), lengths[i]);
+                buckets.gradient(i)?.fill(rank + step as f32);
+                buckets.ready(i)?;
+                assert_eq!(kind(buckets.gradient(i).map(drop)), ErrorKind::State);
+                assert_eq!(kind(buckets.ready(i)), ErrorKind::State);
+            }
+            buckets.wait()?;
+            assert_eq!(buckets.gradient(0)?[699], ranks + size * step as f32);
+            assert_eq!(buckets.gradient(3)?[0], ranks + size * step as f32);
+            assert!(buckets.gradient(2)?.iter().all(|x| *x == 0.0)); // it was not reported
+        }
+        buckets.hold(true)?;
+        buckets.gradient(0)?.fill(2.0);
+        buckets.ready(0)?;
+        buckets.wait()?;
+        assert_eq!(buckets.gradient(0)?[0], 2.0); // nothing was reduced
+        buckets.hold(false)?;
+        buckets.wait()?;
+        assert_eq!(buckets.gradient(0)?[0], 2.0 * size); // and it counts in the next step
+        assert_eq!(kind(buckets.gradient(4).map(drop)), ErrorKind::Argument);
         Ok(())
     });
 }

@@ -1,0 +1,138 @@
+use std::marker::PhantomData;
+
+use commstream_sys as ffi;
+
+use crate::{Communicator, Element, Error, ErrorKind, Op, Result};
+
+/// Gradients that are summed while the backward pass goes on.
+///
+/// The program reports each gradient when it is written; full buckets of gradients are reduced meanwhile. All ranks make the same buckets.
+/// A gradient that is not reported in a step counts as zeros.
+///
+/// ```
+/// # fn main() -> commstream::Result<()> {
+/// use commstream::{BucketOptions, Buckets, Communicator};
+///
+/// let world = Communicator::open()?;
+/// // One length for each layer, in the order of the forward pass.
+/// let mut gradients = Buckets::<f32>::new(&world, &[1000, 200, 10], BucketOptions::default())?;
+/// for _step in 0..3 {
+///     for layer in (0..3).rev() {
+///         gradients.gradient(layer)?.fill(1.0); // the backward pass
+///         gradients.ready(layer)?;
+///     }
+///     gradients.wait()?;
+///     assert_eq!(gradients.gradient(0)?[999], 1.0); // the mean of all ranks
+/// }
+/// # Ok(()) }
+/// ```
+pub struct Buckets<T: Element> {
+    raw: *mut ffi::comm_buckets,
+    lengths: Vec<usize>,
+    ready: Vec<bool>,
+    failed: bool,
+    /// A duplicate: nobody else may issue collectives on it while a step runs.
+    _own: Communicator,
+    of: PhantomData<T>,
+}
+
+// SAFETY: any thread may call, one at a time, and elements may be sent.
+unsafe impl<T: Element> Send for Buckets<T> {}
+
+/// How [`Buckets`] are made: the same on all ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct BucketOptions {
+    /// The size of a bucket in bytes; 0: 25 MiB.
+    pub bytes: usize,
+    /// The size of the bucket that runs first, which has the gradients of the last layers; 0: 1 MiB.
+    pub first_bytes: usize,
+    /// How gradients are combined: the mean, unless another one is chosen.
+    pub op: Op,
+}
+
+impl Default for BucketOptions {
+    fn default() -> BucketOptions {
+        BucketOptions { bytes: 0, first_bytes: 0, op: Op::Avg }
+    }
+}
+
+impl<T: Element> Buckets<T> {
+    /// Makes zeroed gradients of these lengths, in the order of the forward pass. Collective, since it duplicates the communicator.
+    pub fn new(c: &Communicator, lengths: &[usize], options: BucketOptions) -> Result<Buckets<T>> {
+        let own = c.duplicate()?;
+        let list: Vec<ffi::comm_gradient> = lengths
+            .iter()
+            .map(|count| ffi::comm_gradient { data: std::ptr::null_mut(), count: *count, type_: T::TYPE, reserved: 0 })
+            .collect();
+        let how = ffi::comm_bucket_options {
+            size: std::mem::size_of::<ffi::comm_bucket_options>(),
+            bytes: options.bytes,
+            first_bytes: options.first_bytes,
+            op: options.op as u32,
+            adopt: 1,
+        };
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the list and the options are copied, and with `adopt` the library has the memory.
+        own.handle.check(unsafe { ffi::comm_buckets_create(own.handle.raw(), list.as_ptr(), list.len(), &how, &mut raw) })?;
+        Ok(Buckets { raw, lengths: lengths.into(), ready: vec![false; lengths.len()], failed: false, _own: own, of: PhantomData })
+    }
+
+    fn check(&self, result: ffi::comm_result) -> Result<()> {
+        self._own.handle.check(result)
+    }
+
+    fn is_ready(&self, i: usize) -> Result<bool> {
+        self.ready.get(i).copied().ok_or_else(|| {
+            Error::new(ErrorKind::Argument, format!("gradient {i} does not exist; expected 0 to {}", self.ready.len().saturating_sub(1)))
+        })
+    }
+
+    /// A gradient, to be written, or after [`Buckets::wait`] to be read. [`ErrorKind::State`] from [`Buckets::ready`] to the end of the
+    /// step, and after a step that failed.
+    pub fn gradient(&mut self, i: usize) -> Result<&mut [T]> {
+        if self.is_ready(i)? || self.failed {
+            return Err(Error::new(ErrorKind::State, format!("gradient {i} is the library's until the step's wait has succeeded")));
+        }
+        let mut at = std::ptr::null_mut();
+        // SAFETY: the buckets are open.
+        self.check(unsafe { ffi::comm_buckets_data(self.raw, i, &mut at) })?;
+        if at.is_null() {
+            return Ok(&mut []);
+        }
+        // SAFETY: it is aligned, zeroed or written, and not touched by the library until `ready` or `wait`, which need the buckets.
+        Ok(unsafe { std::slice::from_raw_parts_mut(at.cast(), self.lengths[i]) })
+    }
+
+    /// Reports that a gradient of this step is written.
+    pub fn ready(&mut self, i: usize) -> Result<()> {
+        self.is_ready(i)?;
+        // SAFETY: the buckets are open; the gradient cannot be borrowed now.
+        self.check(unsafe { ffi::comm_buckets_ready(self.raw, i) })?;
+        self.ready[i] = true;
+        Ok(())
+    }
+
+    /// Ends the step: waits until all gradients are reduced. [`ErrorKind::Full`]: the queue had no room; the step goes on, call again.
+    pub fn wait(&mut self) -> Result<()> {
+        // SAFETY: the buckets are open.
+        let result = unsafe { ffi::comm_buckets_wait(self.raw, ffi::COMM_FOREVER) };
+        if result == ffi::COMM_OK {
+            self.ready.fill(false);
+        }
+        self.failed |= result != ffi::COMM_OK && result != ffi::COMM_ERR_FULL;
+        self.check(result)
+    }
+
+    /// Turns the reduction off, or on again, for gradient accumulation: steps meanwhile keep their gradients. On all ranks, between steps.
+    pub fn hold(&mut self, on: bool) -> Result<()> {
+        // SAFETY: the buckets are open.
+        self.check(unsafe { ffi::comm_buckets_hold(self.raw, i32::from(on)) })
+    }
+}
+
+impl<T: Element> Drop for Buckets<T> {
+    fn drop(&mut self) {
+        // SAFETY: they are freed once; it waits for a running step.
+        unsafe { ffi::comm_buckets_free(self.raw) };
+    }
+}
