@@ -5,7 +5,8 @@
  * Every rank of a communicator makes the same collective calls in the same order. Each call takes the next place in the
  * communicator's queue and returns at once. The operations appear to run one after another in that order and complete in
  * it. Only one thread at a time may issue collectives on a communicator; use a comm_dup() for each independent source of
- * calls. If ranks make different calls, every rank gets the same COMM_ERR_MISMATCH, and no output buffer is written.
+ * calls. If ranks make different calls, every rank gets the same COMM_ERR_MISMATCH, and no output buffer is written
+ * (backend mpi may have written some by then).
  *
  * **Counts.** `n` is the number of elements in the smallest block: per rank for gather, scatter, allgather and
  * reduce_scatter (the size of its output), per pair of ranks for alltoall. The `_v` functions take one count per rank.

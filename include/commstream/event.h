@@ -56,7 +56,7 @@ COMM_API void comm_event_free(struct comm_event *event);
  *
  * @param event  the event
  * @param c      a communicator of the event's engine
- * @return COMM_OK; COMM_ERR_UNSUPPORTED if c belongs to another engine; COMM_ERR_ARGUMENT or COMM_ERR_CLOSED
+ * @return COMM_OK; COMM_ERR_UNSUPPORTED if c belongs to another engine; COMM_ERR_FULL, COMM_ERR_ARGUMENT or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_event_record(struct comm_event *event, struct comm_communicator *c);
 
@@ -64,7 +64,7 @@ COMM_MUST enum comm_result comm_event_record(struct comm_event *event, struct co
  * Stores a point that only comm_event_set() reaches.
  *
  * @param event  the event
- * @return COMM_OK; COMM_ERR_STATE if the last such point is not set yet; COMM_ERR_ARGUMENT
+ * @return COMM_OK; COMM_ERR_STATE if the last such point is not set yet; COMM_ERR_MEMORY or COMM_ERR_ARGUMENT
  */
 COMM_MUST enum comm_result comm_event_reset(struct comm_event *event);
 

@@ -21,8 +21,9 @@ extern "C" {
 /**
  * Allocates zeroed, page-aligned memory that other ranks of this host can read without a copy.
  *
- * Other ranks never write it. After an operation fails, they may still read what it was given. On a communicator of backend nccl it is
- * memory of the rank's device, and is not zeroed. Like MPI_Alloc_mem and ncclMemAlloc.
+ * Other ranks write it only as the output of an operation that runs, or as a part of a window. After an operation fails, they may still
+ * read what it was given. On a communicator of backend nccl it is memory of the rank's device, and is not zeroed. Like MPI_Alloc_mem and
+ * ncclMemAlloc.
  *
  * @param c      a communicator of the world that uses the memory
  * @param bytes  number of bytes, at least 1

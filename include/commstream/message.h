@@ -80,7 +80,7 @@ COMM_MUST enum comm_result comm_recv(struct comm_communicator *c, void *buf, siz
  * @param peer        sending rank, or COMM_ANY_PEER
  * @param tag         tag of the message, or COMM_ANY_TAG
  * @param timeout_ns  how long to wait, at most the operation timeout; 0: look once
- * @param status      receives the sender, tag and length
+ * @param status      receives the sender, tag and length; NULL: not wanted
  * @return COMM_OK if there is a message; COMM_PENDING if there was none in time; COMM_ERR_STATE inside a callback unless timeout_ns is 0;
  *         otherwise an error, listed in message.h(3)
  */

@@ -58,12 +58,13 @@ static inline int comm_mpi_one_host(MPI_Comm mpi)
  * Opens a world of the ranks of an MPI communicator, in its order.
  *
  * Collective over mpi. The ranks meet by MPI_Allgather on it, so neither a launcher's variables nor an address is needed. Any backend can
- * be used: by default shared memory within a host and TCP between hosts. With backend=mpi a communicator that has not all ranks of
- * MPI_COMM_WORLD needs MPI_THREAD_MULTIPLE. With backend=shm+mpi the communicator must have all of them, in any order.
+ * be used: by default shared memory within a host and TCP between hosts. The communicator may have all ranks of MPI_COMM_WORLD or some, in
+ * any order. backend=shm+mpi needs MPI_THREAD_MULTIPLE. Below that level, open one world of some of the ranks at a time with backend=mpi.
+ * Like comm_open(), it blocks at most open_timeout_ns, except inside calls of MPI.
  *
  * @param mpi     a communicator (no intercommunicator) between MPI_Init and MPI_Finalize. The library keeps nothing of it
  * @param config  as for comm_open(); rank, ranks, address, id and exchange are ignored. NULL: all default
- * @param world   receives the communicator
+ * @param world   receives the communicator; close it with comm_close()
  * @return as comm_open(); COMM_ERR_STATE if MPI is not initialized or already finalized; COMM_ERR_BACKEND after an error of MPI
  */
 static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_config *config, struct comm_communicator **world)
@@ -97,7 +98,7 @@ static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_con
 /**
  * Makes an MPI communicator of the members of c, in their order.
  *
- * Collective over the members of c. Like MPI_Comm_create_group.
+ * Collective over the members of c. It blocks as long as MPI_Comm_create_group, which it calls.
  *
  * @param c      a communicator: the world, or one that was made from it, by comm_split() for example
  * @param world  the world that comm_mpi_open() opened from mpi

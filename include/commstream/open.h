@@ -25,7 +25,7 @@ extern "C" {
 /**
  * Identifies one world, so that its ranks find each other. It contains a secret, so hand it out by private means. Like ncclUniqueId.
  *
- * For backend tcp, or with an address given, it also contains the address at which rank 0 listens.
+ * With a backend over TCP, or with an address given, it also contains the address at which rank 0 listens (comm_id_create()).
  */
 struct comm_id {
     unsigned char bytes[128]; /**< opaque */
@@ -93,9 +93,10 @@ enum comm_order {
 /**
  * How to open a world.
  *
- * For identity (rank, ranks, address, secret) these fields override the environment. For tuning the environment overrides `options`, so
- * that an operator can change a program without building it again. Strings and arrays are copied; a function and its argument must stay
- * valid as long as the world.
+ * For identity (rank, ranks, address, secret) these fields override the environment. For backend, progress, log level, timeouts and
+ * `options` the environment overrides the program, so that an operator can change them without building it again. `notify` and
+ * COMM_ORDER_FIXED are the program's alone. Strings and arrays are copied; a function and its argument must stay valid as long as the
+ * world.
  */
 struct comm_config {
     size_t size;                         /**< sizeof(struct comm_config); COMM_CONFIG sets it */
@@ -134,7 +135,9 @@ struct comm_config {
  * @param config  NULL: everything from the environment; without a launcher a world of one rank
  * @param world   receives the communicator; NULL on an error. Close it with comm_close().
  * @return COMM_OK; COMM_ERR_CONFIG (error_text names every wrong value); COMM_ERR_TIMEOUT (error_text names the ranks that are missing);
- *         COMM_ERR_UNSUPPORTED (error_text names what is missing); COMM_ERR_AUTH, COMM_ERR_MEMORY, COMM_ERR_SYSTEM. Nothing is left behind.
+ *         COMM_ERR_UNSUPPORTED (error_text names what is missing); COMM_ERR_PEER if a rank died meanwhile; COMM_ERR_AUTH,
+ *         COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, COMM_ERR_SYSTEM, COMM_ERR_BACKEND. After an error nothing is left behind, and only
+ *         config.error_text has the reason.
  */
 COMM_MUST enum comm_result comm_open(const struct comm_config *config, struct comm_communicator **world);
 
@@ -155,8 +158,9 @@ COMM_MUST enum comm_result comm_open_local(const struct comm_config *config, int
 /**
  * Makes the identity of a world on rank 0, which hands it to the other ranks by private means; all then open with config.id.
  *
- * It can be used once. If config.backend or the environment names tcp, it contains an address of this host and a free port, unless
- * config.address or COMM_ADDRESS gives an address: rank 0 must then open soon, and on this host. Local. Like ncclGetUniqueId.
+ * It can be used once. If config.backend or the environment names tcp, shm+tcp or shm+mpi, it contains an address of this host and a free
+ * port: rank 0 must then open soon, and on this host. config.address or COMM_ADDRESS, if given, is taken instead. For any other backend it
+ * has no address of its own, which is enough on one host. Local. Like ncclGetUniqueId.
  *
  * @param config  backend, address and error_text are used; NULL: from the environment
  * @param id      receives the identity
@@ -205,8 +209,8 @@ COMM_MUST enum comm_result comm_revoke(struct comm_communicator *c);
  *
  * Collective over the survivors, outside the queue of c. Ranks that died, stopped for too long or closed c are left out; the others keep
  * their order. All survivors get the same ranks. If c used NCCL, the new communicator has it too, or stages device buffers if NCCL cannot
- * connect the survivors. If c used MPI, the new one runs on the library's own algorithms. docs/guide/recovery.md describes the protocol.
- * Like MPIX_Comm_shrink and ncclCommShrink.
+ * connect the survivors. If c used MPI, the new one runs on the library's own algorithms. docs/guide/recovery.md has the rules,
+ * docs/internals/recovery.md the protocol. Like MPIX_Comm_shrink and ncclCommShrink.
  *
  * @param c          communicator, at most 1,024 ranks
  * @param survivors  receives the communicator when the request completes with COMM_OK, and is not changed otherwise; must stay valid until
@@ -224,7 +228,7 @@ COMM_MUST enum comm_result comm_shrink(struct comm_communicator *c, struct comm_
  *
  * Collective over the survivors, outside the queue of c. Works on a failed or revoked communicator. The request completes when all
  * survivors have called, at most after the operation timeout. The method is Paxos with the lowest surviving rank as proposer
- * (docs/guide/recovery.md). Like MPIX_Comm_iagree.
+ * (docs/internals/recovery.md). Like MPIX_Comm_iagree.
  *
  * @param c      communicator, at most 1,024 ranks
  * @param flags  this rank's flags, read by the call; receives the result when the request completes with COMM_OK, and is not changed
@@ -247,7 +251,7 @@ enum comm_place {
 /** Options of comm_dup(). Communicators made by split and subset inherit them. */
 struct comm_options {
     size_t size;                  /**< sizeof(struct comm_options) */
-    const char *name;             /**< used in traces and errors */
+    const char *name;             /**< used in traces and errors; at most 31 characters are kept */
     int32_t priority;             /**< 1: moved before others; 0: normal; -1: moved when nothing else moves. Local to this rank */
     enum comm_order order;        /**< the order of operands */
     int64_t operation_timeout_ns; /**< the deadline of each operation; 0: as the parent */

@@ -51,7 +51,8 @@ COMM_MUST enum comm_result comm_sync_all(struct comm_communicator *any, int64_t 
  *
  * @param any  any communicator of the engine
  * @return COMM_PENDING if there is more to do now: call again; COMM_OK if the engine is idle. Inside a callback it does nothing and
- *         returns COMM_PENDING.
+ *         returns COMM_PENDING. COMM_ERR_ARGUMENT, COMM_ERR_CLOSED or COMM_ERR_FORKED. A failed communicator is no error here: its requests
+ *         have it.
  */
 COMM_MUST enum comm_result comm_progress(struct comm_communicator *any);
 
@@ -59,11 +60,11 @@ COMM_MUST enum comm_result comm_progress(struct comm_communicator *any);
  * Gets a file descriptor for poll, select or epoll that becomes readable when comm_progress() has work, timers included.
  *
  * There is one per engine. It is level-triggered; comm_progress() makes it unreadable again. It belongs to the library: do not read or
- * close it.
+ * close it. It is valid until the last communicator of the engine is closed.
  *
  * @param any  any communicator of the engine
  * @param fd   receives the descriptor
- * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_SYSTEM, or COMM_ERR_CLOSED
+ * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_CLOSED, or COMM_ERR_UNSUPPORTED if the system gave none
  */
 COMM_MUST enum comm_result comm_fd(struct comm_communicator *any, int *fd);
 
@@ -72,7 +73,7 @@ COMM_MUST enum comm_result comm_fd(struct comm_communicator *any, int *fd);
  *
  * @param any  any communicator of the engine
  * @return COMM_OK if it is safe to sleep: the next event makes the descriptor readable; COMM_PENDING if there is work: call
- *         comm_progress() first
+ *         comm_progress() first; COMM_ERR_ARGUMENT, COMM_ERR_CLOSED or COMM_ERR_FORKED
  */
 COMM_MUST enum comm_result comm_arm(struct comm_communicator *any);
 

@@ -94,7 +94,8 @@ COMM_MUST enum comm_result comm_wait(struct comm_request request, int64_t timeou
  * @param requests    the requests; not changed
  * @param count       their number
  * @param timeout_ns  how long to wait, as in comm_wait()
- * @return COMM_OK; the first error by index, once all are complete; COMM_PENDING if timeout_ns passed first
+ * @return COMM_OK; the first error by index, once all are complete; COMM_PENDING if timeout_ns passed first; COMM_ERR_STATE inside a
+ *         callback; COMM_ERR_ARGUMENT
  */
 COMM_MUST enum comm_result comm_wait_all(const struct comm_request *requests, size_t count, int64_t timeout_ns);
 
@@ -133,7 +134,8 @@ COMM_MUST enum comm_result comm_wait_some(struct comm_request *requests, size_t 
  * It holds nothing back. If nothing is outstanding, it is complete at once. Similar to cudaEventRecord on a stream.
  *
  * @param c  communicator
- * @return the request
+ * @return the request; {NULL, e} if there is none: what c failed with, COMM_ERR_FULL (make progress and call again), COMM_ERR_STATE on a
+ *         recorder, COMM_ERR_CLOSED or COMM_ERR_ARGUMENT
  */
 COMM_MUST struct comm_request comm_last(struct comm_communicator *c);
 
@@ -168,7 +170,8 @@ COMM_MUST enum comm_result comm_notify(struct comm_request request, comm_notify_
  * The request then completes with COMM_ERR_CANCELLED, and the buffer is the caller's once that is seen.
  *
  * @param request  the request
- * @return COMM_OK; COMM_ERR_STATE for anything else (matched or complete, a send, a collective), which goes on undisturbed
+ * @return COMM_OK; COMM_ERR_STATE for anything else (matched or complete, a send, a collective), which goes on undisturbed; COMM_ERR_CLOSED
+ *         after comm_close()
  */
 COMM_MUST enum comm_result comm_cancel(struct comm_request request);
 

@@ -12,8 +12,9 @@
  * owner's library if the owner makes no call at all. If more threads are busy than the host has CPUs, the time until a thread gets a CPU is
  * added.
  *
- * **Errors.** COMM_ERR_ARGUMENT (also for an access outside of a part), COMM_ERR_MEMORY, COMM_ERR_FULL (nothing was started: make progress
- * and call again), COMM_ERR_CLOSED, COMM_ERR_FORKED, or the error that the communicator failed with.
+ * **Errors.** COMM_ERR_ARGUMENT (also for an access outside of a part, and for memory of a device: windows and their buffers are in host
+ * memory), COMM_ERR_UNSUPPORTED (this type with this operator), COMM_ERR_MEMORY, COMM_ERR_FULL (nothing was started: make progress and call
+ * again), COMM_ERR_CLOSED, COMM_ERR_FORKED, or the error that the communicator failed with.
  *
  * Any thread may call. Creating, fencing and freeing are collective.
  */
@@ -39,10 +40,10 @@ enum comm_placement {
 /** Options of comm_window_create(). */
 struct comm_window_options {
     size_t size;                   /**< sizeof(struct comm_window_options) */
-    void *base;                    /**< the caller's memory to use; NULL: the library allocates. Ranks of this host reach memory of
-                                        comm_mem_alloc() directly. */
-    enum comm_placement placement; /**< of memory that the library allocates */
-    uint32_t signals;              /**< number of signal counters of each rank */
+    void *base;                    /**< the caller's memory to use, until comm_window_free(); NULL: the library allocates. Ranks of this
+                                        host reach memory of comm_mem_alloc() directly. */
+    enum comm_placement placement; /**< of memory that the library allocates; with base: COMM_PLACEMENT_DEFAULT */
+    uint32_t signals;              /**< number of this rank's signal counters, which begin at 0 */
 };
 
 /**
@@ -63,6 +64,9 @@ COMM_MUST enum comm_result comm_window_create(struct comm_communicator *c, size_
 
 /**
  * Gets the address of a rank's part, for direct loads and stores. Local. Like MPI_Win_shared_query.
+ *
+ * In a communicator of several hosts, and over tcp, a rank gets the address of its own part only. For parts that the ranks of one host
+ * share, make the window in a communicator of comm_split_place().
  *
  * @param w      the window
  * @param peer   rank, 0 to comm_size(c) - 1
@@ -149,7 +153,7 @@ COMM_MUST enum comm_result comm_accumulate(struct comm_window *w, const void *fr
  * As comm_accumulate(), and fetches the elements that were in the part before. Like MPI_Fetch_and_op and MPI_Rget_accumulate.
  *
  * @param w       the window
- * @param from    n elements; the library's until the request completes
+ * @param from    n elements; the library's until the request completes; not used with COMM_NOOP, where it may be NULL
  * @param old     room for n elements; the library's until the request completes
  * @param n       number of elements
  * @param type    element type
@@ -169,7 +173,7 @@ COMM_MUST enum comm_result comm_fetch_op(struct comm_window *w, const void *from
  * @param expected  one element: the value to compare with; the library's until the request completes
  * @param desired   one element: the new value; the library's until the request completes
  * @param old       receives the value before; the library's until the request completes
- * @param type      an integer type
+ * @param type      an integer type or COMM_BYTE (otherwise COMM_ERR_UNSUPPORTED)
  * @param peer      rank of the part
  * @param offset    offset in the part, in bytes
  * @param req       receives the request; NULL: none is returned, and comm_sync() waits for the operation
@@ -185,7 +189,7 @@ COMM_MUST enum comm_result comm_compare_swap(struct comm_window *w, const void *
  *
  * @param w     the window
  * @param peer  rank whose counter it is
- * @param slot  number of the counter, 0 to options.signals - 1
+ * @param slot  number of the counter, 0 to options.signals - 1 of that rank
  * @param add   the number to add
  * @param req   receives the request; NULL: none is returned, and comm_sync() waits for the operation
  * @return COMM_OK if the operation was started; otherwise an error, listed in window.h(3)
