@@ -19,13 +19,14 @@
 #include <sys/random.h>
 
 enum { TEXT_BYTES = 4096, RANKS_EXPLAINED = 8 };
-static const char usage[] = "usage: comm-info [version] [backends] [options] [limits] [algorithms]      none named: all of them\n"
-                            "       comm-info explain COLLECTIVE [-n RANKS] [--bytes SIZE]      which algorithm serves it, why, and what\n"
-                            "                                         all of them are predicted to take; SIZE like 8, 64K, 1M; of f32\n"
-                            "       comm-info --options-markdown      all options as a page\n"
-                            "       comm-info --new-secret            a secret by which the ranks of a job on several hosts know each\n"
-                            "                                         other: (umask 077; comm-info --new-secret > FILE), and FILE's name\n"
-                            "                                         in COMM_SECRET_FILE on every rank\n";
+static const char usage[] =
+    "usage: comm-info [version] [backends] [options] [limits] [algorithms]      prints these parts; without any, all\n"
+    "       comm-info explain COLLECTIVE [-n RANKS] [--bytes SIZE]      which algorithm a call of f32 uses, why, and\n"
+    "                                         the predicted times of all algorithms; SIZE: 8, 64K, 1M\n"
+    "       comm-info --options-markdown      prints all options as a Markdown page\n"
+    "       comm-info --new-secret            prints a new secret for the ranks of a job on several hosts:\n"
+    "                                         (umask 077; comm-info --new-secret > FILE), then set\n"
+    "                                         COMM_SECRET_FILE=FILE on every rank\n";
 
 static const char *or_dash(const char *text)
 {

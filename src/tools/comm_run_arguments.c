@@ -11,16 +11,16 @@
 
 static const char usage[] =
     "usage: comm-run -n N [options] PROGRAM [ARGUMENTS]\n"
-    "Starts N ranks of PROGRAM on this machine.\n\n"
+    "Starts N ranks of PROGRAM on this host. For several hosts see docs/how-to/several-hosts.md.\n\n"
     "  -n N               number of ranks\n"
-    "  --backend NAME     what carries the bytes (COMM_BACKEND): auto, shm, tcp, ...\n"
-    "  --bind core|none   each rank on a core of its own; default: none\n"
+    "  --backend NAME     sets COMM_BACKEND: auto, shm, tcp, ...\n"
+    "  --bind core|none   core: binds each rank to a core of its own; default: none\n"
     "  --timeout SECONDS  end all ranks after this time, with status 124\n"
-    "  -x NAME[=VALUE]    an environment variable for the ranks\n"
-    "  --quiet-tags       lines without the \"[rank] \" in front\n"
+    "  -x NAME[=VALUE]    sets an environment variable of the ranks\n"
+    "  --quiet-tags       prints lines of output without \"[rank] \" in front\n"
     "  --version, --help\n\n"
-    "Standard input goes to rank 0. The exit status is that of the first rank that failed; 128 + the number of the\n"
-    "signal that killed it. The others then have 5 seconds to end by themselves.\n";
+    "Standard input goes to rank 0. When a rank fails, the others have 5 seconds to end by themselves. The exit status\n"
+    "is that of the first rank that failed, or 128 + the number of the signal that killed it.\n";
 
 __attribute__((noreturn, format(printf, 2, 3))) void run_stop(int status, const char *format, ...)
 {

@@ -9,22 +9,28 @@
 static const char *const mode_names[] = {"request", "isolated", "pipelined", "plan", "overlap"};
 
 static const char usage[] =
-    "usage: comm-perf COLLECTIVE [options]      under comm-run or another launcher; alone it measures a world of one\n"
+    "usage: comm-perf COLLECTIVE [options]      measures one call; run it under comm-run or another launcher\n"
     "  COLLECTIVE         %s\n"
-    "  --backend NAME     auto local shm tcp mpi nccl cuda (auto)\n"
-    "  --min, --max SIZE  bytes that each rank gives, first and last: 8, 64K, 16M, 1G (8 to 16M; sendrecv: 64)\n"
-    "  --factor N         between sizes (4)\n"
+    "  --backend NAME     auto local shm tcp shm+tcp mpi shm+mpi nccl cuda (auto)\n"
+    "  --min, --max SIZE  bytes that each rank gives, first and last: 8, 64K, 16M, 1G (8 and 16M; sendrecv: 64 and 16M)\n"
+    "  --factor N         from one size to the next (4)\n"
     "  --type TYPE        %s (f32)\n"
     "  --op OP            %s (sum)\n"
-    "  --mode MODE        blocking request isolated pipelined plan overlap (request; blocking is the same)\n"
-    "                     isolated: a barrier before each call, whose time is not counted, as the OSU benchmarks do\n"
-    "  --touch            the caller writes every input and reads every output; that alone is taken off\n"
+    "  --mode MODE        blocking request isolated pipelined plan overlap (request)\n"
+    "                     request, blocking: a call and its wait\n"
+    "                     isolated: the same after a barrier, whose time is not counted, as the OSU benchmarks do\n"
+    "                     pipelined: 16 calls, then one wait for all; time per call\n"
+    "                     plan: the call is recorded once, then started and waited for\n"
+    "                     overlap: computes between call and wait; prints the hidden part of the call's time\n"
+    "  --touch            the caller writes every input and reads every output; the time of that alone is subtracted\n"
     "  --memory MEMORY    malloc comm (malloc): where the buffers come from; comm is comm_mem_alloc\n"
     "  --check            verify every result before timing\n"
-    "  --format FORMAT    table csv json (table); json is an object a line\n"
-    "or: comm-perf A,B+C*ranks,D/ranks [options]              A beside what does the same: by the median of the ratios, batches in turn;\n"
-    "                     + one behind the other, * and / of ranks times the bytes or a part of them; --mode request, no --touch\n"
-    "or: comm-perf --fit | --fit-try | --fit-check FILE       the figures of this machine for option machine, and how good they are\n";
+    "  --format FORMAT    table csv json (table); json has one object per line\n"
+    "or: comm-perf A,B+C*ranks,D/ranks [options]              compares A with calls that do the same, by the median of ratios\n"
+    "                     B+C: first B, then C; *ranks, /ranks: the bytes times or divided by the number of ranks.\n"
+    "                     Only --mode request, without --touch\n"
+    "or: comm-perf --fit | --fit-try | --fit-check FILE       measures the parameters of this machine for COMM_MACHINE, or checks\n"
+    "                     them; comm-perf --fit alone lists its options\n";
 
 static void reject(const char *option, const char *value, const char *expected)
 {

@@ -390,13 +390,13 @@ static int parent(const struct perf_fit *asked)
 
 /* ------------------------------------------------------------------------------------------------------------ command line */
 static const char usage[] =
-    "usage: comm-perf --fit FILE [options]          measure this machine and write its figures to FILE\n"
-    "       comm-perf --fit-try FILE [options]      the same, and say how well they predict and choose at other lengths\n"
-    "       comm-perf --fit-check FILE [options]    the same of a FILE that is there\n"
-    "  --ranks N,N,..     worlds to measure (2,3,4,8 and 1)\n"
-    "  --seconds S        for each of them (10)\n"
-    "  --cells CELLS      measure nothing: CELLS has what an earlier --fit-try or --fit-check printed\n"
-    "  --backend NAME     (auto)\n";
+    "usage: comm-perf --fit FILE [options]          measure this machine and write its parameters to FILE\n"
+    "       comm-perf --fit-try FILE [options]      the same, and print how well they predict and choose at other lengths\n"
+    "       comm-perf --fit-check FILE [options]    print that for a FILE that exists\n"
+    "  --ranks N,N,..     sizes of the worlds to measure (2,3,4,8 and 1)\n"
+    "  --seconds S        time for each of them (10)\n"
+    "  --cells CELLS      measure nothing: the file CELLS has what an earlier --fit-try or --fit-check printed\n"
+    "  --backend NAME     as COMM_BACKEND (auto)\n";
 
 static void set_lengths(struct perf_fit *fit)
 {
