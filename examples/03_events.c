@@ -18,12 +18,12 @@ int main(void)
     must(comm_event_record(done, world), "record"); /* a point after everything issued so far */
 
     expect(comm_test(request) == COMM_PENDING, "nothing passes a closed gate");
-    expect(comm_event_query(done) == COMM_PENDING, "nor does what stands behind it");
+    expect(comm_event_query(done) == COMM_PENDING, "nor does what comes after it");
     value = 10 + comm_rank(world); /* the buffer is filled late, but before the event is set */
     must(comm_event_set(filled), "set");
 
     must(comm_event_sync(done, COMM_FOREVER), "sync");
-    must(comm_test(request), "what the event stands for is complete");
+    must(comm_test(request), "all before the event is complete");
     expect(all == 10, "the smallest is rank 0's");
     if (comm_rank(world) == 0)
         printf("events: min=%d\n", all);
