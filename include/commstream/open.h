@@ -174,11 +174,11 @@ COMM_MUST enum comm_result comm_id_create(const struct comm_config *config, stru
  * It cancels receives that matched nothing, waits for issued work, lets waits in other threads return with COMM_ERR_CLOSED, and runs due
  * callbacks. Like MPI_Comm_free, MPI_Finalize, and ncclCommDestroy.
  *
- * @param c           communicator, freed unless the result is COMM_ERR_STATE; NULL is ignored
+ * @param c           communicator, freed unless the result is COMM_ERR_STATE or COMM_ERR_ARGUMENT; NULL is ignored
  * @param timeout_ns  how long to wait for issued work; COMM_DEFAULT_TIMEOUT: 5 s
  * @return COMM_OK; COMM_ERR_TIMEOUT if work was left unfinished: it ended with COMM_ERR_CLOSED, here and on every rank that still needed
  *         it; COMM_ERR_STATE inside a callback, while a plan is recorded, and while a CUDA graph has calls of c: destroy the graph, then
- *         close; COMM_ERR_ARGUMENT
+ *         close; COMM_ERR_ARGUMENT for another negative timeout; COMM_ERR_CLOSED if it was closed before; COMM_ERR_FORKED
  */
 COMM_API enum comm_result comm_close(struct comm_communicator *c, int64_t timeout_ns);
 

@@ -152,9 +152,9 @@ typedef void comm_notify_fn(struct comm_request request, enum comm_result result
  * Has a function called once when a request completes, also if it is complete already.
  *
  * The function is called by a later call that makes progress (test, wait, sync, progress, close) or by the progress thread, never by this
- * call. With COMM_NOTIFY_PROGRESS it is called only inside comm_progress() and comm_close(). Callbacks of one communicator run one at a
- * time: those of collectives in queue order, those of messages as they complete. Several callbacks for one request are allowed. Similar to
- * MPIX_Continue.
+ * call. A test, wait or sync that finds its work complete at once makes no progress; comm_progress() always does. With COMM_NOTIFY_PROGRESS
+ * it is called only inside comm_progress() and comm_close(). Callbacks of one communicator run one at a time: those of collectives in queue
+ * order, those of messages as they complete. Several callbacks for one request are allowed. Similar to MPIX_Continue.
  *
  * @param request  the request
  * @param fn       the function
