@@ -329,9 +329,10 @@ COMM_MUST enum comm_result comm_alltoall_v(struct comm_communicator *c, const vo
 /**
  * Broadcasts a length and that many bytes in one call, for receivers that do not know the length.
  *
- * If the data does not fit into a receiver's buffer, that receiver's request ends with COMM_ERR_TRUNCATED. A root that
- * could not produce its data passes COMM_ROOT_FAILED as the length: the request then ends with COMM_ERR_ABORTED on every
- * rank, and the communicator does not fail. The call takes two sequence numbers.
+ * If the data does not fit into a receiver's buffer, that receiver's request ends with COMM_ERR_TRUNCATED, and *bytes is the
+ * length that was sent; the other ranks get the data. A root that could not produce its data passes COMM_ROOT_FAILED as
+ * the length: the request then ends with COMM_ERR_ABORTED on every rank, and the communicator does not fail. The call
+ * takes two sequence numbers. Like two calls of MPI_Ibcast.
  *
  * Calls with the same root are not distinguished by their lengths. If a rank leaves one out, it gets the data of that one
  * in its next call, unless the option COMM_CHECK=calls is on.

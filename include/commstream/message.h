@@ -53,8 +53,8 @@ COMM_MUST enum comm_result comm_send(struct comm_communicator *c, const void *bu
 /**
  * Receives a message of up to n elements.
  *
- * If the message is longer, this receive alone ends with COMM_ERR_TRUNCATED. A receive that matches nothing ends by comm_cancel(),
- * comm_close(), or its deadline. Like MPI_Irecv and ncclRecv.
+ * If the message is longer, this receive alone ends with COMM_ERR_TRUNCATED, the message is lost, and `status` has its length. A receive
+ * that matches nothing ends by comm_cancel(), comm_close(), or its deadline. Like MPI_Irecv and ncclRecv.
  *
  * On backend nccl `buf` may be device memory, as in comm_send(). The peer is then a rank, and comm_cancel() returns COMM_ERR_STATE.
  *
