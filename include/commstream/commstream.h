@@ -30,8 +30,8 @@
  * **Time** is in nanoseconds (int64_t). A timeout of 0 tests once. COMM_FOREVER waits until the operation's own deadline, which always
  * exists.
  *
- * **Lifetimes.** Communicators, plans, windows, events, buckets and operators can be freed in any order. NULL may be passed to every close,
- * free and destroy.
+ * **Lifetimes.** Communicators, plans, windows, events, buckets and operators can be freed in any order. NULL may be passed to every close
+ * and free.
  *
  * **Fork.** In a forked child every call returns COMM_ERR_FORKED; the parent is not affected.
  *

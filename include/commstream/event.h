@@ -3,9 +3,9 @@
  * @brief Events: queues of communicators, CUDA streams and the host wait for each other without blocking a CPU.
  *
  * An event holds a *point*: a place in a queue or a stream that is reached when all work before it is complete. A wait, query or sync uses
- * the point that the event holds when it is called; a later record, reset or destroy does not change that. A new event holds a point that
+ * the point that the event holds when it is called; a later record, reset or free does not change that. A new event holds a point that
  * is already reached, as in CUDA. comm_event_record() stores a new point. comm_event_reset() stores a point that only comm_event_set()
- * reaches, so the host can hold work back. If such a point can no longer be set, because its event was destroyed or recorded again, its
+ * reaches, so the host can hold work back. If such a point can no longer be set, because its event was freed or recorded again, its
  * waiters end with COMM_ERR_ABANDONED.
  *
  * An event works with every communicator of its engine, and with every stream of its device.

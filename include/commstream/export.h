@@ -13,7 +13,7 @@
 #if defined(__GNUC__)
 /** An exported function. */
 #    define COMM_API __attribute__((visibility("default")))
-/** An exported function whose result must not be ignored: all but close, free, destroy, unregister and abort. */
+/** An exported function whose result must not be ignored: all but close, free, unregister and abort. */
 #    define COMM_MUST COMM_API __attribute__((warn_unused_result))
 #else
 #    define COMM_API

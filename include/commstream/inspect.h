@@ -2,7 +2,8 @@
  * @file inspect.h
  * @brief Versions, error details, options, statistics, traces, and predictions.
  *
- * All functions here are local and change nothing. Any thread may call, inside callbacks too. Returned strings are never freed.
+ * All functions here are local and change no state of a communicator. Any thread may call, inside callbacks too. Returned strings are
+ * never freed.
  */
 #ifndef COMMSTREAM_INSPECT_H
 #define COMMSTREAM_INSPECT_H
@@ -96,7 +97,7 @@ struct comm_option_info {
     const char *environment;  /**< environment variable */
     const char *type;         /**< type of the value */
     const char *default_text; /**< default value */
-    const char *unit;         /**< unit of the value */
+    const char *unit;         /**< unit of the value; NULL: none */
     const char *help;         /**< one line */
     const char *also;         /**< another environment variable that is read; NULL: none */
     int32_t environment_only; /**< 1: a program cannot set it */

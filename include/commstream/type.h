@@ -107,7 +107,8 @@ enum {
 /**
  * A user-defined operator: inout[i] = in[i] op inout[i] for each element; `in` comes from lower ranks.
  *
- * It runs on whichever thread makes progress, and on several threads at once if several reductions run. It must not call the library.
+ * It runs on whichever thread makes progress, and on several threads at once if several reductions run. It must not call the library, or
+ * CUDA. Like MPI_User_function.
  *
  * @param inout     right operand, and the result
  * @param in        left operand
@@ -120,7 +121,8 @@ typedef void comm_op_fn(void *inout, const void *in, size_t elements, void *arg)
 struct comm_op_options {
     size_t size;          /**< sizeof(struct comm_op_options) */
     const char *name;     /**< identifies the operator: the same on all ranks */
-    size_t element_bytes; /**< size of an element, 1 to 4096, such as 32 for a 2x2 matrix of f64. Buffers are COMM_BYTE, n in bytes. */
+    size_t element_bytes; /**< size of an element, 1 to 4096, such as 32 for a 2x2 matrix of f64. Calls then pass COMM_BYTE, and n in bytes:
+                               a multiple of it (otherwise COMM_ERR_ARGUMENT). */
     int32_t ordered;      /**< 1: associative but not commutative */
     int32_t reserved;     /**< 0 */
 };
