@@ -252,10 +252,12 @@ enum comm_place {
 struct comm_options {
     size_t size;                  /**< sizeof(struct comm_options) */
     const char *name;             /**< used in traces and errors; at most 31 characters are kept */
-    int32_t priority;             /**< 1: moved before others; 0: normal; -1: moved when nothing else moves. Local to this rank */
-    enum comm_order order;        /**< the order of operands */
-    int64_t operation_timeout_ns; /**< the deadline of each operation; 0: as the parent */
-    struct CUstream_st *stream;   /**< nccl, cuda: the stream of device work, which must outlive the communicator; NULL: one of its own */
+    int32_t priority;             /**< 1: moved before others; 0: normal, whatever c has; -1: moved when nothing else moves. Local to this
+                                       rank */
+    enum comm_order order;        /**< the order of operands; COMM_ORDER_DEFAULT: as c */
+    int64_t operation_timeout_ns; /**< the deadline of each operation; 0: as c */
+    struct CUstream_st *stream;   /**< nccl, cuda: the stream of device work, which must outlive the communicator; NULL: the stream that c
+                                       was given, or else one of the library's */
     const char *options;          /**< "algorithm=allreduce:slices,...": the same on all ranks; no other key */
 };
 
@@ -330,7 +332,7 @@ COMM_MUST enum comm_result comm_split_mesh(struct comm_communicator *c, const in
  * It is independent of c in order, matching, and failure of calls. Like MPI_Comm_dup; similar to a second CUDA stream.
  *
  * @param c        communicator
- * @param options  NULL: all as c; copied. options.stream needs backend nccl or cuda (otherwise COMM_ERR_UNSUPPORTED).
+ * @param options  NULL: as c, with priority 0; copied. options.stream needs backend nccl or cuda (otherwise COMM_ERR_UNSUPPORTED).
  * @param out      receives the communicator before the request completes; must stay valid until then
  * @param req      receives the request; NULL: none is returned, and comm_sync() waits for the operation
  * @return as comm_split()
