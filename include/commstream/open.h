@@ -256,8 +256,8 @@ struct comm_options {
                                        rank */
     enum comm_order order;        /**< the order of operands; COMM_ORDER_DEFAULT: as c */
     int64_t operation_timeout_ns; /**< the deadline of each operation; 0: as c */
-    struct CUstream_st *stream;   /**< nccl, cuda: the stream of device work, which must outlive the communicator; NULL: the stream that c
-                                       was given, or else one of the library's */
+    struct CUstream_st *stream;   /**< nccl, cuda: the stream of device work, on the rank's device and not cudaStreamPerThread, which must
+                                       outlive the communicator; NULL: the stream that c was given, or else one of the library's */
     const char *options;          /**< "algorithm=allreduce:slices,...": the same on all ranks; no other key */
 };
 
@@ -370,7 +370,7 @@ COMM_MUST int32_t comm_translate(const struct comm_communicator *c, int32_t rank
 struct comm_info {
     size_t size;             /**< sizeof(struct comm_info) */
     char backend[16];        /**< name of the backend */
-    char launcher[16];       /**< what started the ranks */
+    char launcher[16];       /**< what started the ranks: comm-run, torchrun, open-mpi, hydra, slurm, ...; none */
     char host[64];           /**< name of this host */
     char name[32];           /**< options.name */
     char library[96];        /**< version of the library, and its kernels */
