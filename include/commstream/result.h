@@ -41,7 +41,7 @@ extern "C" {
     X(ERR_FORKED, -20, "called in a forked child")                                                                                         \
     X(ERR_REFUSED, -21, "another rank refused its own call; it and its reason are named")                                                  \
     X(ERR_DEADLOCK, -22, "a cycle of operations and points waits for itself; the cycle is named")                                          \
-    X(ERR_ABANDONED, -23, "an event was destroyed or recorded again while work waited for comm_event_set")
+    X(ERR_ABANDONED, -23, "an event was freed or recorded again while work waited for comm_event_set")
 
 /** What a call returns and a request ends with. */
 enum comm_result {

@@ -77,6 +77,7 @@ static void mismatch(differing_call *call)
         rig_fails_within(rig.world[r], COMM_ERR_MISMATCH, 2 * RIG_S, &error[r]);
     CHECK(rig_now() - start < 2 * RIG_S);
     for (int32_t r = 0; r < RANKS; r++) {
+        CHECK(error[r].operation[0]);
         EQUAL(error[r].rank, error[0].rank);
         CHECK(error[r].rank >= 0 && strlen(error[r].text) > 0);
         EQUAL(error[r].sequence, error[0].sequence);

@@ -368,6 +368,33 @@ RIG_TEST(contract_6_10_wrong_configuration_is_named)
     CHECK(world == NULL);
 }
 
+static void hear_option(void *heard, int level, const char *line)
+{
+    *(bool *)heard |= level == COMM_LOG_ERROR && strstr(line, "COMM_WINDOW=5");
+}
+
+/* Without room for the text of an error only the log can name it. */
+RIG_TEST(contract_6_10_wrong_configuration_is_logged)
+{
+    struct comm_communicator *world = NULL;
+    bool heard = false;
+    unsetenv("COMM_LOG");
+    setenv("COMM_WINDOW", "5", 1);
+    IS(comm_open(COMM_CONFIG(.ranks = 1, .log = hear_option, .log_arg = &heard, .log_level = COMM_LOG_OFF), &world), COMM_ERR_CONFIG);
+    CHECK(!heard);
+    setenv("COMM_LOG", "loud", 1);
+    IS(comm_open(COMM_CONFIG(.ranks = 1, .log = hear_option, .log_arg = &heard), &world), COMM_ERR_CONFIG);
+    CHECK(heard);
+    heard = false;
+    setenv("COMM_LOG", "off", 1);
+    IS(comm_open(COMM_CONFIG(.ranks = 1, .log = hear_option, .log_arg = &heard, .log_level = COMM_LOG_INFO), &world), COMM_ERR_CONFIG);
+    CHECK(!heard);
+    unsetenv("COMM_LOG");
+    IS(comm_open(COMM_CONFIG(.ranks = 1, .log = hear_option, .log_arg = &heard), &world), COMM_ERR_CONFIG);
+    CHECK(heard);
+    unsetenv("COMM_WINDOW");
+}
+
 /* A struct with a size field from a newer program: a set field that this library does not know is refused, not ignored. */
 RIG_TEST(contract_6_10_a_longer_struct)
 {
@@ -401,6 +428,7 @@ int main(void)
         cmocka_unit_test(contract_6_10_identity_of_the_program_wins),
         cmocka_unit_test(contract_6_10_tuning_in_the_environment_wins),
         cmocka_unit_test(contract_6_10_wrong_configuration_is_named),
+        cmocka_unit_test(contract_6_10_wrong_configuration_is_logged),
         cmocka_unit_test(contract_6_10_a_longer_struct),
     };
     return cmocka_run_group_tests_name("contract_6", tests, NULL, NULL);

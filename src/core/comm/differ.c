@@ -138,7 +138,10 @@ void state_mismatch(struct comm_state *b, uint32_t seq, int32_t peer)
     struct cause cause = {.number = seq, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_MISMATCH};
     struct made_call call;
 
-    cause.collective = state_read_call(b, peer, seq, &call) ? call.collective : 0;
+    if (state_read_call(b, peer, seq, &call))
+        cause.collective = call.collective;
+    else if (!made_well(b, seq, &cause.collective)) /* most often it has the name of this rank's call */
+        cause.collective = 0;
     bool found = false;
     for (uint32_t s = from; s <= seq && !found; s++)
         found = find_difference(b, s, &cause);

@@ -52,10 +52,8 @@ static void look_at_queued(struct comm_state *b)
 
 void state_look_at_waits(struct comm_state *b)
 {
-    if (b->failed)
-        return;
-    if (b->fence.ticket)
+    if (b->fence.ticket && !b->failed)
         look_at_open(b);
-    else if (b->p2p.held)
+    else if (b->p2p.held && !b->failed)
         look_at_queued(b);
 }

@@ -263,7 +263,7 @@ static void append_query(const struct algo_query *query, char *why, size_t why_b
     base_append(why, why_bytes, at, "%s, %d ranks", collective_name(query->collective), query->size);
     if (query->hosts)
         base_append(why, why_bytes, at, " on %d hosts", query->hosts->count);
-    base_append(why, why_bytes, at, ", blocks of %zu accumulator bytes", query->block_bytes);
+    base_append(why, why_bytes, at, ", blocks of %zu bytes as they are summed", query->block_bytes);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ by name */

@@ -110,6 +110,17 @@ static enum comm_result merge_options(struct opening *o)
     return COMM_OK;
 }
 
+/* For errors of the options: how much to log may be right where another option is wrong. */
+static int32_t level_of_errors(const struct opening *o)
+{
+    const char *said = o->env->lookup(o->env, "COMM_LOG");
+    int64_t level;
+
+    if (o->config.log_level != COMM_LOG_DEFAULT && !(said && *said))
+        return o->config.log_level == COMM_LOG_OFF ? 0 : (int32_t)o->config.log_level;
+    return base_option_lookup(o->env, "log", &level) ? (int32_t)level : LOG_WARNING;
+}
+
 enum comm_result open_begin(struct opening *o, const struct comm_config *given)
 {
     enum comm_result r;
@@ -129,7 +140,7 @@ enum comm_result open_begin(struct opening *o, const struct comm_config *given)
     r = copy_config(o, given);
     if (r == COMM_OK)
         r = merge_options(o);
-    o->log = (struct base_log){o->env, o->config.log, o->config.log_arg, o->options.log, -1};
+    o->log = (struct base_log){o->env, o->config.log, o->config.log_arg, r == COMM_OK ? o->options.log : level_of_errors(o), -1};
     o->deadline = o->env->now(o->env) + o->options.open_timeout_ns;
     return r;
 }

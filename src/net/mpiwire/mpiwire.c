@@ -85,7 +85,7 @@ static enum comm_result mpiwire_open(const struct wire_config *config, struct wi
     w->guard = config->guard;
     w->env = config->env;
     w->ranks = config->ranks;
-    w->crowded = config->oversubscribed;
+    w->oversubscribed = config->oversubscribed;
     w->sending_last = &w->sending;
     w->receiving_last = &w->receiving;
     w->gone = calloc(ranks, sizeof *w->gone);
@@ -344,7 +344,7 @@ static int64_t nap_of(struct mpiwire *w, int64_t now)
     int64_t rest = now - w->rests_since_ns, nap = rest / 4 < NAP_NS ? rest / 4 : NAP_NS;
     nap = rest / 16 > nap ? rest / 16 : nap;
     if (nap < NAP_LEAST_NS)
-        return w->crowded ? NAP_LEAST_NS : 0;
+        return w->oversubscribed ? NAP_LEAST_NS : 0;
     return nap < NAP_LONG_NS ? nap : NAP_LONG_NS;
 }
 

@@ -183,7 +183,7 @@ struct mpiwire {
     bool finds;   /* receives name their source: one is posted when MPI has a frame */
     bool came;    /* something arrived since the last call of heed */
     bool moved;   /* something arrived or left since the last nap, or a thread waits for something */
-    bool crowded; /* ranks share CPUs */
+    bool oversubscribed; /* ranks share CPUs */
     bool due;     /* of any channel */
     int64_t rests_since_ns;
     uint64_t naps;
