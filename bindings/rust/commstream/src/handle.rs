@@ -1,5 +1,5 @@
 use std::os::raw::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use commstream_sys as ffi;
 
@@ -9,7 +9,7 @@ use crate::{Error, Result};
 /// lets go of it, so no request outlives it.
 pub struct Handle {
     raw: *mut ffi::comm_communicator,
-    closed: AtomicBool,
+    closed: Mutex<bool>, // locked while it is being closed
 }
 
 // SAFETY: "Any thread may call" holds for all functions of the C library that get this pointer.
@@ -22,7 +22,7 @@ pub(crate) const NONE: ffi::comm_request = ffi::comm_request { comm: std::ptr::n
 impl Handle {
     /// Takes over an open communicator.
     pub(crate) fn new(raw: *mut ffi::comm_communicator) -> Handle {
-        Handle { raw, closed: AtomicBool::new(false) }
+        Handle { raw, closed: Mutex::new(false) }
     }
 
     pub(crate) fn raw(&self) -> *mut ffi::comm_communicator {
@@ -62,9 +62,8 @@ impl Handle {
         let mut info = ffi::comm_request_info { size: std::mem::size_of::<ffi::comm_request_info>(), ..Default::default() };
         // SAFETY: the structure has its size.
         let known = unsafe { ffi::comm_describe_request(request, &mut info) } == ffi::COMM_OK;
-        if known && info.flags & ffi::COMM_INFO_BUFFERS_HELD != 0 && !self.closed.swap(true, Ordering::AcqRel) {
-            // SAFETY: nobody closes it a second time, and it has failed: other calls on it return errors only.
-            unsafe { ffi::comm_close(self.raw, ffi::COMM_FOREVER) };
+        if known && info.flags & ffi::COMM_INFO_BUFFERS_HELD != 0 {
+            let _ = self.close(ffi::COMM_FOREVER); // it has failed: other calls on it return errors only
         }
     }
 
@@ -75,16 +74,17 @@ impl Handle {
     }
 
     pub(crate) fn close(&self, timeout_ns: i64) -> Result<()> {
-        if self.closed.swap(true, Ordering::AcqRel) {
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *closed {
             return Ok(());
         }
-        // SAFETY: it is open, and closed only here.
-        match unsafe { ffi::comm_close(self.raw, timeout_ns) } {
-            ffi::COMM_OK => Ok(()),
-            result => {
-                self.closed.store(result != ffi::COMM_ERR_STATE, Ordering::Release);
-                Err(Error::plain(result))
-            }
+        // SAFETY: it is open, and closed only here, once.
+        let result = unsafe { ffi::comm_close(self.raw, timeout_ns) };
+        *closed = result != ffi::COMM_ERR_STATE;
+        if result == ffi::COMM_OK {
+            Ok(())
+        } else {
+            Err(Error::plain(result))
         }
     }
 }

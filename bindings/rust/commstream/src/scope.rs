@@ -32,7 +32,8 @@ struct Open {
 /// Runs `body`, in which operations may borrow what outlives the scope, and then waits for all of them.
 ///
 /// So the buffers of an operation cannot be used while it runs, and are free when `scope` returns. If `body` returns an error or panics,
-/// receives that have matched nothing are cancelled; all else is waited for, at most until its deadline. The result is the error of `body`, or of the first operation that failed and was not waited for.
+/// receives that have matched nothing are cancelled; all else is waited for, at most until its deadline. The result is the error of
+/// `body`, or of the first operation that failed and was not waited for.
 ///
 /// ```
 /// # fn main() -> commstream::Result<()> {
