@@ -228,7 +228,7 @@ static enum verdict step_land(struct run *run, struct run_lane *lane, const stru
         if (program_leaves_out(run->program, s, place.whole * run->raw))
             continue;
         look.peer = peer[j];
-        look.land = place.at;
+        look.land = place.at ? place.at : (void *)run; /* nothing is landed there: without a place the wire gives a view */
         look.bytes = place.bytes;
         look.fingerprint = fingerprint_of(run, &place);
         switch (run->channel->class->view(run->channel, &look)) {
