@@ -2,27 +2,16 @@
 import atexit
 import warnings
 import weakref
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, List, Mapping, MutableSequence, Optional, Sequence, Tuple, Union
 
-from . import _core
-from ._errors import ArgumentError, ClosedError, Error, make_error
+from . import _check, _core
+from ._errors import Error, make_error
 from ._types import (ANY_PEER, ANY_TAG, IN_PLACE, AlgorithmInfo, BackendInfo, ErrorDetail, Info, LogLevel, Notify, Op, OptionInfo, Order,
                      PeerInfo, Place, Placement, Progress, RequestInfo, Statistics, Status, Type)
 
 Buffer = Any
 Request = _core.Request
 _open: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
-
-
-def _seconds(value: Optional[float]) -> int:
-    """Nanoseconds for a config's field, where 0 means the default."""
-    return 0 if value is None else max(1, int(value * 1e9))
-
-
-def _options(options: Union[str, Mapping[str, Any], None]) -> Optional[str]:
-    if options is None or isinstance(options, str):
-        return options
-    return ",".join(f"{key}={value}" for key, value in options.items())
 
 
 class Communicator(_core.Communicator):
@@ -59,25 +48,28 @@ class Communicator(_core.Communicator):
 
         Returns this rank's communicator, or None for NO_COLOR. With async_op it returns a request, whose result() is that.
         """
-        return _made(self._split(color, key), async_op)
+        return _made(self._split(_check.int32("split", "color", color), _check.int32("split", "key", key)), async_op)
 
     def split_place(self, place: Place, *, async_op: bool = False) -> Any:
         """Splits by where ranks run: a host, a NUMA node or a device: comm_split_place."""
-        return _made(self._split_place(place), async_op)
+        return _made(self._split_place(_check.int32("split_place", "place", place, "a commstream.Place")), async_op)
 
     def split_mesh(self, shape: Sequence[int], *, async_op: bool = False) -> Any:
         """Views the ranks as a mesh and returns a list with a communicator for each axis: comm_split_mesh."""
-        return _made(self._split_mesh(shape), async_op)
+        return _made(self._split_mesh(_check.items("split_mesh", "shape", shape)), async_op)
 
     def subset(self, ranks: Sequence[int], tag: int = 0, *, async_op: bool = False) -> Any:
         """Makes a communicator of some ranks; only those call it: comm_subset."""
-        return _made(self._subset(ranks, tag), async_op)
+        return _made(self._subset(_check.items("subset", "ranks", ranks), _check.uint32("subset", "tag", tag)), async_op)
 
     def dup(self, *, name: Optional[str] = None, priority: int = 0, order: Order = Order.DEFAULT,
             operation_timeout: Optional[float] = None, stream: int = 0, options: Union[str, Mapping[str, Any], None] = None,
             async_op: bool = False) -> Any:
         """Makes a communicator of the same ranks with a queue of its own: comm_dup."""
-        made = self._dup(name, priority, order, _seconds(operation_timeout), stream, _options(options))
+        made = self._dup(_check.text("dup", "name", name), _check.int32("dup", "priority", priority),
+                         _check.int32("dup", "order", order, "a commstream.Order"),
+                         _check.nanoseconds("dup", "operation_timeout", operation_timeout), _check.uint64("dup", "stream", stream),
+                         _check.options("dup", options))
         return _made(made, async_op)
 
     def shrink(self, *, async_op: bool = False) -> Any:
@@ -89,7 +81,7 @@ class Communicator(_core.Communicator):
 
         With async_op it returns a request, whose result() is that.
         """
-        return _made(self._agree(flags), async_op)
+        return _made(self._agree(_check.uint64("agree", "flags", flags)), async_op)
 
     # ------------------------------------------------------------------------------------------------ batches, memory, events
     def group(self) -> "Recorder":
@@ -97,19 +89,24 @@ class Communicator(_core.Communicator):
 
         `with comm.group() as g: g.send(...); g.recv(...)` starts it at the end of the block; g.request is its request.
         """
-        return _core.group_begin(self)
+        recorder: Recorder = _core.group_begin(self)
+        return recorder
 
     def plan(self) -> "Recorder":
         """Begins a plan: operations that are recorded, and started many times: comm_plan_begin.
 
         `with comm.plan() as p: p.allreduce(x)` makes p.plan at the end of the block; p.plan.start() returns a request.
         """
-        return _core.plan_begin(self)
+        recorder: Recorder = _core.plan_begin(self)
+        return recorder
 
     def window(self, bytes: int = 0, *, buffer: Optional[Buffer] = None, signals: int = 0,
                placement: Placement = Placement.DEFAULT, async_op: bool = False) -> Any:
         """Makes a window in which this rank has `bytes` bytes, or the memory of `buffer`; collective: comm_window_create."""
-        return _made(self._window(bytes, buffer, placement, signals), async_op)
+        made = self._window(_check.length("window", "bytes", bytes), buffer,
+                            _check.int32("window", "placement", placement, "a commstream.Placement"),
+                            _check.uint32("window", "signals", signals))
+        return _made(made, async_op)
 
     def event(self) -> _core.Event:
         """Makes an event whose point is reached: comm_event_create."""
@@ -121,7 +118,8 @@ class Communicator(_core.Communicator):
 
         With `adopt` the gradients live in the buckets: data(i) is their memory, and the arrays only say lengths and types.
         """
-        return _core.buckets(self, list(gradients), bytes, first_bytes, op, adopt)
+        return _core.buckets(self, _check.items("buckets", "gradients", gradients), _check.length("buckets", "bytes", bytes),
+                             _check.length("buckets", "first_bytes", first_bytes), op, adopt)
 
     def operator(self, function: Callable[[memoryview, memoryview], None], *, name: Optional[str] = None, element_bytes: int,
                  ordered: bool = False) -> _core.Operator:
@@ -130,11 +128,13 @@ class Communicator(_core.Communicator):
         function(inout, input) combines bytes of whole elements in place: inout = input op inout. It must keep neither view. An exception in
         it is raised by each request that uses the operator. Buffers are passed as bytes, whatever their type.
         """
-        return _core.operator(self, function, name or function.__qualname__, element_bytes, ordered)
+        _check.function("operator", "function", function)
+        called: str = _check.text("operator", "name", name) or getattr(function, "__qualname__", type(function).__qualname__)
+        return _core.operator(self, function, called, _check.length("operator", "element_bytes", element_bytes), ordered)
 
     def mem_alloc(self, bytes: int) -> _core.Memory:
         """Allocates zeroed memory that other ranks of this host can read without a copy: comm_mem_alloc."""
-        return _core.mem_alloc(self, bytes)
+        return _core.mem_alloc(self, _check.length("mem_alloc", "bytes", bytes, 1))
 
     def mem_register(self, buffer: Buffer) -> "Registration":
         """Registers memory of one's own; the result is a context manager that unregisters: comm_mem_register."""
@@ -143,7 +143,8 @@ class Communicator(_core.Communicator):
     # ------------------------------------------------------------------------------------------------ order and progress
     def probe(self, peer: Optional[int] = None, tag: Optional[int] = None, timeout: Optional[float] = None) -> Optional[Status]:
         """Waits for a message and leaves it in place: comm_probe. Returns None if there was none in `timeout` seconds; 0 looks once."""
-        status = self._probe(ANY_PEER if peer is None else peer, ANY_TAG if tag is None else tag, timeout)
+        status = self._probe(_check.int32("probe", "peer", ANY_PEER if peer is None else peer),
+                             _check.uint32("probe", "tag", ANY_TAG if tag is None else tag), timeout)
         return None if status is None else Status(*status)
 
     def queue_wait(self, what: Union[_core.Event, Request]) -> None:
@@ -153,7 +154,7 @@ class Communicator(_core.Communicator):
 
     def queue_wait_stream(self, stream: int) -> None:
         """Makes the queue wait for everything on a CUDA stream, given by its address: comm_queue_wait_stream."""
-        _core.queue_wait_stream(self, stream)
+        _core.queue_wait_stream(self, _check.uint64("queue_wait_stream", "stream", stream))
 
     def stream(self) -> int:
         """The address of the CUDA stream on which the device work of this communicator runs: comm_stream_of."""
@@ -162,7 +163,7 @@ class Communicator(_core.Communicator):
     # ------------------------------------------------------------------------------------------------ what it tells
     def translate(self, rank: int, other: "Communicator") -> int:
         """The rank in `other` of the process that is `rank` here; -1 if it is none: comm_translate."""
-        return self._translate(rank, other)
+        return self._translate(_check.int32("translate", "rank", rank), other)
 
     def describe(self) -> Info:
         """Backend, launcher, host, place and limits: comm_describe."""
@@ -170,7 +171,7 @@ class Communicator(_core.Communicator):
 
     def describe_peer(self, peer: int) -> PeerInfo:
         """Where a rank runs, and which backend reaches it: comm_describe_peer."""
-        return PeerInfo(**_core.describe_peer(self, peer))
+        return PeerInfo(**_core.describe_peer(self, _check.integer("describe_peer", "peer", peer, 0, self.size - 1)))
 
     def statistics(self) -> Statistics:
         """Counters: comm_statistics."""
@@ -191,12 +192,13 @@ class Communicator(_core.Communicator):
 
     def explain(self, collective: str, n: int, type: Type = Type.F32, op: Op = Op.SUM, root: int = 0, ranks: int = 0) -> str:
         """Which algorithm a call would use, and why: comm_explain."""
-        return _core.explain(self, collective, n, type, op, root, ranks, None, None)
+        return _core.explain(self, *_call("explain", collective, n, type, op, root, ranks), None, None)
 
     def predict(self, collective: str, n: int, type: Type = Type.F32, op: Op = Op.SUM, root: int = 0, ranks: int = 0,
                 algorithm: Optional[str] = None, machine: Optional[str] = None) -> float:
         """How many seconds a call is predicted to take: comm_predict."""
-        return _core.predict(self, collective, n, type, op, root, ranks, algorithm, machine)
+        return _core.predict(self, *_call("predict", collective, n, type, op, root, ranks),
+                             _check.text("predict", "algorithm", algorithm), _check.text("predict", "machine", machine))
 
 
 class Recorder(Communicator):
@@ -255,21 +257,29 @@ class Registration:
     """Memory that mem_register() registered. The end of its `with` block, or free(), unregisters it."""
 
     def __init__(self, communicator: Communicator, buffer: Buffer) -> None:
-        self._view: Optional[memoryview] = memoryview(buffer)
         self._communicator = communicator
-        self._address = communicator._register(self._view)
+        self._address, self._keep = communicator._register(buffer)
 
     def free(self) -> None:
         """Unregisters the memory: comm_mem_unregister."""
-        if self._view is not None:
+        if self._keep is not None:
             self._communicator._unregister(self._address)
-            self._view = None
+            self._keep = None
 
     def __enter__(self) -> "Registration":
         return self
 
     def __exit__(self, *rest: Any) -> None:
         self.free()
+
+
+def _call(operation: str, collective: str, n: int, type: int, op: int, root: int, ranks: int) -> Tuple[str, int, int, int, int, int]:
+    """What explain() and predict() ask about."""
+    if not isinstance(collective, str):
+        raise TypeError(f"{operation}: collective is {collective!r}; expected a str such as 'allreduce'")
+    return (collective, _check.length(operation, "n", n), _check.int32(operation, "type", type, "a commstream.Type"),
+            _check.integer(operation, "op", op, 0, (1 << 32) - 1, "a commstream.Op"), _check.int32(operation, "root", root),
+            _check.int32(operation, "ranks", ranks))
 
 
 def _made(request: Request, async_op: bool) -> Any:
@@ -280,11 +290,21 @@ def _config(rank: Optional[int], size: Optional[int], backend: Optional[str], de
             id: Optional[bytes], exchange: Optional[Callable[[bytes], Any]], engine_of: Optional[Communicator], secret: Optional[bytes],
             progress: Progress, notify: Notify, order: Order, log_level: LogLevel, open_timeout: Optional[float],
             operation_timeout: Optional[float], options: Union[str, Mapping[str, Any], None],
-            log: Optional[Callable[[int, str], None]]) -> tuple:
+            log: Optional[Callable[[int, str], None]]) -> Tuple[Any, ...]:
     if exchange is not None and not size:
-        raise make_error(-1, {"operation": "open", "text": "size is not given; exchange needs it"})
-    return (rank or 0, size or 0, backend, device, address, id, exchange and _joined(exchange), engine_of, secret, progress, notify, order,
-            log_level, _seconds(open_timeout), _seconds(operation_timeout), _options(options), log)
+        raise _check.wrong("open", "size is not given; exchange needs it")
+    if engine_of is not None and not isinstance(engine_of, Communicator):
+        raise TypeError(f"open: engine_of is {engine_of!r}; expected a Communicator or None")
+    for name, value in (("id", id), ("secret", secret)):
+        if value is not None and not isinstance(value, bytes):
+            raise TypeError(f"open: {name} is of {type(value)}; expected bytes or None")  # not what it is: it is secret
+    texts = [_check.text("open", name, value) for name, value in (("backend", backend), ("device", device), ("address", address))]
+    enums = [_check.int32("open", name, value, f"a commstream.{kind}") for name, value, kind in (
+        ("progress", progress, "Progress"), ("notify", notify, "Notify"), ("order", order, "Order"), ("log_level", log_level, "LogLevel"))]
+    return (_check.int32("open", "rank", rank or 0), _check.int32("open", "size", size or 0), *texts, id,
+            exchange and _joined(_check.function("open", "exchange", exchange)), engine_of, secret, *enums,
+            _check.nanoseconds("open", "open_timeout", open_timeout), _check.nanoseconds("open", "operation_timeout", operation_timeout),
+            _check.options("open", options), log and _check.function("open", "log", log))
 
 
 def _joined(exchange: Callable[[bytes], Any]) -> Callable[[bytes], bytes]:
@@ -320,8 +340,10 @@ def open(*, rank: Optional[int] = None, size: Optional[int] = None, backend: Opt
         options: "key=value,..." or a mapping; describe_options() lists the keys.
         log: a function (level, line) that receives the log, on a thread of the library.
     """
-    return _core.open(*_config(rank, size, backend, device, address, id, exchange, engine_of, secret, progress, notify, order, log_level,
-                               open_timeout, operation_timeout, options, log))
+    config = _config(rank, size, backend, device, address, id, exchange, engine_of, secret, progress, notify, order, log_level, open_timeout,
+                     operation_timeout, options, log)
+    world: Communicator = _core.open(*config)
+    return world
 
 
 def open_local(size: int, *, devices: Optional[Sequence[Optional[str]]] = None, progress: Progress = Progress.AUTO,
@@ -332,7 +354,9 @@ def open_local(size: int, *, devices: Optional[Sequence[Optional[str]]] = None, 
     """Opens a world whose ranks are all in this process, for threads and tests: comm_open_local. Returns one communicator per rank."""
     config = _config(None, None, backend, None, None, None, None, None, None, progress, notify, order, log_level, open_timeout,
                      operation_timeout, options, log)
-    return _core.open_local(size, None if devices is None else list(devices), config)
+    names = None if devices is None else [_check.text("open_local", "devices", device) for device in
+                                          _check.items("open_local", "devices", devices)]
+    return _core.open_local(_check.int32("open_local", "size", size), names, config)
 
 
 def unique_id(*, backend: Optional[str] = None, address: Optional[str] = None) -> bytes:
@@ -341,12 +365,18 @@ def unique_id(*, backend: Optional[str] = None, address: Optional[str] = None) -
     It contains a secret: hand it out by private means. It can be used once. For ranks on several hosts pass backend="tcp"; rank 0 must then
     run on this host.
     """
-    return _core.unique_id(backend, address)
+    return _core.unique_id(_check.text("unique_id", "backend", backend), _check.text("unique_id", "address", address))
 
 
 def wait_all(requests: Sequence[Request], timeout: Optional[float] = None) -> bool:
     """Waits until all requests are complete: comm_wait_all. Raises the first error, once all are; False if `timeout` passed first."""
-    return _core.wait_many(0, list(requests), timeout)
+    return bool(_core.wait_many(0, _check.items("wait_all", "requests", requests), timeout))
+
+
+def _changeable(operation: str, requests: Any) -> List[Any]:
+    if not isinstance(requests, MutableSequence):
+        raise TypeError(f"{operation}: requests is {requests!r}; expected a list, since items that are complete become None")
+    return list(requests)
 
 
 def wait_any(requests: List[Optional[Request]], timeout: Optional[float] = None) -> Optional[int]:
@@ -354,7 +384,8 @@ def wait_any(requests: List[Optional[Request]], timeout: Optional[float] = None)
 
     Items that are None are skipped. Returns None if no request is left, and -1 if `timeout` seconds passed first. Raises the request's error.
     """
-    given = list(requests)
+    given = _changeable("wait_any", requests)
+    index: Optional[int]
     try:
         index = _core.wait_many(1, given, timeout)
     except Error as error:
@@ -373,7 +404,7 @@ def wait_some(requests: List[Optional[Request]], timeout: Optional[float] = None
 
     Errors stay with their requests: `error` tells them. An empty list means that none is left, or that `timeout` seconds passed first.
     """
-    indices = _core.wait_many(2, list(requests), timeout)
+    indices: List[int] = _core.wait_many(2, _changeable("wait_some", requests), timeout)
     for index in indices:
         requests[index] = None
     return indices
@@ -381,17 +412,17 @@ def wait_some(requests: List[Optional[Request]], timeout: Optional[float] = None
 
 def stream_wait(stream: int, what: Union[_core.Event, Request]) -> None:
     """Makes a CUDA stream wait for an event or a request: comm_stream_wait_event, comm_stream_wait_request."""
-    _core.stream_wait(stream, what)
+    _core.stream_wait(_check.uint64("stream_wait", "stream", stream), what)
 
 
-def version() -> tuple:
+def version() -> Tuple[int, int, int]:
     """The version of the C library, as (major, minor, patch): comm_version."""
     return _core.version()
 
 
 def type_size(type: Union[Type, int]) -> int:
     """Bytes of one element; 0 for a number that is not a type: comm_type_size."""
-    return _core.type_size(type)
+    return _core.type_size(_check.int32("type_size", "type", type, "a commstream.Type"))
 
 
 def result_name(result: int) -> str:
