@@ -50,6 +50,8 @@ struct Operation : std::enable_shared_from_this<Operation> {
     /* Issued on c from now on: behind what the current stream of its device has so far. */
     void follow_stream(comm_communicator *c) const;
 
+    /* Throws where elements share memory, as those of expand() do. */
+    void check_output(const at::Tensor &t) const;
     /* What is copied before the call, from a tensor that is not dense. */
     at::Tensor input(const at::Tensor &t);
     /* A dense tensor that stands for t, whose elements go to t at the end. */
@@ -61,6 +63,8 @@ struct Operation : std::enable_shared_from_this<Operation> {
 
     bool settled() const { return settled_.load(std::memory_order_acquire); }
     void settle(comm_result result);
+    /* Ends what was recorded and is never started. */
+    void give_up(const char *why);
     /* The two steps of settle(). False: another thread settles it, and tells. */
     bool settle_quietly(comm_result result);
     void tell();
