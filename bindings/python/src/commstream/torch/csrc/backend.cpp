@@ -121,7 +121,7 @@ WorkPtr Backend::record(c10d::OpType type, const std::shared_ptr<Operation> &ope
     }
     block_->absorb(*operation);
     block_->calling = false;
-    return c10::make_intrusive<Work>(block_, rank_, type);
+    return c10::make_intrusive<Work>(block_, rank_, type, operation->key);
 }
 
 bool Backend::in_block()

@@ -112,6 +112,7 @@ void Operation::absorb(Operation &part)
     append(outputs, part.outputs);
     append(after, part.after);
     append(statuses, part.statuses);
+    parts.push_back(part.key);
 }
 
 void Operation::settle(comm_result result)
@@ -416,9 +417,10 @@ std::chrono::milliseconds Work::getTimeout() const
 {
     return operation_->timeout;
 }
+/* What completion hooks are called with. */
 uint64_t Work::getCompletionKey() const
 {
-    return operation_->sequence;
+    return key_;
 }
 
 } // namespace commstream

@@ -32,8 +32,9 @@ struct Operation : std::enable_shared_from_this<Operation> {
     std::shared_ptr<World> world;
     std::string name;
     std::chrono::milliseconds timeout;
-    uint64_t sequence = 0; /* among the collectives of its group; 0: a message */
-    uint64_t key = 0;      /* unique in the process */
+    uint64_t sequence = 0;       /* among the collectives of its group; 0: a message */
+    uint64_t key = 0;            /* unique in the process */
+    std::vector<uint64_t> parts; /* a block: the keys of its calls */
     comm_request request{nullptr, 0};
     bool recorded = false; /* part of a coalescing block that has not ended */
     bool calling = false;  /* a block: a call of it has begun and is not recorded; if that is still so later, the call was refused */
@@ -103,7 +104,12 @@ struct Operation : std::enable_shared_from_this<Operation> {
 class Work final : public c10d::Work
 {
   public:
-    Work(std::shared_ptr<Operation> operation, int rank, c10d::OpType type) : c10d::Work(rank, type), operation_(std::move(operation)) {}
+    Work(std::shared_ptr<Operation> operation, int rank, c10d::OpType type) : Work(operation, rank, type, operation->key) {}
+    /* Of a call in a block: the operation is the block's, the key the call's own. */
+    Work(std::shared_ptr<Operation> operation, int rank, c10d::OpType type, uint64_t key)
+        : c10d::Work(rank, type), operation_(std::move(operation)), key_(key)
+    {
+    }
     ~Work() override;
 
     bool isCompleted() override;
@@ -122,6 +128,7 @@ class Work final : public c10d::Work
 
   private:
     std::shared_ptr<Operation> operation_;
+    uint64_t key_;
 };
 
 } // namespace commstream

@@ -158,9 +158,11 @@ void World::ended(const Operation &operation, bool success) const
     if (!hooks)
         return;
     comm_error detail;
-    if (success)
+    if (success) {
         hooks->completed(operation.key);
-    else if (failed(&detail))
+        for (uint64_t part : operation.parts)
+            hooks->completed(part);
+    } else if (failed(&detail))
         hooks->aborting();
 }
 
