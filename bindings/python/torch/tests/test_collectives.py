@@ -161,6 +161,21 @@ def case_python_calls():
     assert torch.equal(z, torch.complex(torch.full((3,), float(size)), torch.full((3,), float(sum(range(size))))))
 
 
+def case_forms_of_one_tensor():
+    """By the names that newer torch has. gather_single is not Gloo's."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mine, everyone = torch.full((2,), float(rank)), torch.arange(float(size)).repeat_interleave(2)
+    for g in (group("commstream"), group("gloo")):
+        dist.all_gather_single(flat := torch.empty(2 * size), mine, group=g)
+        assert torch.equal(flat, everyone)
+        dist.reduce_scatter_single(part := torch.empty(2), everyone, group=g)
+        assert torch.equal(part, mine * size)
+    for root in range(size):
+        got = torch.empty(2 * size) if rank == root else None
+        dist.gather_single(mine, got, dst=root, group=group("commstream"))
+        assert rank != root or torch.equal(got, everyone)
+
+
 def case_premul():
     rank, size = dist.get_rank(), dist.get_world_size()
     t = torch.full((10,), float(rank + 1))
@@ -420,6 +435,10 @@ class Collectives(unittest.TestCase):
 
     def test_python_calls(self):
         self.team.call(case_python_calls)
+
+    @unittest.skipIf(not hasattr(dist, "gather_single"), "torch has the older names alone")
+    def test_forms_of_one_tensor(self):
+        self.team.call(case_forms_of_one_tensor)
 
     def test_premul_sum(self):
         self.team.call(case_premul)
