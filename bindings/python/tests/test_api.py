@@ -192,6 +192,13 @@ def test_public_things_have_docstrings_and_stubs():
             assert inspect.getdoc(value), name
 
 
+def test_all_has_every_public_name():
+    """Type checkers take no other name as public, and the reference has no other."""
+    import types
+    here = {name for name, value in vars(cs).items() if not name.startswith("_") and not isinstance(value, types.ModuleType)}
+    assert set(cs.__all__) == here and len(cs.__all__) == len(here)
+
+
 def test_stubs_have_the_parameters_that_are_there():
     stub = ast.parse((Path(cs.__file__).parent / "_core.pyi").read_text())
     seen = 0

@@ -2,12 +2,12 @@
 import atexit
 import warnings
 import weakref
-from typing import Any, Callable, List, Mapping, MutableSequence, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, List, Literal, Mapping, MutableSequence, Optional, Sequence, Tuple, Union, overload
 
 from . import _check, _core
 from ._errors import Error, make_error
-from ._types import (ANY_PEER, ANY_TAG, IN_PLACE, AlgorithmInfo, BackendInfo, ErrorDetail, Info, LogLevel, Notify, Op, OptionInfo, Order,
-                     PeerInfo, Place, Placement, Progress, RequestInfo, Statistics, Status, Type)
+from ._types import (ANY_PEER, ANY_TAG, IN_PLACE, AlgorithmInfo, BackendInfo, ErrorDetail, Info, Op, OptionInfo, Order, PeerInfo, Place,
+                     Placement, RequestInfo, Statistics, Status, Type)
 
 Buffer = Any
 Request = _core.Request
@@ -43,6 +43,10 @@ class Communicator(_core.Communicator):
         return f"<{type(self).__name__} {state}>"
 
     # ------------------------------------------------------------------------------------------------ other communicators
+    @overload
+    def split(self, color: int, key: int = 0, *, async_op: Literal[False] = False) -> Optional["Communicator"]: ...
+    @overload
+    def split(self, color: int, key: int = 0, *, async_op: Literal[True]) -> Request: ...
     def split(self, color: int, key: int = 0, *, async_op: bool = False) -> Any:
         """Splits into one communicator for each color, ordered by key, then by rank: comm_split.
 
@@ -50,18 +54,38 @@ class Communicator(_core.Communicator):
         """
         return _made(self._split(_check.int32("split", "color", color), _check.int32("split", "key", key)), async_op)
 
+    @overload
+    def split_place(self, place: Place, *, async_op: Literal[False] = False) -> "Communicator": ...
+    @overload
+    def split_place(self, place: Place, *, async_op: Literal[True]) -> Request: ...
     def split_place(self, place: Place, *, async_op: bool = False) -> Any:
         """Splits by where ranks run: a host, a NUMA node or a device: comm_split_place."""
         return _made(self._split_place(_check.int32("split_place", "place", place, "a commstream.Place")), async_op)
 
+    @overload
+    def split_mesh(self, shape: Sequence[int], *, async_op: Literal[False] = False) -> List["Communicator"]: ...
+    @overload
+    def split_mesh(self, shape: Sequence[int], *, async_op: Literal[True]) -> Request: ...
     def split_mesh(self, shape: Sequence[int], *, async_op: bool = False) -> Any:
         """Views the ranks as a mesh and returns a list with a communicator for each axis: comm_split_mesh."""
         return _made(self._split_mesh(_check.items("split_mesh", "shape", shape)), async_op)
 
+    @overload
+    def subset(self, ranks: Sequence[int], tag: int = 0, *, async_op: Literal[False] = False) -> "Communicator": ...
+    @overload
+    def subset(self, ranks: Sequence[int], tag: int = 0, *, async_op: Literal[True]) -> Request: ...
     def subset(self, ranks: Sequence[int], tag: int = 0, *, async_op: bool = False) -> Any:
         """Makes a communicator of some ranks; only those call it: comm_subset."""
         return _made(self._subset(_check.items("subset", "ranks", ranks), _check.uint32("subset", "tag", tag)), async_op)
 
+    @overload
+    def dup(self, *, name: Optional[str] = None, priority: int = 0, order: Order = Order.DEFAULT,
+            operation_timeout: Optional[float] = None, stream: int = 0, options: Union[str, Mapping[str, Any], None] = None,
+            async_op: Literal[False] = False) -> "Communicator": ...
+    @overload
+    def dup(self, *, name: Optional[str] = None, priority: int = 0, order: Order = Order.DEFAULT,
+            operation_timeout: Optional[float] = None, stream: int = 0, options: Union[str, Mapping[str, Any], None] = None,
+            async_op: Literal[True]) -> Request: ...
     def dup(self, *, name: Optional[str] = None, priority: int = 0, order: Order = Order.DEFAULT,
             operation_timeout: Optional[float] = None, stream: int = 0, options: Union[str, Mapping[str, Any], None] = None,
             async_op: bool = False) -> Any:
@@ -72,10 +96,18 @@ class Communicator(_core.Communicator):
                          _check.options("dup", options))
         return _made(made, async_op)
 
+    @overload
+    def shrink(self, *, async_op: Literal[False] = False) -> "Communicator": ...
+    @overload
+    def shrink(self, *, async_op: Literal[True]) -> Request: ...
     def shrink(self, *, async_op: bool = False) -> Any:
         """Makes a communicator of the surviving ranks of a failed or revoked one: comm_shrink."""
         return _made(self._shrink(), async_op)
 
+    @overload
+    def agree(self, flags: int, *, async_op: Literal[False] = False) -> int: ...
+    @overload
+    def agree(self, flags: int, *, async_op: Literal[True]) -> Request: ...
     def agree(self, flags: int, *, async_op: bool = False) -> Any:
         """Returns the bitwise AND of the flags of all surviving ranks, the same on each: comm_agree.
 
@@ -100,6 +132,12 @@ class Communicator(_core.Communicator):
         recorder: Recorder = _core.plan_begin(self)
         return recorder
 
+    @overload
+    def window(self, bytes: int = 0, *, buffer: Optional[Buffer] = None, signals: int = 0,
+               placement: Placement = Placement.DEFAULT, async_op: Literal[False] = False) -> "Window": ...
+    @overload
+    def window(self, bytes: int = 0, *, buffer: Optional[Buffer] = None, signals: int = 0,
+               placement: Placement = Placement.DEFAULT, async_op: Literal[True]) -> Request: ...
     def window(self, bytes: int = 0, *, buffer: Optional[Buffer] = None, signals: int = 0,
                placement: Placement = Placement.DEFAULT, async_op: bool = False) -> Any:
         """Makes a window in which this rank has `bytes` bytes, or the memory of `buffer`; collective: comm_window_create."""
@@ -129,7 +167,7 @@ class Communicator(_core.Communicator):
         it is raised by each request that uses the operator. Buffers are passed as bytes, whatever their type.
         """
         _check.function("operator", "function", function)
-        called: str = _check.text("operator", "name", name) or getattr(function, "__qualname__", type(function).__qualname__)
+        called = _check.text("operator", "name", name) or str(getattr(function, "__qualname__", type(function).__qualname__))
         return _core.operator(self, function, called, _check.length("operator", "element_bytes", element_bytes), ordered)
 
     def mem_alloc(self, bytes: int) -> _core.Memory:
@@ -284,88 +322,6 @@ def _call(operation: str, collective: str, n: int, type: int, op: int, root: int
 
 def _made(request: Request, async_op: bool) -> Any:
     return request if async_op else request.result()
-
-
-def _config(rank: Optional[int], size: Optional[int], backend: Optional[str], device: Optional[str], address: Optional[str],
-            id: Optional[bytes], exchange: Optional[Callable[[bytes], Any]], engine_of: Optional[Communicator], secret: Optional[bytes],
-            progress: Progress, notify: Notify, order: Order, log_level: LogLevel, open_timeout: Optional[float],
-            operation_timeout: Optional[float], options: Union[str, Mapping[str, Any], None],
-            log: Optional[Callable[[int, str], None]]) -> Tuple[Any, ...]:
-    if exchange is not None and not size:
-        raise _check.wrong("open", "size is not given; exchange needs it")
-    if engine_of is not None and not isinstance(engine_of, Communicator):
-        raise TypeError(f"open: engine_of is {engine_of!r}; expected a Communicator or None")
-    for name, value in (("id", id), ("secret", secret)):
-        if value is not None and not isinstance(value, bytes):
-            raise TypeError(f"open: {name} is of {type(value)}; expected bytes or None")  # not what it is: it is secret
-    texts = [_check.text("open", name, value) for name, value in (("backend", backend), ("device", device), ("address", address))]
-    enums = [_check.int32("open", name, value, f"a commstream.{kind}") for name, value, kind in (
-        ("progress", progress, "Progress"), ("notify", notify, "Notify"), ("order", order, "Order"), ("log_level", log_level, "LogLevel"))]
-    return (_check.int32("open", "rank", rank or 0), _check.int32("open", "size", size or 0), *texts, id,
-            exchange and _joined(_check.function("open", "exchange", exchange)), engine_of, secret, *enums,
-            _check.nanoseconds("open", "open_timeout", open_timeout), _check.nanoseconds("open", "operation_timeout", operation_timeout),
-            _check.options("open", options), log and _check.function("open", "log", log))
-
-
-def _joined(exchange: Callable[[bytes], Any]) -> Callable[[bytes], bytes]:
-    def call(data: bytes) -> bytes:
-        said = exchange(data)
-        return said if isinstance(said, bytes) else b"".join(said)
-    return call
-
-
-def open(*, rank: Optional[int] = None, size: Optional[int] = None, backend: Optional[str] = None, device: Optional[str] = None,
-         address: Optional[str] = None, id: Optional[bytes] = None, exchange: Optional[Callable[[bytes], Any]] = None,
-         engine_of: Optional[Communicator] = None, secret: Optional[bytes] = None, progress: Progress = Progress.AUTO,
-         notify: Notify = Notify.DEFAULT, order: Order = Order.DEFAULT, log_level: LogLevel = LogLevel.DEFAULT,
-         open_timeout: Optional[float] = None, operation_timeout: Optional[float] = None,
-         options: Union[str, Mapping[str, Any], None] = None, log: Optional[Callable[[int, str], None]] = None) -> Communicator:
-    """Opens the world of this job, and returns this rank's communicator of all ranks; collective: comm_open.
-
-    Without arguments everything comes from the launcher: comm-run, torchrun, mpirun, srun, Kubernetes. Without a launcher it is a world of
-    one rank.
-
-    Args:
-        rank, size: this rank and the number of ranks, where no launcher tells them.
-        backend: auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl or cuda.
-        device: "cuda:0", for nccl, cuda and for streams.
-        address: for tcp HOST:PORT of rank 0, or file:PATH; otherwise a name where ranks of a host meet.
-        id: what unique_id() of rank 0 returned, instead of an address and a secret.
-        exchange: a function that gets the bytes of this rank and returns those of all ranks, in rank order, instead of an address.
-        engine_of: a communicator whose engine the world joins.
-        secret: at least 16 bytes that all ranks have: they prove it to each other.
-        progress, notify, order, log_level: see the enums.
-        open_timeout: seconds to wait for the other ranks (60).
-        operation_timeout: seconds after which an operation fails (1800).
-        options: "key=value,..." or a mapping; describe_options() lists the keys.
-        log: a function (level, line) that receives the log, on a thread of the library.
-    """
-    config = _config(rank, size, backend, device, address, id, exchange, engine_of, secret, progress, notify, order, log_level, open_timeout,
-                     operation_timeout, options, log)
-    world: Communicator = _core.open(*config)
-    return world
-
-
-def open_local(size: int, *, devices: Optional[Sequence[Optional[str]]] = None, progress: Progress = Progress.AUTO,
-               notify: Notify = Notify.DEFAULT, order: Order = Order.DEFAULT, log_level: LogLevel = LogLevel.DEFAULT,
-               backend: Optional[str] = None, open_timeout: Optional[float] = None, operation_timeout: Optional[float] = None,
-               options: Union[str, Mapping[str, Any], None] = None,
-               log: Optional[Callable[[int, str], None]] = None) -> List[Communicator]:
-    """Opens a world whose ranks are all in this process, for threads and tests: comm_open_local. Returns one communicator per rank."""
-    config = _config(None, None, backend, None, None, None, None, None, None, progress, notify, order, log_level, open_timeout,
-                     operation_timeout, options, log)
-    names = None if devices is None else [_check.text("open_local", "devices", device) for device in
-                                          _check.items("open_local", "devices", devices)]
-    return _core.open_local(_check.int32("open_local", "size", size), names, config)
-
-
-def unique_id(*, backend: Optional[str] = None, address: Optional[str] = None) -> bytes:
-    """Makes the identity of a world on rank 0; all ranks then call open(id=..., rank=..., size=...): comm_id_create.
-
-    It contains a secret: hand it out by private means. It can be used once. For ranks on several hosts pass backend="tcp"; rank 0 must then
-    run on this host.
-    """
-    return _core.unique_id(_check.text("unique_id", "backend", backend), _check.text("unique_id", "address", address))
 
 
 def wait_all(requests: Sequence[Request], timeout: Optional[float] = None) -> bool:
