@@ -266,6 +266,9 @@ class Recorder(Communicator):
             self.end()
         except Error:
             pass
+        if self.plan is not None:
+            self.plan.free()
+            self.plan = None
 
     def __enter__(self) -> "Recorder":
         return self
