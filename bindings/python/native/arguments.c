@@ -53,11 +53,22 @@ bool arguments_parse(const char *operation, const struct parameter *parameters, 
     return true;
 }
 
-bool read_int64(PyObject *object, const char *operation, const char *name, int64_t low, int64_t high, int64_t *value)
+/* In place of Python's own words, which do not say which argument it was. */
+static bool wrong_kind(PyObject *object, const char *operation, const char *name, const char *expected)
+{
+    if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_TypeError, "%s%s%s is %R; expected %s", operation ? operation : "", operation ? ": " : "", name, object,
+                     expected);
+    }
+    return false;
+}
+
+bool read_number(PyObject *object, const char *operation, const char *name, const char *expected, int64_t low, int64_t high, int64_t *value)
 {
     PyObject *number = PyNumber_Index(object);
     if (!number)
-        return false;
+        return wrong_kind(object, operation, name, expected);
     int overflow;
     *value = PyLong_AsLongLongAndOverflow(number, &overflow);
     if (overflow || *value < low || *value > high) {
@@ -69,6 +80,11 @@ bool read_int64(PyObject *object, const char *operation, const char *name, int64
     return true;
 }
 
+bool read_int64(PyObject *object, const char *operation, const char *name, int64_t low, int64_t high, int64_t *value)
+{
+    return read_number(object, operation, name, "an integer", low, high, value);
+}
+
 /* Seconds; NULL or None: as long as the operation may take. */
 bool read_timeout(PyObject *object, int64_t *ns)
 {
@@ -77,7 +93,7 @@ bool read_timeout(PyObject *object, int64_t *ns)
         return true;
     double seconds = PyFloat_AsDouble(object);
     if (seconds == -1.0 && PyErr_Occurred())
-        return false;
+        return wrong_kind(object, NULL, "timeout", "seconds or None");
     if (!(seconds >= 0)) {
         raise_argument(NULL, "timeout is %R; expected seconds of 0 or more, or None", object);
         return false;
@@ -92,7 +108,7 @@ bool read_sizes(PyObject *object, const char *operation, const char *name, size_
 {
     PyObject *list = PySequence_List(object);
     if (!list)
-        return false;
+        return wrong_kind(object, operation, name, "a sequence of numbers");
     size_t count = (size_t)PyList_Size(list);
     size_t *sizes = count == expected ? PyMem_Malloc((count + 1) * sizeof *sizes) : NULL;
     bool ok = sizes != NULL;

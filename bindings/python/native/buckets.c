@@ -61,7 +61,7 @@ PyObject *buckets_create(PyObject *module, PyObject *args)
     int adopt;
     (void)module;
     if (!PyArg_ParseTuple(args, "OO!nnOp:buckets", &comm, &PyList_Type, &list, &bytes, &first_bytes, &op, &adopt) ||
-        !communicator_of(comm, "buckets") || !read_operator(op, &options.op, &custom))
+        !communicator_of(comm, "buckets") || !read_operator(op, "buckets", &options.op, &custom))
         return NULL;
     allocfunc allocate = (allocfunc)PyType_GetSlot(buckets_type, Py_tp_alloc);
     struct buckets *self = (struct buckets *)allocate(buckets_type, 0);
@@ -103,12 +103,17 @@ static PyObject *said(struct buckets *self, enum comm_result result, const char 
     Py_RETURN_NONE;
 }
 
-static PyObject *buckets_ready(PyObject *object, PyObject *args)
+static bool read_index(const struct buckets *self, PyObject *object, const char *operation, int64_t *i)
 {
-    Py_ssize_t i;
+    return read_int64(object, operation, "i", 0, self->count - 1, i);
+}
+
+static PyObject *buckets_ready(PyObject *object, PyObject *index)
+{
+    int64_t i;
     enum comm_result result;
     struct buckets *self = alive(object);
-    if (!self || !PyArg_ParseTuple(args, "n:ready", &i))
+    if (!self || !read_index(self, index, "ready", &i))
         return NULL;
     WITHOUT_GIL(result = comm_buckets_ready(self->b, (size_t)i));
     return said(self, result, "ready");
@@ -116,11 +121,12 @@ static PyObject *buckets_ready(PyObject *object, PyObject *args)
 
 static PyObject *buckets_ready_stream(PyObject *object, PyObject *args)
 {
-    Py_ssize_t i;
+    PyObject *index;
+    int64_t i;
     unsigned long long stream;
     enum comm_result result;
     struct buckets *self = alive(object);
-    if (!self || !PyArg_ParseTuple(args, "nK:ready_stream", &i, &stream))
+    if (!self || !PyArg_ParseTuple(args, "OK:ready_stream", &index, &stream) || !read_index(self, index, "ready_stream", &i))
         return NULL;
     WITHOUT_GIL(result = comm_buckets_ready_stream(self->b, (size_t)i, (struct CUstream_st *)(uintptr_t)stream));
     return said(self, result, "ready_stream");
@@ -161,12 +167,12 @@ static PyObject *buckets_hold(PyObject *object, PyObject *args)
     return said(self, comm_buckets_hold(self->b, on), "hold");
 }
 
-static PyObject *buckets_data(PyObject *object, PyObject *args)
+static PyObject *buckets_data(PyObject *object, PyObject *index)
 {
-    Py_ssize_t i;
+    int64_t i;
     void *data;
     struct buckets *self = alive(object);
-    if (!self || !PyArg_ParseTuple(args, "n:data", &i))
+    if (!self || !read_index(self, index, "data", &i))
         return NULL;
     enum comm_result result;
     WITHOUT_GIL(result = comm_buckets_data(self->b, (size_t)i, &data));
@@ -222,15 +228,14 @@ static void buckets_dealloc(PyObject *object)
 }
 
 static PyMethodDef methods[] = {
-    {"ready", buckets_ready, METH_VARARGS,
-     "ready($self, i, /)\n--\n\nReports that gradient `i` of this step is written: comm_buckets_ready."},
+    {"ready", buckets_ready, METH_O, "ready($self, i, /)\n--\n\nReports that gradient `i` of this step is written: comm_buckets_ready."},
     {"wait", METHOD_WORDS(buckets_wait),
      "wait($self, timeout=None)\n--\n\nEnds the step: waits until all gradients are reduced: comm_buckets_wait.\n\nReturns False if "
      "`timeout` "
      "seconds passed first; the step then goes on."},
     {"hold", buckets_hold, METH_VARARGS,
      "hold($self, on=True, /)\n--\n\nTurns reduction off or on, for gradient accumulation: comm_buckets_hold."},
-    {"data", buckets_data, METH_VARARGS,
+    {"data", buckets_data, METH_O,
      "data($self, i, /)\n--\n\nReturns the memory of gradient `i`, with `adopt` inside its bucket: comm_buckets_data."},
     {"ready_stream", buckets_ready_stream, METH_VARARGS,
      "ready_stream($self, i, stream, /)\n--\n\nAs ready(), for a gradient that a CUDA stream writes: comm_buckets_ready_stream. "

@@ -64,6 +64,36 @@ static int type_of_format(const char *format, Py_ssize_t bytes)
     return format[0] && !format[1] ? type_of_letter(format[0], bytes) : 0;
 }
 
+/* The type codes of a format are not inside of the names of fields, which stand between colons. */
+static bool has_objects(const char *format)
+{
+    bool named = false;
+    for (; *format; ++format) {
+        named = named != (*format == ':');
+        if (!named && *format == 'O')
+            return true;
+    }
+    return false;
+}
+
+/* Elements that are more than their bytes: no type= makes them others. */
+static bool plain(const char *operation, const char *name, int said, const char *format, Py_ssize_t each)
+{
+    if (!format)
+        return true;
+    if (has_objects(format)) {
+        raise_argument(operation, "%s: elements of format '%s' are Python objects; expected numbers, or bytes such as pickle.dumps() makes",
+                       name, format);
+        return false;
+    }
+    if ((*format == '>' || *format == '!') && each > 1 && said && said != COMM_BYTE) {
+        raise_argument(operation, "%s: elements of format '%s' are big-endian; expected the byte order of this machine, or type=BYTE", name,
+                       format);
+        return false;
+    }
+    return true;
+}
+
 /* Sets type and count. `said` is the type that the caller named, or 0; `found` is that of the object, or 0. */
 static bool settle(struct buffer *b, const char *operation, const char *name, int said, int found, const char *format)
 {
@@ -90,8 +120,10 @@ static bool refused(const char *operation, const char *name, PyObject *object, b
     PyObject *words = value ? PyObject_Str(value) : NULL;
     const char *text = words ? PyUnicode_AsUTF8AndSize(words, NULL) : NULL;
     PyErr_Clear();
-    raise_argument(operation, "%s: expected %smemory that is dense in C order, got %R (%s); numpy.ascontiguousarray() makes a dense copy",
-                   name, writable ? "writable " : "", (PyObject *)Py_TYPE(object), text ? text : "no reason given");
+    bool strided = text && strstr(text, "contiguous");
+    raise_argument(operation, "%s: expected %smemory that is dense in C order, got %R (%s)%s", name, writable ? "writable " : "",
+                   (PyObject *)Py_TYPE(object), text ? text : "no reason given",
+                   strided ? "; numpy.ascontiguousarray() makes a dense copy" : "");
     Py_XDECREF(words);
     Py_XDECREF(type);
     Py_XDECREF(value);
@@ -108,7 +140,8 @@ static bool from_view(struct buffer *b, PyObject *object, const char *operation,
     }
     b->data = b->view.buf;
     b->bytes = (size_t)b->view.len;
-    return settle(b, operation, name, type, type_of_format(b->view.format, b->view.itemsize), b->view.format);
+    return plain(operation, name, type, b->view.format, b->view.itemsize) &&
+           settle(b, operation, name, type, type_of_format(b->view.format, b->view.itemsize), b->view.format);
 }
 
 /* Arrays of shape[] with strides[] in units of `unit` bytes: dense, and how many bytes? */
@@ -153,7 +186,12 @@ static bool from_capsule(struct buffer *b, PyObject *capsule, const char *operat
         raise_argument(operation, "%s: expected memory of the host or of CUDA, got DLPack device %d", name, (int)t->device_type);
         return false;
     }
-    if (!dense(t->shape, t->strides, t->dimensions, t->bits / 8, t->bits / 8, &b->bytes))
+    int64_t each = (int64_t)t->bits * t->lanes / 8;
+    if (!each || t->bits * t->lanes % 8) {
+        raise_argument(operation, "%s: expected elements of whole bytes, got DLPack elements of %d bits", name, t->bits * t->lanes);
+        return false;
+    }
+    if (!dense(t->shape, t->strides, t->dimensions, each, each, &b->bytes))
         return not_dense(operation, name);
     b->data = t->data ? (char *)t->data + t->byte_offset : NULL;
     return settle(b, operation, name, type, dl_type(t), "DLPack");
@@ -211,7 +249,7 @@ static bool from_interface(struct buffer *b, PyObject *interface, const char *op
         return false;
     char letter = code[1] == 'i' ? 'b' : code[1] == 'u' ? 'B' : code[1] == 'b' ? '?' : code[1];
     int found = code[0] == '>' ? 0 : letter == 'c' ? (each == 8 ? COMM_C64 : COMM_C128) : type_of_letter(letter, each);
-    return settle(b, operation, name, type, found, code);
+    return plain(operation, name, type, code, each) && settle(b, operation, name, type, found, code);
 }
 
 static bool from_attribute(struct buffer *b, PyObject *object, PyObject *interface, const char *operation, const char *name, bool writable,
@@ -279,9 +317,13 @@ static bool from_named(struct buffer *b, PyObject *object, const char *operation
 
 bool buffer_get(struct buffer *b, PyObject *object, const char *operation, const char *name, bool writable, int type)
 {
-    if (!PyObject_CheckBuffer(object))
-        return from_protocols(b, object, operation, name, writable, type);
-    return from_view(b, object, operation, name, writable, type) || from_named(b, object, operation, name, writable, type);
+    static char nothing; /* comm_alltoall_v takes no rank that has NULL on both sides */
+    bool ok = PyObject_CheckBuffer(object)
+                  ? from_view(b, object, operation, name, writable, type) || from_named(b, object, operation, name, writable, type)
+                  : from_protocols(b, object, operation, name, writable, type);
+    if (ok && !b->data)
+        b->data = &nothing;
+    return ok;
 }
 
 void buffer_drop(struct buffer *b)

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static bool read_number(struct call *k, enum slot slot, const char *name, int64_t low, int64_t high, int64_t absent, int64_t *value)
+static bool read_slot(struct call *k, enum slot slot, const char *name, int64_t low, int64_t high, int64_t absent, int64_t *value)
 {
     *value = absent;
     return !k->slots[slot] || read_int64(k->slots[slot], k->row->name, name, low, high, value);
@@ -12,7 +12,10 @@ static bool read_number(struct call *k, enum slot slot, const char *name, int64_
 static bool read_type(struct call *k)
 {
     int64_t type;
-    if (!read_number(k, SLOT_TYPE, "type", 0, INT32_MAX, 0, &type))
+    PyObject *said = k->slots[SLOT_TYPE];
+    if (!said)
+        return true;
+    if (!read_number(said, k->row->name, "type", "a commstream.Type, such as commstream.F64", 0, INT32_MAX, &type))
         return false;
     if (type && !comm_type_size((enum comm_type)type)) {
         raise_argument(k->row->name, "type is %d; expected one of commstream.Type", (int)type);
@@ -27,7 +30,7 @@ static bool read_op(struct call *k)
 {
     bool custom = false;
     k->op = COMM_SUM;
-    if (k->slots[SLOT_OP] && !read_operator(k->slots[SLOT_OP], &k->op, &custom))
+    if (k->slots[SLOT_OP] && !read_operator(k->slots[SLOT_OP], k->row->name, &k->op, &custom))
         return false;
     if (!custom)
         return true;
@@ -41,10 +44,10 @@ static bool read_op(struct call *k)
 static bool read_scalars(struct call *k)
 {
     int64_t root, peer, tag, offset, slot, value;
-    if (!read_number(k, SLOT_ROOT, "root", INT32_MIN, INT32_MAX, 0, &root) ||
-        !read_number(k, SLOT_PEER, "peer", INT32_MIN, INT32_MAX, COMM_ANY_PEER, &peer) ||
-        !read_number(k, SLOT_TAG, "tag", 0, UINT32_MAX, 0, &tag) || !read_number(k, SLOT_OFFSET, "offset", 0, INT64_MAX, 0, &offset) ||
-        !read_number(k, SLOT_SLOT, "slot", 0, UINT32_MAX, 0, &slot) || !read_number(k, SLOT_VALUE, "value", 0, INT64_MAX, 1, &value) ||
+    if (!read_slot(k, SLOT_ROOT, "root", INT32_MIN, INT32_MAX, 0, &root) ||
+        !read_slot(k, SLOT_PEER, "peer", INT32_MIN, INT32_MAX, COMM_ANY_PEER, &peer) ||
+        !read_slot(k, SLOT_TAG, "tag", 0, UINT32_MAX, 0, &tag) || !read_slot(k, SLOT_OFFSET, "offset", 0, INT64_MAX, 0, &offset) ||
+        !read_slot(k, SLOT_SLOT, "slot", 0, UINT32_MAX, 0, &slot) || !read_slot(k, SLOT_VALUE, "value", 0, INT64_MAX, 1, &value) ||
         !read_type(k) || !read_op(k))
         return false;
     k->root = (int32_t)root;
@@ -80,12 +83,27 @@ bool call_array(struct call *k, int array, enum slot slot, const char *name, siz
     return !k->slots[slot] || read_sizes(k->slots[slot], k->row->name, name, expected, &k->arrays[array]);
 }
 
+static PyObject *type_names(void)
+{
+    PyObject *module = PyImport_ImportModule("commstream._types");
+    PyObject *names = module ? PyObject_GetAttrString(module, "Type") : NULL;
+    Py_XDECREF(module);
+    return names;
+}
+
 bool call_same_type(struct call *k, int a, int b)
 {
     const struct buffer *one = &k->r->buffers[a], *other = &k->r->buffers[b];
     if (one->type == other->type)
         return true;
-    raise_argument(k->row->name, "the buffers have elements of type %d and %d; expected the same", (int)one->type, (int)other->type);
+    PyObject *names = type_names();
+    PyObject *first = names ? PyObject_CallFunction(names, "i", (int)one->type) : NULL;
+    PyObject *second = names ? PyObject_CallFunction(names, "i", (int)other->type) : NULL;
+    if (first && second)
+        raise_argument(k->row->name, "the buffers have elements of %R and %R; expected the same", first, second);
+    Py_XDECREF(first);
+    Py_XDECREF(second);
+    Py_XDECREF(names);
     return false;
 }
 

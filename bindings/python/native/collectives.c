@@ -219,7 +219,7 @@ PyMethodDef collective_methods[] = {
                                "block of the output, which has all blocks." RETURNS),
     METHOD_ROW(gather, "gather($self, input, output=None, root=0, type=None)\n--\n\nCollects a block of each rank on the root: "
                        "comm_gather.\n\nOnly the root needs an output. With input=IN_PLACE its block is in the output." RETURNS),
-    METHOD_ROW(scatter, "scatter($self, input, output=None, root=0, type=None)\n--\n\nGives each rank its block of the root's input: "
+    METHOD_ROW(scatter, "scatter($self, input=None, output=None, root=0, type=None)\n--\n\nGives each rank its block of the root's input: "
                         "comm_scatter.\n\nOnly the root needs an input. With output=IN_PLACE its block stays there." RETURNS),
     METHOD_ROW(allgather, "allgather($self, input, output, type=None)\n--\n\nCollects a block of each rank on every rank: comm_allgather."
                           "\n\nWith input=IN_PLACE this rank's block is in the output." RETURNS),

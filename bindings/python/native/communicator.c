@@ -108,12 +108,13 @@ static void communicator_dealloc(PyObject *object)
 
 static PyObject *communicator_abort(PyObject *self, PyObject *args)
 {
-    int code = 1;
+    PyObject *given = NULL;
+    int64_t code = 1;
     struct comm_communicator *c = opened(self);
-    if (!c || !PyArg_ParseTuple(args, "|i:abort", &code))
+    if (!c || !PyArg_ParseTuple(args, "|O:abort", &given) || (given && !read_int64(given, "abort", "code", INT32_MIN, INT32_MAX, &code)))
         return NULL;
     enum comm_result result;
-    WITHOUT_GIL(result = comm_abort(c, code));
+    WITHOUT_GIL(result = comm_abort(c, (int32_t)code));
     if (result != COMM_OK)
         return raise_result(result, c, "abort");
     Py_RETURN_NONE;
@@ -354,20 +355,24 @@ static PyObject *communicator_probe(PyObject *self, PyObject *args)
     return raise_result(result, p.c, "probe");
 }
 
-static PyObject *communicator_register(PyObject *self, PyObject *args)
+/* (address, what keeps the memory where it is) */
+static PyObject *communicator_register(PyObject *self, PyObject *object)
 {
-    Py_buffer view;
+    struct buffer b = {.data = NULL};
+    PyObject *answer = NULL;
     struct comm_communicator *c = opened(self);
-    if (!c || !PyArg_ParseTuple(args, "w*:register", &view))
+    if (!c)
         return NULL;
-    enum comm_result result;
-    WITHOUT_GIL(result = comm_mem_register(c, view.buf, (size_t)view.len));
-    PyObject *address = PyLong_FromVoidPtr(view.buf);
-    PyBuffer_Release(&view);
-    if (result == COMM_OK)
-        return address;
-    Py_XDECREF(address);
-    return raise_result(result, c, "mem_register");
+    if (buffer_get(&b, object, "mem_register", "buffer", true, COMM_BYTE)) {
+        enum comm_result result;
+        WITHOUT_GIL(result = comm_mem_register(c, b.data, b.bytes));
+        PyObject *keep = b.view.obj ? PyMemoryView_FromObject(object) : Py_NewRef(b.keep);
+        answer =
+            result != COMM_OK ? raise_result(result, c, "mem_register") : Py_BuildValue("KO", (unsigned long long)(uintptr_t)b.data, keep);
+        Py_XDECREF(keep);
+    }
+    buffer_drop(&b);
+    return answer;
 }
 
 static PyObject *communicator_unregister(PyObject *self, PyObject *args)
@@ -431,7 +436,7 @@ static PyMethodDef methods[] = {
     {"_window", communicator_window, METH_VARARGS, NULL},
     {"_translate", communicator_translate, METH_VARARGS, NULL},
     {"_probe", communicator_probe, METH_VARARGS, NULL},
-    {"_register", communicator_register, METH_VARARGS, NULL},
+    {"_register", communicator_register, METH_O, NULL},
     {"_unregister", communicator_unregister, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
 

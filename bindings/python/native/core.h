@@ -95,10 +95,13 @@ struct parameter {
 };
 bool arguments_parse(const char *operation, const struct parameter *parameters, int required, PyObject **slots, PyObject *const *args,
                      Py_ssize_t count, PyObject *names);
+/* `expected`: what the argument is, for the error. */
+bool read_number(PyObject *object, const char *operation, const char *name, const char *expected, int64_t low, int64_t high,
+                 int64_t *value);
 bool read_int64(PyObject *object, const char *operation, const char *name, int64_t low, int64_t high, int64_t *value);
 bool read_timeout(PyObject *object, int64_t *ns);
 bool read_sizes(PyObject *object, const char *operation, const char *name, size_t expected, size_t **values);
-bool read_operator(PyObject *object, comm_op *op, bool *custom);
+bool read_operator(PyObject *object, const char *operation, comm_op *op, bool *custom);
 
 /* request.c */
 struct request *request_new(const char *operation, struct communicator *comm);

@@ -31,7 +31,9 @@ static struct request *request_at(PyObject *list, size_t i)
     PyObject *item = PyList_GetItem(list, (Py_ssize_t)i);
     if (item == Py_None)
         return NULL;
-    return PyObject_TypeCheck(item, request_type) ? (struct request *)item : (raise_argument("wait", "item %zu is no Request", i), NULL);
+    return PyObject_TypeCheck(item, request_type)
+               ? (struct request *)item
+               : (raise_argument("wait", "requests[%zu] is %R; expected a Request or None", i, item), NULL);
 }
 
 /* Requests that this process has seen complete are left out, unless the answer is about them all. */

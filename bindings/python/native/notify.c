@@ -77,6 +77,8 @@ PyObject *notify(PyObject *module, PyObject *args)
     (void)module;
     if (!PyArg_ParseTuple(args, "O!O:notify", request_type, &request, &function))
         return NULL;
+    if (!PyCallable_Check(function))
+        return PyErr_Format(PyExc_TypeError, "add_done_callback: function is %R; expected a function", function);
     struct request *r = (struct request *)request;
     struct note *note = malloc(sizeof *note);
     if (!note)

@@ -14,7 +14,7 @@ struct operator
     Py_ssize_t element_bytes;
 };
 
-bool read_operator(PyObject *object, comm_op *op, bool *custom)
+bool read_operator(PyObject *object, const char *operation, comm_op *op, bool *custom)
 {
     *custom = Py_TYPE(object) == operator_type;
     if (*custom) {
@@ -22,7 +22,7 @@ bool read_operator(PyObject *object, comm_op *op, bool *custom)
         return true;
     }
     int64_t number;
-    if (!read_int64(object, NULL, "op", 0, UINT32_MAX, &number))
+    if (!read_number(object, operation, "op", "a commstream.Op, such as commstream.SUM, or an Operator", 0, UINT32_MAX, &number))
         return false;
     *op = (comm_op)number;
     return true;

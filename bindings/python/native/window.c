@@ -165,15 +165,17 @@ PyObject *window_wrap(struct comm_window *w, struct communicator *comm, PyObject
 static PyObject *window_part(PyObject *object, PyObject *args)
 {
     struct window *self = (struct window *)object;
-    int peer = self->comm->rank;
+    PyObject *given = Py_None;
+    int64_t peer = self->comm->rank;
     void *data;
     size_t bytes;
-    if (!PyArg_ParseTuple(args, "|i:part", &peer))
+    if (!PyArg_ParseTuple(args, "|O:part", &given) ||
+        (given != Py_None && !read_int64(given, "part", "peer", 0, self->comm->size - 1, &peer)))
         return NULL;
     if (!self->w)
         return raise_closed("window");
     enum comm_result result;
-    WITHOUT_GIL(result = comm_window_pointer(self->w, peer, &data, &bytes));
+    WITHOUT_GIL(result = comm_window_pointer(self->w, (int32_t)peer, &data, &bytes));
     return result == COMM_OK ? memory_new(data, bytes, object, &self->exports, false) : raise_result(result, self->comm->c, "part");
 }
 

@@ -192,6 +192,33 @@ def test_public_things_have_docstrings_and_stubs():
             assert inspect.getdoc(value), name
 
 
+def test_all_has_every_public_name():
+    """Type checkers take no other name as public, and the reference has no other."""
+    import types
+    here = {name for name, value in vars(cs).items() if not name.startswith("_") and not isinstance(value, types.ModuleType)}
+    assert set(cs.__all__) == here and len(cs.__all__) == len(here)
+
+
+def test_stubs_have_the_parameters_that_are_there():
+    stub = ast.parse((Path(cs.__file__).parent / "_core.pyi").read_text())
+    seen = 0
+    for node in stub.body:
+        for method in node.body if isinstance(node, ast.ClassDef) else []:
+            plain = isinstance(method, ast.FunctionDef) and not method.name.startswith("_") and not method.decorator_list
+            if not plain:
+                continue
+            there = list(inspect.signature(getattr(getattr(cs._core, node.name), method.name)).parameters.values())[1:]
+            words = [*method.args.posonlyargs, *method.args.args][1:]
+            assert [word.arg for word in words] == [parameter.name for parameter in there], f"{node.name}.{method.name}"
+            given = [parameter.default for parameter in there if parameter.default is not inspect.Parameter.empty]
+            said = method.args.defaults
+            assert len(said) == len(given), f"{node.name}.{method.name}"
+            for default, value in zip(said, given):
+                assert ast.unparse(default) == "..." or ast.literal_eval(default) == value, f"{node.name}.{method.name}: {value}"
+            seen += 1
+    assert seen > 50
+
+
 def test_signatures_are_readable():
     assert str(inspect.signature(cs.Communicator.allreduce)) == "(self, /, input, output=None, op=1, type=None)"
     assert str(inspect.signature(cs.Request.wait)) == "(self, /, timeout=None)"

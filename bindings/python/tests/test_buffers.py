@@ -101,6 +101,82 @@ def test_refusals(pair):
         world.barrier(1)
 
 
+class Interchange:
+    """An object whose DLPack tells of elements of a type of one's own."""
+
+    class Tensor(ctypes.Structure):
+        _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32), ("device_id", ctypes.c_int32), ("axes", ctypes.c_int32),
+                    ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
+                    ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
+
+    def __init__(self, memory, count, code, bits, lanes):
+        self.shape = (ctypes.c_int64 * 1)(count)
+        self.memory = memory
+        address = memory.ctypes.data if memory is not None else None
+        self.tensor = self.Tensor(address, 1, 0, 1, code, bits, lanes, ctypes.addressof(self.shape), None, 0)
+
+    def __dlpack__(self, **words):
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self.tensor), b"dltensor", None)
+
+
+def test_elements_of_several_lanes_are_their_bytes(pair):
+    """Such as torch's float4_e2m1fn_x2, which has two lanes of 4 bits."""
+    inside = [np.arange(1, 5, dtype="u1"), np.zeros(4, "u1")]
+    objects = [Interchange(memory, 4, 17, 4, 2) for memory in inside]
+    assert cs.wait_all([world.broadcast(o, type=cs.BYTE) for world, o in zip(pair, objects)])
+    assert bytes(inside[1]) == b"\x01\x02\x03\x04"
+    refused(lambda: pair[0].broadcast(Interchange(inside[0], 8, 1, 4, 1), type=cs.BYTE), "buffer", "whole bytes", "4 bits")
+
+
+def test_addresses_of_nothing(pair):
+    """An empty torch tensor has no address. No rank has elements to exchange."""
+    nothing = [Interchange(None, 0, 2, 32, 1) for _ in pair]
+    zeros = [0, 0]
+    assert cs.wait_all([world.alltoall_v(o, o, zeros, zeros) for world, o in zip(pair, nothing)])
+    assert cs.wait_all([world.allreduce(o) for world, o in zip(pair, nothing)])
+
+
+def test_a_type_does_not_hide_what_elements_are(pair):
+    """Pointers mean nothing on another rank, and type= does not turn bytes around."""
+    objects = np.array([1, "two"], dtype=object)
+    inside = np.zeros(2, dtype=[("number", "i4"), ("pointer", "O")])
+    for array in (objects, inside):
+        for type in (None, cs.BYTE, cs.U64):
+            refused(lambda: pair[0].send(array, 1, type=type), "buffer", "Python objects")
+    named_so = np.zeros(2, dtype=[("O", "i4")])
+    swapped = [np.arange(3, dtype=">f8"), np.zeros(3, dtype=">f8")]
+    for array in (swapped[0], Interface(swapped[0])):
+        refused(lambda: pair[0].send(array, 1, type=cs.F64), "buffer", "big-endian", "f")
+    requests = [pair[0].send(swapped[0], 1, type=cs.BYTE), pair[0].send(named_so, 1, tag=1, type=cs.BYTE),
+                pair[1].recv(swapped[1], 0, type=cs.BYTE), pair[1].recv(named_so.copy(), 0, tag=1, type=cs.BYTE)]
+    assert cs.wait_all(requests)
+    assert (swapped[1] == [0, 1, 2]).all()
+
+
+def test_memory_that_is_registered(pair):
+    """Whatever has an address, until the registration is over."""
+    values = np.zeros(4096)
+    for kind in (lambda v: v, Interface, Capsule):
+        taken = kind(values)
+        watch = weakref.ref(taken) if kind is Interface else None
+        with pair[0].mem_register(taken):
+            del taken
+            gc.collect()
+            assert watch is None or watch()
+        gc.collect()
+        assert watch is None or not watch()
+    room = bytearray(8192)
+    with pair[0].mem_register(room), pytest.raises(BufferError):
+        room.clear()
+    frozen = np.zeros(4)
+    frozen.flags.writeable = False
+    refused(lambda: pair[0].mem_register(frozen), "buffer", "writable")
+    refused(lambda: pair[0].mem_register(values[::2]), "buffer", "dense in C order")
+    refused(lambda: pair[0].mem_register([1]), "buffer", "list")
+
+
 COLLECTIVES = {
     "allreduce": lambda w, b: w.allreduce(b), "broadcast": lambda w, b: w.broadcast(b), "allgather": lambda w, b: w.allgather(b, np.zeros(8)),
     "reduce": lambda w, b: w.reduce(b, np.zeros(4)), "gather": lambda w, b: w.gather(b, np.zeros(8)),

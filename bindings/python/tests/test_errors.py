@@ -103,6 +103,82 @@ def test_open_names_what_is_wrong():
     assert isinstance(caught.value, TimeoutError) and "1" in caught.value.text
 
 
+X = np.ones(4)
+WRONG_KINDS = {
+    "allreduce: op is 'sum'; expected a commstream.Op": lambda w: w.allreduce(X, op="sum"),
+    "allreduce: type is <class 'float'>; expected a commstream.Type": lambda w: w.allreduce(X, type=float),
+    "broadcast: root is 1.0; expected an integer": lambda w: w.broadcast(X, root=1.0),
+    "send: tag is 'a'; expected an integer": lambda w: w.send(X, 0, "a"),
+    "alltoall_v: counts is 4; expected a sequence": lambda w: w.alltoall_v(X, X.copy(), [4], 4),
+    "alltoall_v: in_counts is 4.0; expected an integer": lambda w: w.alltoall_v(X, X.copy(), [4.0], [4]),
+    "probe: peer is 'a'; expected an integer": lambda w: w.probe("a"),
+    "split: color is 0.5; expected an integer": lambda w: w.split(0.5),
+    "split_place: place is 'node'; expected a commstream.Place": lambda w: w.split_place("node"),
+    "split_mesh: shape is 4; expected a sequence": lambda w: w.split_mesh(4),
+    "subset: ranks is 0; expected a sequence": lambda w: w.subset(0),
+    "dup: operation_timeout is '1'; expected seconds": lambda w: w.dup(operation_timeout="1"),
+    "dup: options is 3; expected a str": lambda w: w.dup(options=3),
+    "window: bytes is 'x'; expected an integer": lambda w: w.window("x"),
+    "predict: type is 'f8'; expected a commstream.Type": lambda w: w.predict("allreduce", 1, type="f8"),
+    "operator: function is 3; expected a function": lambda w: w.operator(3, element_bytes=8),
+    "buckets: gradients is 3; expected a sequence": lambda w: w.buckets(3),
+    "abort: code is 'x'; expected an integer": lambda w: w.abort("x"),
+    "timeout is 'x'; expected seconds or None": lambda w: w.barrier().wait("x"),
+    "add_done_callback: function is 3; expected a function": lambda w: w.barrier().add_done_callback(3),
+    "wait_any: requests is .*; expected a list": lambda w: cs.wait_any((w.barrier(),)),
+    "wait_all: requests is 3; expected a sequence": lambda w: cs.wait_all(3),
+    "open: backend is 3; expected a str": lambda w: cs.open(backend=3),
+    "open: log is 3; expected a function": lambda w: cs.open(log=3),
+    "open: exchange is 3; expected a function": lambda w: cs.open(exchange=3, rank=0, size=2),
+    "open: engine_of is 3; expected a Communicator": lambda w: cs.open(engine_of=3),
+    "open: progress is 'thread'; expected a commstream.Progress": lambda w: cs.open(progress="thread"),
+    "open: secret is of <class 'str'>; expected bytes": lambda w: cs.open(secret="hidden", rank=0, size=1),
+    "open_local: devices is 3; expected a str": lambda w: cs.open_local(1, devices=[3]),
+}
+WRONG_VALUES = {
+    "send: tag is -1; expected 0 to 4294967295": lambda w: w.send(X, 0, -1),
+    "allreduce: op is -1; expected 0 to 4294967295": lambda w: w.allreduce(X, op=-1),
+    "probe: tag is 4294967296; expected 0 to 4294967295": lambda w: w.probe(0, 1 << 32, 0),
+    "subset: tag is -1; expected 0 to 4294967295": lambda w: w.subset([0], -1),
+    "split: color is 1099511627776; expected -2147483648 to": lambda w: w.split(1 << 40),
+    "agree: flags is -1; expected 0 to 18446744073709551615": lambda w: w.agree(-1),
+    "agree: flags is 18446744073709551616; expected 0 to": lambda w: w.agree(1 << 64),
+    "window: bytes is -5; expected 0 to": lambda w: w.window(-5),
+    "window: signals is -1; expected 0 to 4294967295": lambda w: w.window(8, signals=-1),
+    "mem_alloc: bytes is 0; expected 1 to": lambda w: w.mem_alloc(0),
+    "buckets: bytes is -1; expected 0 to": lambda w: w.buckets([X], bytes=-1),
+    "describe_peer: peer is 9; expected 0 to 0": lambda w: w.describe_peer(9),
+    "predict: n is -10; expected 0 to": lambda w: w.predict("allreduce", -10),
+    "dup: operation_timeout is -1; expected seconds of 0 or more": lambda w: w.dup(operation_timeout=-1),
+    "open: open_timeout is -3; expected seconds of 0 or more": lambda w: cs.open(open_timeout=-3),
+    "elements of <Type.F64: 29> and <Type.F32: 28>; expected the same": lambda w: w.allreduce(X, np.ones(4, "f4")),
+}
+
+
+@pytest.mark.parametrize("text", [*WRONG_KINDS, *WRONG_VALUES])
+def test_an_argument_that_is_wrong_is_named_with_its_value(world, text):
+    kind = TypeError if text in WRONG_KINDS else cs.ArgumentError
+    with pytest.raises(kind, match=text) as caught:
+        {**WRONG_KINDS, **WRONG_VALUES}[text](world)
+    assert "hidden" not in str(caught.value)
+
+
+def test_an_operation_is_named_once(world):
+    with pytest.raises(cs.ArgumentError) as caught:
+        world.broadcast(X, root=7)
+    assert str(caught.value).count("broadcast") == 1
+    with pytest.raises(cs.ArgumentError) as caught:
+        world.broadcast(X[::2])
+    assert str(caught.value).startswith("broadcast: buffer: ")
+
+
+def test_an_operator_without_a_name_of_its_own(world):
+    import functools
+    made = world.operator(functools.partial(lambda inout, input: None), element_bytes=8)
+    assert made.name == "partial"
+    made.free()
+
+
 def test_exchange_and_its_exception():
     calls = []
 

@@ -142,6 +142,19 @@ def test_a_group_that_raises_starts_nothing(pair):
     assert cs.wait_all([world.barrier() for world in pair])
 
 
+def test_a_plan_that_raises_is_none(pair):
+    x = np.ones(2)
+    recorders = []
+    for world in pair:
+        with pytest.raises(KeyError), world.plan() as recorder:
+            recorder.allreduce(x)
+            recorders.append(recorder)
+            raise KeyError("of the program")
+    assert [recorder.plan for recorder in recorders] == [None, None]
+    values = [np.ones(2), np.ones(2)]
+    assert cs.wait_all([world.allreduce(value) for world, value in zip(pair, values)]) and (values[0] == 2).all()
+
+
 def test_plans(pair):
     arrays = [np.ones(2) for _ in pair]
     plans = []

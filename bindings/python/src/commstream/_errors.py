@@ -168,8 +168,9 @@ def make_error(result: int, fields: Dict[str, Any]) -> Error:
     name = _core.result_name(result)
     text = fields.get("text") or _core.result_text(result)
     operation = fields.get("operation", "")
-    kind = ERRORS.get(result, Error)  # type: ignore[call-overload]
-    error = kind(f"{operation}: {text}" if operation else text)
+    kind: Type[Error] = ERRORS.get(result, Error)  # type: ignore[call-overload]
+    said = not operation or text.startswith((f"{operation}: ", f"comm_{operation}: "))
+    error = kind(text if said else f"{operation}: {text}")
     fields = {**fields, "name": name, "text": text, "operation": operation}
     fields["result"] = Result(result) if result in Result._value2member_map_ else result
     for field, value in fields.items():

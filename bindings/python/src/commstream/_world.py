@@ -2,27 +2,16 @@
 import atexit
 import warnings
 import weakref
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, List, Literal, Mapping, MutableSequence, Optional, Sequence, Tuple, Union, overload
 
-from . import _core
-from ._errors import ArgumentError, ClosedError, Error, make_error
-from ._types import (ANY_PEER, ANY_TAG, IN_PLACE, AlgorithmInfo, BackendInfo, ErrorDetail, Info, LogLevel, Notify, Op, OptionInfo, Order,
-                     PeerInfo, Place, Placement, Progress, RequestInfo, Statistics, Status, Type)
+from . import _check, _core
+from ._errors import Error, make_error
+from ._types import (ANY_PEER, ANY_TAG, IN_PLACE, AlgorithmInfo, BackendInfo, ErrorDetail, Info, Op, OptionInfo, Order, PeerInfo, Place,
+                     Placement, RequestInfo, Statistics, Status, Type)
 
 Buffer = Any
 Request = _core.Request
 _open: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
-
-
-def _seconds(value: Optional[float]) -> int:
-    """Nanoseconds for a config's field, where 0 means the default."""
-    return 0 if value is None else max(1, int(value * 1e9))
-
-
-def _options(options: Union[str, Mapping[str, Any], None]) -> Optional[str]:
-    if options is None or isinstance(options, str):
-        return options
-    return ",".join(f"{key}={value}" for key, value in options.items())
 
 
 class Communicator(_core.Communicator):
@@ -54,42 +43,77 @@ class Communicator(_core.Communicator):
         return f"<{type(self).__name__} {state}>"
 
     # ------------------------------------------------------------------------------------------------ other communicators
+    @overload
+    def split(self, color: int, key: int = 0, *, async_op: Literal[False] = False) -> Optional["Communicator"]: ...
+    @overload
+    def split(self, color: int, key: int = 0, *, async_op: Literal[True]) -> Request: ...
     def split(self, color: int, key: int = 0, *, async_op: bool = False) -> Any:
         """Splits into one communicator for each color, ordered by key, then by rank: comm_split.
 
         Returns this rank's communicator, or None for NO_COLOR. With async_op it returns a request, whose result() is that.
         """
-        return _made(self._split(color, key), async_op)
+        return _made(self._split(_check.int32("split", "color", color), _check.int32("split", "key", key)), async_op)
 
+    @overload
+    def split_place(self, place: Place, *, async_op: Literal[False] = False) -> "Communicator": ...
+    @overload
+    def split_place(self, place: Place, *, async_op: Literal[True]) -> Request: ...
     def split_place(self, place: Place, *, async_op: bool = False) -> Any:
         """Splits by where ranks run: a host, a NUMA node or a device: comm_split_place."""
-        return _made(self._split_place(place), async_op)
+        return _made(self._split_place(_check.int32("split_place", "place", place, "a commstream.Place")), async_op)
 
+    @overload
+    def split_mesh(self, shape: Sequence[int], *, async_op: Literal[False] = False) -> List["Communicator"]: ...
+    @overload
+    def split_mesh(self, shape: Sequence[int], *, async_op: Literal[True]) -> Request: ...
     def split_mesh(self, shape: Sequence[int], *, async_op: bool = False) -> Any:
         """Views the ranks as a mesh and returns a list with a communicator for each axis: comm_split_mesh."""
-        return _made(self._split_mesh(shape), async_op)
+        return _made(self._split_mesh(_check.items("split_mesh", "shape", shape)), async_op)
 
+    @overload
+    def subset(self, ranks: Sequence[int], tag: int = 0, *, async_op: Literal[False] = False) -> "Communicator": ...
+    @overload
+    def subset(self, ranks: Sequence[int], tag: int = 0, *, async_op: Literal[True]) -> Request: ...
     def subset(self, ranks: Sequence[int], tag: int = 0, *, async_op: bool = False) -> Any:
         """Makes a communicator of some ranks; only those call it: comm_subset."""
-        return _made(self._subset(ranks, tag), async_op)
+        return _made(self._subset(_check.items("subset", "ranks", ranks), _check.uint32("subset", "tag", tag)), async_op)
 
+    @overload
+    def dup(self, *, name: Optional[str] = None, priority: int = 0, order: Order = Order.DEFAULT,
+            operation_timeout: Optional[float] = None, stream: int = 0, options: Union[str, Mapping[str, Any], None] = None,
+            async_op: Literal[False] = False) -> "Communicator": ...
+    @overload
+    def dup(self, *, name: Optional[str] = None, priority: int = 0, order: Order = Order.DEFAULT,
+            operation_timeout: Optional[float] = None, stream: int = 0, options: Union[str, Mapping[str, Any], None] = None,
+            async_op: Literal[True]) -> Request: ...
     def dup(self, *, name: Optional[str] = None, priority: int = 0, order: Order = Order.DEFAULT,
             operation_timeout: Optional[float] = None, stream: int = 0, options: Union[str, Mapping[str, Any], None] = None,
             async_op: bool = False) -> Any:
         """Makes a communicator of the same ranks with a queue of its own: comm_dup."""
-        made = self._dup(name, priority, order, _seconds(operation_timeout), stream, _options(options))
+        made = self._dup(_check.text("dup", "name", name), _check.int32("dup", "priority", priority),
+                         _check.int32("dup", "order", order, "a commstream.Order"),
+                         _check.nanoseconds("dup", "operation_timeout", operation_timeout), _check.uint64("dup", "stream", stream),
+                         _check.options("dup", options))
         return _made(made, async_op)
 
+    @overload
+    def shrink(self, *, async_op: Literal[False] = False) -> "Communicator": ...
+    @overload
+    def shrink(self, *, async_op: Literal[True]) -> Request: ...
     def shrink(self, *, async_op: bool = False) -> Any:
         """Makes a communicator of the surviving ranks of a failed or revoked one: comm_shrink."""
         return _made(self._shrink(), async_op)
 
+    @overload
+    def agree(self, flags: int, *, async_op: Literal[False] = False) -> int: ...
+    @overload
+    def agree(self, flags: int, *, async_op: Literal[True]) -> Request: ...
     def agree(self, flags: int, *, async_op: bool = False) -> Any:
         """Returns the bitwise AND of the flags of all surviving ranks, the same on each: comm_agree.
 
         With async_op it returns a request, whose result() is that.
         """
-        return _made(self._agree(flags), async_op)
+        return _made(self._agree(_check.uint64("agree", "flags", flags)), async_op)
 
     # ------------------------------------------------------------------------------------------------ batches, memory, events
     def group(self) -> "Recorder":
@@ -97,19 +121,30 @@ class Communicator(_core.Communicator):
 
         `with comm.group() as g: g.send(...); g.recv(...)` starts it at the end of the block; g.request is its request.
         """
-        return _core.group_begin(self)
+        recorder: Recorder = _core.group_begin(self)
+        return recorder
 
     def plan(self) -> "Recorder":
         """Begins a plan: operations that are recorded, and started many times: comm_plan_begin.
 
         `with comm.plan() as p: p.allreduce(x)` makes p.plan at the end of the block; p.plan.start() returns a request.
         """
-        return _core.plan_begin(self)
+        recorder: Recorder = _core.plan_begin(self)
+        return recorder
 
+    @overload
+    def window(self, bytes: int = 0, *, buffer: Optional[Buffer] = None, signals: int = 0,
+               placement: Placement = Placement.DEFAULT, async_op: Literal[False] = False) -> "Window": ...
+    @overload
+    def window(self, bytes: int = 0, *, buffer: Optional[Buffer] = None, signals: int = 0,
+               placement: Placement = Placement.DEFAULT, async_op: Literal[True]) -> Request: ...
     def window(self, bytes: int = 0, *, buffer: Optional[Buffer] = None, signals: int = 0,
                placement: Placement = Placement.DEFAULT, async_op: bool = False) -> Any:
         """Makes a window in which this rank has `bytes` bytes, or the memory of `buffer`; collective: comm_window_create."""
-        return _made(self._window(bytes, buffer, placement, signals), async_op)
+        made = self._window(_check.length("window", "bytes", bytes), buffer,
+                            _check.int32("window", "placement", placement, "a commstream.Placement"),
+                            _check.uint32("window", "signals", signals))
+        return _made(made, async_op)
 
     def event(self) -> _core.Event:
         """Makes an event whose point is reached: comm_event_create."""
@@ -121,7 +156,8 @@ class Communicator(_core.Communicator):
 
         With `adopt` the gradients live in the buckets: data(i) is their memory, and the arrays only say lengths and types.
         """
-        return _core.buckets(self, list(gradients), bytes, first_bytes, op, adopt)
+        return _core.buckets(self, _check.items("buckets", "gradients", gradients), _check.length("buckets", "bytes", bytes),
+                             _check.length("buckets", "first_bytes", first_bytes), op, adopt)
 
     def operator(self, function: Callable[[memoryview, memoryview], None], *, name: Optional[str] = None, element_bytes: int,
                  ordered: bool = False) -> _core.Operator:
@@ -130,11 +166,13 @@ class Communicator(_core.Communicator):
         function(inout, input) combines bytes of whole elements in place: inout = input op inout. It must keep neither view. An exception in
         it is raised by each request that uses the operator. Buffers are passed as bytes, whatever their type.
         """
-        return _core.operator(self, function, name or function.__qualname__, element_bytes, ordered)
+        _check.function("operator", "function", function)
+        called = _check.text("operator", "name", name) or str(getattr(function, "__qualname__", type(function).__qualname__))
+        return _core.operator(self, function, called, _check.length("operator", "element_bytes", element_bytes), ordered)
 
     def mem_alloc(self, bytes: int) -> _core.Memory:
         """Allocates zeroed memory that other ranks of this host can read without a copy: comm_mem_alloc."""
-        return _core.mem_alloc(self, bytes)
+        return _core.mem_alloc(self, _check.length("mem_alloc", "bytes", bytes, 1))
 
     def mem_register(self, buffer: Buffer) -> "Registration":
         """Registers memory of one's own; the result is a context manager that unregisters: comm_mem_register."""
@@ -143,7 +181,8 @@ class Communicator(_core.Communicator):
     # ------------------------------------------------------------------------------------------------ order and progress
     def probe(self, peer: Optional[int] = None, tag: Optional[int] = None, timeout: Optional[float] = None) -> Optional[Status]:
         """Waits for a message and leaves it in place: comm_probe. Returns None if there was none in `timeout` seconds; 0 looks once."""
-        status = self._probe(ANY_PEER if peer is None else peer, ANY_TAG if tag is None else tag, timeout)
+        status = self._probe(_check.int32("probe", "peer", ANY_PEER if peer is None else peer),
+                             _check.uint32("probe", "tag", ANY_TAG if tag is None else tag), timeout)
         return None if status is None else Status(*status)
 
     def queue_wait(self, what: Union[_core.Event, Request]) -> None:
@@ -153,7 +192,7 @@ class Communicator(_core.Communicator):
 
     def queue_wait_stream(self, stream: int) -> None:
         """Makes the queue wait for everything on a CUDA stream, given by its address: comm_queue_wait_stream."""
-        _core.queue_wait_stream(self, stream)
+        _core.queue_wait_stream(self, _check.uint64("queue_wait_stream", "stream", stream))
 
     def stream(self) -> int:
         """The address of the CUDA stream on which the device work of this communicator runs: comm_stream_of."""
@@ -162,7 +201,7 @@ class Communicator(_core.Communicator):
     # ------------------------------------------------------------------------------------------------ what it tells
     def translate(self, rank: int, other: "Communicator") -> int:
         """The rank in `other` of the process that is `rank` here; -1 if it is none: comm_translate."""
-        return self._translate(rank, other)
+        return self._translate(_check.int32("translate", "rank", rank), other)
 
     def describe(self) -> Info:
         """Backend, launcher, host, place and limits: comm_describe."""
@@ -170,7 +209,7 @@ class Communicator(_core.Communicator):
 
     def describe_peer(self, peer: int) -> PeerInfo:
         """Where a rank runs, and which backend reaches it: comm_describe_peer."""
-        return PeerInfo(**_core.describe_peer(self, peer))
+        return PeerInfo(**_core.describe_peer(self, _check.integer("describe_peer", "peer", peer, 0, self.size - 1)))
 
     def statistics(self) -> Statistics:
         """Counters: comm_statistics."""
@@ -191,12 +230,13 @@ class Communicator(_core.Communicator):
 
     def explain(self, collective: str, n: int, type: Type = Type.F32, op: Op = Op.SUM, root: int = 0, ranks: int = 0) -> str:
         """Which algorithm a call would use, and why: comm_explain."""
-        return _core.explain(self, collective, n, type, op, root, ranks, None, None)
+        return _core.explain(self, *_call("explain", collective, n, type, op, root, ranks), None, None)
 
     def predict(self, collective: str, n: int, type: Type = Type.F32, op: Op = Op.SUM, root: int = 0, ranks: int = 0,
                 algorithm: Optional[str] = None, machine: Optional[str] = None) -> float:
         """How many seconds a call is predicted to take: comm_predict."""
-        return _core.predict(self, collective, n, type, op, root, ranks, algorithm, machine)
+        return _core.predict(self, *_call("predict", collective, n, type, op, root, ranks),
+                             _check.text("predict", "algorithm", algorithm), _check.text("predict", "machine", machine))
 
 
 class Recorder(Communicator):
@@ -226,6 +266,9 @@ class Recorder(Communicator):
             self.end()
         except Error:
             pass
+        if self.plan is not None:
+            self.plan.free()
+            self.plan = None
 
     def __enter__(self) -> "Recorder":
         return self
@@ -255,15 +298,14 @@ class Registration:
     """Memory that mem_register() registered. The end of its `with` block, or free(), unregisters it."""
 
     def __init__(self, communicator: Communicator, buffer: Buffer) -> None:
-        self._view: Optional[memoryview] = memoryview(buffer)
         self._communicator = communicator
-        self._address = communicator._register(self._view)
+        self._address, self._keep = communicator._register(buffer)
 
     def free(self) -> None:
         """Unregisters the memory: comm_mem_unregister."""
-        if self._view is not None:
+        if self._keep is not None:
             self._communicator._unregister(self._address)
-            self._view = None
+            self._keep = None
 
     def __enter__(self) -> "Registration":
         return self
@@ -272,81 +314,28 @@ class Registration:
         self.free()
 
 
+def _call(operation: str, collective: str, n: int, type: int, op: int, root: int, ranks: int) -> Tuple[str, int, int, int, int, int]:
+    """What explain() and predict() ask about."""
+    if not isinstance(collective, str):
+        raise TypeError(f"{operation}: collective is {collective!r}; expected a str such as 'allreduce'")
+    return (collective, _check.length(operation, "n", n), _check.int32(operation, "type", type, "a commstream.Type"),
+            _check.integer(operation, "op", op, 0, (1 << 32) - 1, "a commstream.Op"), _check.int32(operation, "root", root),
+            _check.int32(operation, "ranks", ranks))
+
+
 def _made(request: Request, async_op: bool) -> Any:
     return request if async_op else request.result()
 
 
-def _config(rank: Optional[int], size: Optional[int], backend: Optional[str], device: Optional[str], address: Optional[str],
-            id: Optional[bytes], exchange: Optional[Callable[[bytes], Any]], engine_of: Optional[Communicator], secret: Optional[bytes],
-            progress: Progress, notify: Notify, order: Order, log_level: LogLevel, open_timeout: Optional[float],
-            operation_timeout: Optional[float], options: Union[str, Mapping[str, Any], None],
-            log: Optional[Callable[[int, str], None]]) -> tuple:
-    if exchange is not None and not size:
-        raise make_error(-1, {"operation": "open", "text": "size is not given; exchange needs it"})
-    return (rank or 0, size or 0, backend, device, address, id, exchange and _joined(exchange), engine_of, secret, progress, notify, order,
-            log_level, _seconds(open_timeout), _seconds(operation_timeout), _options(options), log)
-
-
-def _joined(exchange: Callable[[bytes], Any]) -> Callable[[bytes], bytes]:
-    def call(data: bytes) -> bytes:
-        said = exchange(data)
-        return said if isinstance(said, bytes) else b"".join(said)
-    return call
-
-
-def open(*, rank: Optional[int] = None, size: Optional[int] = None, backend: Optional[str] = None, device: Optional[str] = None,
-         address: Optional[str] = None, id: Optional[bytes] = None, exchange: Optional[Callable[[bytes], Any]] = None,
-         engine_of: Optional[Communicator] = None, secret: Optional[bytes] = None, progress: Progress = Progress.AUTO,
-         notify: Notify = Notify.DEFAULT, order: Order = Order.DEFAULT, log_level: LogLevel = LogLevel.DEFAULT,
-         open_timeout: Optional[float] = None, operation_timeout: Optional[float] = None,
-         options: Union[str, Mapping[str, Any], None] = None, log: Optional[Callable[[int, str], None]] = None) -> Communicator:
-    """Opens the world of this job, and returns this rank's communicator of all ranks; collective: comm_open.
-
-    Without arguments everything comes from the launcher: comm-run, torchrun, mpirun, srun, Kubernetes. Without a launcher it is a world of
-    one rank.
-
-    Args:
-        rank, size: this rank and the number of ranks, where no launcher tells them.
-        backend: auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl or cuda.
-        device: "cuda:0", for nccl, cuda and for streams.
-        address: for tcp HOST:PORT of rank 0, or file:PATH; otherwise a name where ranks of a host meet.
-        id: what unique_id() of rank 0 returned, instead of an address and a secret.
-        exchange: a function that gets the bytes of this rank and returns those of all ranks, in rank order, instead of an address.
-        engine_of: a communicator whose engine the world joins.
-        secret: at least 16 bytes that all ranks have: they prove it to each other.
-        progress, notify, order, log_level: see the enums.
-        open_timeout: seconds to wait for the other ranks (60).
-        operation_timeout: seconds after which an operation fails (1800).
-        options: "key=value,..." or a mapping; describe_options() lists the keys.
-        log: a function (level, line) that receives the log, on a thread of the library.
-    """
-    return _core.open(*_config(rank, size, backend, device, address, id, exchange, engine_of, secret, progress, notify, order, log_level,
-                               open_timeout, operation_timeout, options, log))
-
-
-def open_local(size: int, *, devices: Optional[Sequence[Optional[str]]] = None, progress: Progress = Progress.AUTO,
-               notify: Notify = Notify.DEFAULT, order: Order = Order.DEFAULT, log_level: LogLevel = LogLevel.DEFAULT,
-               backend: Optional[str] = None, open_timeout: Optional[float] = None, operation_timeout: Optional[float] = None,
-               options: Union[str, Mapping[str, Any], None] = None,
-               log: Optional[Callable[[int, str], None]] = None) -> List[Communicator]:
-    """Opens a world whose ranks are all in this process, for threads and tests: comm_open_local. Returns one communicator per rank."""
-    config = _config(None, None, backend, None, None, None, None, None, None, progress, notify, order, log_level, open_timeout,
-                     operation_timeout, options, log)
-    return _core.open_local(size, None if devices is None else list(devices), config)
-
-
-def unique_id(*, backend: Optional[str] = None, address: Optional[str] = None) -> bytes:
-    """Makes the identity of a world on rank 0; all ranks then call open(id=..., rank=..., size=...): comm_id_create.
-
-    It contains a secret: hand it out by private means. It can be used once. For ranks on several hosts pass backend="tcp"; rank 0 must then
-    run on this host.
-    """
-    return _core.unique_id(backend, address)
-
-
 def wait_all(requests: Sequence[Request], timeout: Optional[float] = None) -> bool:
     """Waits until all requests are complete: comm_wait_all. Raises the first error, once all are; False if `timeout` passed first."""
-    return _core.wait_many(0, list(requests), timeout)
+    return bool(_core.wait_many(0, _check.items("wait_all", "requests", requests), timeout))
+
+
+def _changeable(operation: str, requests: Any) -> List[Any]:
+    if not isinstance(requests, MutableSequence):
+        raise TypeError(f"{operation}: requests is {requests!r}; expected a list, since items that are complete become None")
+    return list(requests)
 
 
 def wait_any(requests: List[Optional[Request]], timeout: Optional[float] = None) -> Optional[int]:
@@ -354,7 +343,8 @@ def wait_any(requests: List[Optional[Request]], timeout: Optional[float] = None)
 
     Items that are None are skipped. Returns None if no request is left, and -1 if `timeout` seconds passed first. Raises the request's error.
     """
-    given = list(requests)
+    given = _changeable("wait_any", requests)
+    index: Optional[int]
     try:
         index = _core.wait_many(1, given, timeout)
     except Error as error:
@@ -373,7 +363,7 @@ def wait_some(requests: List[Optional[Request]], timeout: Optional[float] = None
 
     Errors stay with their requests: `error` tells them. An empty list means that none is left, or that `timeout` seconds passed first.
     """
-    indices = _core.wait_many(2, list(requests), timeout)
+    indices: List[int] = _core.wait_many(2, _changeable("wait_some", requests), timeout)
     for index in indices:
         requests[index] = None
     return indices
@@ -381,17 +371,17 @@ def wait_some(requests: List[Optional[Request]], timeout: Optional[float] = None
 
 def stream_wait(stream: int, what: Union[_core.Event, Request]) -> None:
     """Makes a CUDA stream wait for an event or a request: comm_stream_wait_event, comm_stream_wait_request."""
-    _core.stream_wait(stream, what)
+    _core.stream_wait(_check.uint64("stream_wait", "stream", stream), what)
 
 
-def version() -> tuple:
+def version() -> Tuple[int, int, int]:
     """The version of the C library, as (major, minor, patch): comm_version."""
     return _core.version()
 
 
 def type_size(type: Union[Type, int]) -> int:
     """Bytes of one element; 0 for a number that is not a type: comm_type_size."""
-    return _core.type_size(type)
+    return _core.type_size(_check.int32("type_size", "type", type, "a commstream.Type"))
 
 
 def result_name(result: int) -> str:

@@ -37,6 +37,15 @@ def expect(error, text, call):
         raise AssertionError(f"expected {error.__name__}: {text}")
 
 
+def refused(call):
+    """The words with which a call is refused, or None."""
+    try:
+        call()
+        return None
+    except (RuntimeError, TypeError, ValueError) as e:
+        return str(e)
+
+
 def monitored_barrier(group=None, **options):
     """Older torch offers it by name to Gloo alone; the group's method is the backend's."""
     import torch.distributed as dist
@@ -125,3 +134,10 @@ def group(backend: str):
     if backend not in _groups:
         _groups[backend] = dist.new_group(backend=backend)
     return _groups[backend]
+
+
+def raw(backend):
+    """Returns the backend itself: what torch checks in Python before any backend is asked is called as backends are."""
+    import torch
+
+    return group(backend)._get_backend(torch.device("cpu"))

@@ -9,20 +9,7 @@ import torch
 import torch.distributed as dist
 
 from samples import ALL, COMPLEX, FLOAT8, FLOATS, INTEGERS, OPS, UNSIGNED, Op, bits, reduced_by_hand, same, sample
-from team import Team, group, monitored_barrier
-
-
-def refused(call):
-    try:
-        call()
-        return None
-    except (RuntimeError, TypeError, ValueError) as e:
-        return str(e)
-
-
-# What torch checks in Python before any backend is asked is called here as backends are.
-def raw(backend):
-    return group(backend)._get_backend(torch.device("cpu"))
+from team import Team, group, monitored_barrier, raw, refused
 
 
 def allreduce(backend, t, op):
@@ -174,6 +161,21 @@ def case_python_calls():
     assert torch.equal(z, torch.complex(torch.full((3,), float(size)), torch.full((3,), float(sum(range(size))))))
 
 
+def case_forms_of_one_tensor():
+    """By the names that newer torch has. gather_single is not Gloo's."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mine, everyone = torch.full((2,), float(rank)), torch.arange(float(size)).repeat_interleave(2)
+    for g in (group("commstream"), group("gloo")):
+        dist.all_gather_single(flat := torch.empty(2 * size), mine, group=g)
+        assert torch.equal(flat, everyone)
+        dist.reduce_scatter_single(part := torch.empty(2), everyone, group=g)
+        assert torch.equal(part, mine * size)
+    for root in range(size):
+        got = torch.empty(2 * size) if rank == root else None
+        dist.gather_single(mine, got, dst=root, group=group("commstream"))
+        assert rank != root or torch.equal(got, everyone)
+
+
 def case_premul():
     rank, size = dist.get_rank(), dist.get_world_size()
     t = torch.full((10,), float(rank + 1))
@@ -230,6 +232,35 @@ def case_strides():
     scalar = torch.tensor(float(rank))
     dist.all_reduce(scalar, group=ours)
     assert scalar == sum(range(size))
+
+
+def case_nothing():
+    """An exchange in which no rank gives anything, or one rank alone takes nothing and gives nothing."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    g = group("commstream")
+    dist.all_to_all([torch.empty(0) for _ in range(size)], [torch.empty(0) for _ in range(size)], group=g)
+    for shape, splits in (((0, 4), [0] * size), ((size, 0), [1] * size)):
+        dist.all_to_all_single(torch.empty(shape), torch.empty(shape), splits, splits, group=g)
+    takes = [1 if peer == rank == 0 else 0 for peer in range(size)]
+    got = torch.zeros(sum(takes))
+    dist.all_to_all_single(got, torch.ones(sum(takes)), takes, takes, group=g)
+    assert got.sum() == (rank == 0)
+
+
+def case_shared_elements():
+    """Elements of an output that share memory are refused before anything is sent."""
+    size = dist.get_world_size()
+    one = torch.ones(1).expand(4)
+    calls = [
+        lambda: raw("commstream").allreduce([one]),
+        lambda: raw("commstream").broadcast([one], _rooted(0)),
+        lambda: raw("commstream").allgather([[one] * size], [torch.ones(4)]),
+    ]
+    for call in calls:
+        said = refused(call)
+        assert said and "share memory" in said and "[4]" in said and "[0]" in said, said
+    dist.all_reduce(t := torch.ones(1), group=group("commstream"))
+    assert t == size
 
 
 def case_uneven():
@@ -330,52 +361,6 @@ def case_messages():
     dist.barrier(group=ours)
 
 
-def case_coalesced():
-    rank, size = dist.get_rank(), dist.get_world_size()
-    ours = group("commstream")
-    total = float(sum(range(size)))
-    tensors = [torch.full((n,), float(rank)) for n in (3, 50, 40000)]
-    with dist._coalescing_manager(group=ours, device=torch.device("cpu"), async_ops=True) as block:
-        for t in tensors:
-            dist.all_reduce(t, group=ours)
-    block.wait()
-    assert all(torch.equal(t, torch.full_like(t, total)) for t in tensors)
-    outs = [torch.empty(4 * size), torch.empty(6 * size)]
-    with dist._coalescing_manager(group=ours, device=torch.device("cpu")):
-        dist.all_gather_into_tensor(outs[0], torch.full((4,), float(rank)), group=ours)
-        dist.all_gather_into_tensor(outs[1], torch.full((6,), float(rank)), group=ours)
-    assert torch.equal(outs[0], torch.arange(float(size)).repeat_interleave(4))
-    assert torch.equal(outs[1], torch.arange(float(size)).repeat_interleave(6))
-    tensors = [torch.full((n,), float(rank)) for n in (3, 50)]
-    dist.all_reduce_coalesced(tensors, group=ours)
-    assert all(torch.equal(t, torch.full_like(t, total)) for t in tensors)
-    lists = [[torch.empty(3), torch.empty(50)] for _ in range(size)]  # of each rank, one for each input
-    dist.all_gather_coalesced(lists, [torch.full((3,), float(rank)), torch.full((50,), rank + 0.5)], group=ours)
-    for r, (short, longer) in enumerate(lists):
-        assert torch.equal(short, torch.full((3,), float(r))) and torch.equal(longer, torch.full((50,), r + 0.5))
-    assert "lists of outputs" in refused(lambda: dist.all_gather_coalesced(lists[:-1], [torch.ones(3), torch.ones(50)], group=ours))
-
-
-def case_coalesced_refused():
-    """A refused call ends its block, of which nothing runs; what follows is a call of its own."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    ours = group("commstream")
-    t, total = torch.full((3,), float(rank)), float(sum(range(size)))
-
-    cpu = torch.device("cpu")
-    for stay, text in ((False, f"root {size}"), (True, "nothing of the block is started")):
-        ours._start_coalescing(cpu)
-        raw("commstream").allreduce([t])
-        said = refused(lambda: raw("commstream").broadcast(t, size))
-        if stay:
-            said = refused(lambda: ours._end_coalescing(cpu))
-        assert text in said, said
-        assert torch.equal(t, torch.full((3,), float(rank)))
-        dist.all_reduce(other := t.clone(), group=ours)
-        assert torch.equal(other, torch.full((3,), total))
-    case_coalesced()
-
-
 def case_refusals():
     rank = dist.get_rank()
     backend = raw("commstream")
@@ -450,11 +435,21 @@ class Collectives(unittest.TestCase):
     def test_python_calls(self):
         self.team.call(case_python_calls)
 
+    @unittest.skipIf(not hasattr(dist, "gather_single"), "torch has the older names alone")
+    def test_forms_of_one_tensor(self):
+        self.team.call(case_forms_of_one_tensor)
+
     def test_premul_sum(self):
         self.team.call(case_premul)
 
     def test_strides(self):
         self.team.call(case_strides)
+
+    def test_nothing(self):
+        self.team.call(case_nothing)
+
+    def test_shared_elements(self):
+        self.team.call(case_shared_elements)
 
     def test_uneven_lists(self):
         self.team.call(case_uneven)
@@ -475,10 +470,6 @@ class Collectives(unittest.TestCase):
 
     def test_messages(self):
         self.team.call(case_messages)
-
-    def test_coalesced(self):
-        self.team.call(case_coalesced)
-        self.team.call(case_coalesced_refused)
 
     @unittest.skipIf(not hasattr(dist.AllreduceOptions(), "asyncOp"), "torch does not say whether the caller waits")
     def test_waits_need_no_thread(self):

@@ -230,6 +230,37 @@ def case_memory_stats():
     assert stats["memory_bytes"] > 0, stats
 
 
+def case_recorder():
+    """torch's flight recorder learns that each operation has completed: of every group, of messages, and of blocks."""
+    import pickle
+
+    from torch._C import _distributed_c10d as c10d
+
+    groups = [dist.new_group(backend="commstream") for _ in range(2)]
+    rank, names = dist.get_rank(), {str(g.group_name) for g in groups}
+    mine, theirs = torch.full((1,), float(rank)), torch.zeros(1)
+    for g in groups:
+        for asynchronous in (False, True, True):
+            work = dist.all_reduce(torch.ones(1), group=g, async_op=asynchronous)
+        work.wait()
+        if rank:
+            dist.send(mine, 0, group=g)
+        else:
+            dist.recv(theirs, 1, group=g)
+        block = [dist.P2POp(dist.isend, mine, 1 - rank, group=g), dist.P2POp(dist.irecv, theirs, 1 - rank, group=g)]
+        for work in dist.batch_isend_irecv(block):
+            work.wait()
+        dist.barrier(group=g)
+    end = time.monotonic() + 20
+    while True:
+        entries = pickle.loads(c10d._dump_fr_trace(backend="commstream"))["entries"]
+        states = [(e["profiling_name"], e["state"]) for e in entries if str(e["process_group"][0]) in names]
+        if all(state == "completed" for _, state in states) or time.monotonic() > end:
+            break
+        time.sleep(0.01)
+    assert len(states) >= 10 and all(state == "completed" for _, state in states), states
+
+
 def case_mismatch():
     """Ranks that make different calls learn both, and the group tells the error."""
     g = dist.new_group(backend="commstream")
@@ -355,6 +386,10 @@ class TwoRanks(unittest.TestCase):
 
     def test_deadline(self):
         self.team.call(case_deadline)
+
+    @unittest.skipIf("backend" not in (getattr(torch._C._distributed_c10d, "_dump_fr_trace", None) or min).__doc__, "torch records no other backend")
+    def test_recorder(self):
+        self.team.call(case_recorder)
 
     def test_missing_rank(self):
         self.team.call(case_missing_rank)

@@ -1,8 +1,10 @@
 """What training uses: DistributedDataParallel, FSDP2, device meshes, functional collectives."""
 
 import copy
+import os
 import time
 import unittest
+import unittest.mock
 
 import torch
 import torch.distributed as dist
@@ -86,6 +88,10 @@ def case_call_that_waits():
     several = [dist.all_reduce(torch.ones(1), async_op=True).get_future() for _ in range(3)]
     for total in [future.then(again) for future in several]:
         assert total.wait() == size * size, total.wait()
+
+
+def case_weights():
+    return [weights.numpy().tobytes() for weights in train("commstream", bucket_cap_mb=0.001)]
 
 
 def case_buffers():
@@ -249,6 +255,26 @@ class Training(unittest.TestCase):
 
     def test_compiled(self):
         self.team.call(case_compiled)
+
+
+class SameBits(unittest.TestCase):
+    """Training gives the same weights over shared memory and over TCP, with either poller."""
+
+    def weights(self, backend, poller):
+        with unittest.mock.patch.dict(os.environ, COMM_BACKEND=backend, COMM_TCP_POLLER=poller):
+            team = Team(2)
+            by_rank = team.call(case_weights)
+            team.close()
+        self.assertEqual(by_rank[0], by_rank[1])
+        return by_rank[0]
+
+    def test_weights(self):
+        expected = self.weights("shm", "auto")
+        self.assertEqual(self.weights("tcp", "epoll"), expected)
+        try:
+            self.assertEqual(self.weights("tcp", "io_uring"), expected)
+        except EOFError:
+            self.skipTest("COMM_TCP_POLLER=io_uring: no ring can be made here")
 
 
 class FourRanks(unittest.TestCase):

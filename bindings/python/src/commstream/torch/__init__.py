@@ -11,6 +11,8 @@ The first import compiles an extension, which takes about a minute (see :mod:`co
 from __future__ import annotations
 
 import atexit
+import contextlib
+import functools
 import os
 
 import torch
@@ -86,5 +88,39 @@ def _devices() -> list[str]:
     return ["cpu", *cuda, *(["privateuseone"] if "COMMSTREAM_TORCH_TEST_DEVICE" in os.environ else [])]
 
 
+def _end_blocks_that_exceptions_leave() -> None:
+    """Has an exception inside of torch's coalescing manager end its block, for groups of this backend.
+
+    torch's manager does nothing then. Its list of the group's calls would stay, and each later all_reduce would only be noted in that list.
+    """
+    c10d = dist.distributed_c10d
+    plain = c10d._coalescing_manager
+
+    @functools.wraps(plain)
+    @contextlib.contextmanager
+    def manager(group=None, device=None, async_ops=False):
+        group = group or dist.group.WORLD
+        entered = False
+        try:
+            with plain(group, device, async_ops) as block:
+                entered = True
+                yield block
+        except BaseException:
+            if entered:
+                _give_up_block(group, device)
+            raise
+
+    c10d._coalescing_manager = dist._coalescing_manager = manager
+
+
+def _give_up_block(group: dist.ProcessGroup, device: torch.device | None) -> None:
+    with contextlib.suppress(RuntimeError):  # the group has no backend for that device
+        backend = group._get_backend(device or torch.device("cpu"))
+        if backend.name() == "commstream":
+            dist.distributed_c10d._world.pg_coalesce_state.pop(group, None)
+            _extension.drop_block(backend)
+
+
+_end_blocks_that_exceptions_leave()
 dist.Backend.register_backend("commstream", _create, extended_api=True, devices=_devices())
 atexit.register(_extension.stop)

@@ -60,12 +60,19 @@ std::shared_ptr<World> Backend::world()
     return world_;
 }
 
+Dropped::~Dropped()
+{
+    if (block)
+        block->give_up("a call in the coalescing block was refused, or an exception left the block; nothing of it is started");
+}
+
 std::shared_ptr<Operation> Backend::begin(const char *name, std::chrono::milliseconds timeout)
 {
+    Dropped dropped;
     std::lock_guard<std::mutex> hold(lock_);
     TORCH_CHECK(world_, "commstream: ", name, ": the process group has no world: it was shut down, or reconfigure() comes first");
     if (recorder_ && block_->calling)
-        drop_block();
+        drop_block(dropped);
     if (recorder_)
         block_->calling = true;
     return std::make_shared<Operation>(world_, name, timeout.count() > 0 ? std::min(timeout, world_->deadline()) : timeout_);
@@ -73,6 +80,7 @@ std::shared_ptr<Operation> Backend::begin(const char *name, std::chrono::millise
 
 WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls)
 {
+    Dropped dropped;
     std::lock_guard<std::mutex> hold(lock_);
     comm_communicator *c = operation->world->get();
     if (!operation->message)
@@ -87,7 +95,7 @@ WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, 
     if (operation->on_device())
         operation->follow_stream(c);
     if (recorder_)
-        return record(type, operation, calls);
+        return record(type, operation, calls, dropped);
     comm_request *request = &operation->request;
     comm_result result = COMM_OK;
     if (calls.size() == 1)
@@ -102,18 +110,18 @@ WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, 
     return work;
 }
 
-WorkPtr Backend::record(c10d::OpType type, const std::shared_ptr<Operation> &operation, const std::vector<Call> &calls)
+WorkPtr Backend::record(c10d::OpType type, const std::shared_ptr<Operation> &operation, const std::vector<Call> &calls, Dropped &dropped)
 {
     for (const Call &call : calls) {
         comm_result result = call.run(recorder_, nullptr);
         if (result == COMM_OK)
             continue;
-        drop_block();
+        drop_block(dropped);
         operation->world->check(result, operation->name);
     }
     block_->absorb(*operation);
     block_->calling = false;
-    return c10::make_intrusive<Work>(block_, rank_, type);
+    return c10::make_intrusive<Work>(block_, rank_, type, operation->key);
 }
 
 bool Backend::in_block()
@@ -123,17 +131,28 @@ bool Backend::in_block()
 }
 
 /* A recorder must be ended. The call that the library refuses makes sure that nothing of the group is started. */
-void Backend::drop_block()
+void Backend::drop_block(Dropped &dropped)
 {
     comm_request none;
     (void)!comm_broadcast(recorder_, nullptr, 1, COMM_U8, -1, nullptr);
     (void)!comm_group_end(recorder_, &none);
     recorder_ = nullptr;
+    dropped.block = std::move(block_);
     block_ = nullptr;
 }
 
+void Backend::dropCoalescing()
+{
+    Dropped dropped;
+    std::lock_guard<std::mutex> hold(lock_);
+    if (recorder_)
+        drop_block(dropped);
+}
+
+/* Blocks do not nest: one that is still there was left by an exception. */
 void Backend::startCoalescing()
 {
+    dropCoalescing();
     auto block = begin("coalesced", c10d::kUnsetTimeout);
     std::lock_guard<std::mutex> hold(lock_);
     TORCH_CHECK(!recorder_, "commstream: startCoalescing inside of a coalescing block");
@@ -144,10 +163,11 @@ void Backend::startCoalescing()
 
 WorkPtr Backend::endCoalescing()
 {
+    Dropped dropped;
     std::lock_guard<std::mutex> hold(lock_);
     TORCH_CHECK(recorder_, "commstream: endCoalescing without startCoalescing");
     if (block_->calling) {
-        drop_block();
+        drop_block(dropped);
         TORCH_CHECK_VALUE(false, "commstream: endCoalescing: a call in the block was refused, so nothing of the block is started");
     }
     comm_communicator *recorder = recorder_;
@@ -155,8 +175,10 @@ WorkPtr Backend::endCoalescing()
     recorder_ = nullptr;
     block_ = nullptr;
     comm_result result = comm_group_end(recorder, &block->request);
-    block->recorded = false;
+    if (result != COMM_OK)
+        dropped.block = block;
     world_->check(result, block->name);
+    block->recorded = false;
     auto work = c10::make_intrusive<Work>(block, rank_, c10d::OpType::COALESCED);
     if (!block->complete())
         block->adopt();

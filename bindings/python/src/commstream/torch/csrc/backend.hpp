@@ -34,6 +34,13 @@ struct Call {
     int32_t root = 0;
 };
 
+/* A coalescing block that was given up. Its works end with an error after the locks are released that come after this, since futures call
+ * what others wrote. */
+struct Dropped {
+    std::shared_ptr<Operation> block;
+    ~Dropped();
+};
+
 class Backend final : public c10d::Backend
 {
   public:
@@ -77,6 +84,8 @@ class Backend final : public c10d::Backend
     bool supportsCoalescing() const { return true; }
     void startCoalescing() override;
     WorkPtr endCoalescing() override;
+    /* Gives up a block that an exception has left; nothing of it is started. */
+    void dropCoalescing();
     void setSequenceNumberForGroup() override {}
     uint64_t getSequenceNumberForGroup() override;
     void setTimeout(std::chrono::milliseconds timeout);
@@ -151,8 +160,8 @@ class Backend final : public c10d::Backend
     std::shared_ptr<Operation> begin(const char *name, std::chrono::milliseconds timeout);
     /* Starts what is described, in one group if it is several calls. `async`: nobody may be waiting. */
     WorkPtr start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls);
-    WorkPtr record(c10d::OpType type, const std::shared_ptr<Operation> &operation, const std::vector<Call> &calls);
-    void drop_block();
+    WorkPtr record(c10d::OpType type, const std::shared_ptr<Operation> &operation, const std::vector<Call> &calls, Dropped &dropped);
+    void drop_block(Dropped &dropped);
     bool in_block();
     void check_root(int64_t root, const char *name) const;
     void check_size(size_t given, size_t expected, const char *name, const char *what) const;

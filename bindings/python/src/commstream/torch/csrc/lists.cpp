@@ -129,6 +129,8 @@ at::Tensor output_of_list(Operation &op, const Tensors &list)
 {
     at::AutoDispatchBelowADInplaceOrView plain;
     use_all(op, list);
+    for (const at::Tensor &t : list)
+        op.check_output(t);
     op.outputs.insert(op.outputs.end(), list.begin(), list.end());
     if (in_a_row(list)) {
         at::Tensor row = list[0].as_strided({elements(list)}, {1});

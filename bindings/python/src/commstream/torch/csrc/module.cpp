@@ -34,6 +34,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
         },
         py::arg("backend"), py::arg("given"), py::arg("bytes"), py::arg("source"), py::call_guard<py::gil_scoped_release>(),
         "Bytes that the ranks of each host share, with those of the source; collective.");
+    m.def(
+        "drop_block",
+        [](const commstream::BackendPtr &backend) {
+            if (auto *ours = dynamic_cast<commstream::Backend *>(backend.get()))
+                ours->dropCoalescing();
+        },
+        py::arg("backend"), py::call_guard<py::gil_scoped_release>(),
+        "Gives up a coalescing block that an exception has left. Backends that are not commstream's stay as they are.");
     m.def("stop", &commstream::Engine::stop_all, py::call_guard<py::gil_scoped_release>(),
           "Ends the threads that complete asynchronous work: the interpreter is about to end.");
     m.def(

@@ -48,6 +48,13 @@ bool is_block(const at::Tensor &in, const at::Tensor &out, int rank)
            static_cast<const char *>(in.data_ptr()) == static_cast<const char *>(out.data_ptr()) + static_cast<size_t>(rank) * in.nbytes();
 }
 
+/* Of a side of an alltoall with parts of their own lengths. comm_alltoall_v takes no rank that has NULL on both sides. */
+void *begin_of_parts(const at::Tensor &t)
+{
+    static char nothing;
+    return t.numel() ? t.data_ptr() : &nothing;
+}
+
 /* The block sizes of one side of an alltoall, in what the library moves. */
 std::vector<size_t> split_counts(const at::Tensor &t, const std::vector<int64_t> &splits, int size, const char *side)
 {
@@ -243,7 +250,7 @@ WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input, std::vecto
     at::Tensor in = op->input(apart(input, output)), out = op->output(output);
     comm_type type = elements_of(in).type;
     Call call{[=](comm_communicator *c, comm_request *r) {
-        return comm_alltoall_v(c, begin_of(in), in_counts.data(), nullptr, begin_of(out), out_counts.data(), nullptr, type, r);
+        return comm_alltoall_v(c, begin_of_parts(in), in_counts.data(), nullptr, begin_of_parts(out), out_counts.data(), nullptr, type, r);
     }};
     if (even)
         call = {[=](comm_communicator *c, comm_request *r) { return comm_alltoall(c, begin_of(in), begin_of(out), in_counts[0], type, r); },
@@ -262,7 +269,7 @@ WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAl
     at::Tensor in = input_of_list(*op, inputs, outputs), out = output_of_list(*op, outputs);
     comm_type type = elements_of(in).type;
     Call call{[=](comm_communicator *c, comm_request *r) {
-        return comm_alltoall_v(c, begin_of(in), in_counts.data(), nullptr, begin_of(out), out_counts.data(), nullptr, type, r);
+        return comm_alltoall_v(c, begin_of_parts(in), in_counts.data(), nullptr, begin_of_parts(out), out_counts.data(), nullptr, type, r);
     }};
     return start(c10d::OpType::ALLTOALL, op, is_async(opts, 0), {call});
 }

@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
@@ -66,9 +67,17 @@ at::Tensor Operation::input(const at::Tensor &t)
     return dense;
 }
 
+void Operation::check_output(const at::Tensor &t) const
+{
+    TORCH_CHECK_VALUE(at::has_internal_overlap(t) != at::MemOverlap::Yes, "commstream: ", name, ": a tensor of sizes ", t.sizes(),
+                      " and strides ", t.strides(),
+                      " as an output, whose elements share memory; expected elements apart, as clone() makes");
+}
+
 at::Tensor Operation::output(const at::Tensor &t)
 {
     use(t.device());
+    check_output(t);
     outputs.push_back(t);
     if (is_dense(t)) {
         keep.push_back(t);
@@ -103,12 +112,32 @@ void Operation::absorb(Operation &part)
     append(outputs, part.outputs);
     append(after, part.after);
     append(statuses, part.statuses);
+    parts.push_back(part.key);
 }
 
 void Operation::settle(comm_result result)
 {
     if (settle_quietly(result))
         tell();
+}
+
+void Operation::give_up(const char *why)
+{
+    take(true);
+    recorded = false;
+    try {
+        TORCH_CHECK(false, "commstream: ", name, ": ", why);
+    } catch (...) {
+        error_ = std::current_exception();
+    }
+    after.clear();
+    keep.clear();
+    leave(true);
+    try {
+        tell();
+    } catch (const std::exception &e) { /* of what others wrote: it may not stop the exception that is under way */
+        TORCH_WARN("commstream: ", name, ": what was called at its end raised: ", e.what());
+    }
 }
 
 bool Operation::settle_quietly(comm_result result)
@@ -388,9 +417,10 @@ std::chrono::milliseconds Work::getTimeout() const
 {
     return operation_->timeout;
 }
+/* What completion hooks are called with. */
 uint64_t Work::getCompletionKey() const
 {
-    return operation_->sequence;
+    return key_;
 }
 
 } // namespace commstream

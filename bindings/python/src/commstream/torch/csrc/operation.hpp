@@ -32,8 +32,9 @@ struct Operation : std::enable_shared_from_this<Operation> {
     std::shared_ptr<World> world;
     std::string name;
     std::chrono::milliseconds timeout;
-    uint64_t sequence = 0; /* among the collectives of its group; 0: a message */
-    uint64_t key = 0;      /* unique in the process */
+    uint64_t sequence = 0;       /* among the collectives of its group; 0: a message */
+    uint64_t key = 0;            /* unique in the process */
+    std::vector<uint64_t> parts; /* a block: the keys of its calls */
     comm_request request{nullptr, 0};
     bool recorded = false; /* part of a coalescing block that has not ended */
     bool calling = false;  /* a block: a call of it has begun and is not recorded; if that is still so later, the call was refused */
@@ -50,6 +51,8 @@ struct Operation : std::enable_shared_from_this<Operation> {
     /* Issued on c from now on: behind what the current stream of its device has so far. */
     void follow_stream(comm_communicator *c) const;
 
+    /* Throws where elements share memory, as those of expand() do. */
+    void check_output(const at::Tensor &t) const;
     /* What is copied before the call, from a tensor that is not dense. */
     at::Tensor input(const at::Tensor &t);
     /* A dense tensor that stands for t, whose elements go to t at the end. */
@@ -61,6 +64,8 @@ struct Operation : std::enable_shared_from_this<Operation> {
 
     bool settled() const { return settled_.load(std::memory_order_acquire); }
     void settle(comm_result result);
+    /* Ends what was recorded and is never started. */
+    void give_up(const char *why);
     /* The two steps of settle(). False: another thread settles it, and tells. */
     bool settle_quietly(comm_result result);
     void tell();
@@ -99,7 +104,12 @@ struct Operation : std::enable_shared_from_this<Operation> {
 class Work final : public c10d::Work
 {
   public:
-    Work(std::shared_ptr<Operation> operation, int rank, c10d::OpType type) : c10d::Work(rank, type), operation_(std::move(operation)) {}
+    Work(std::shared_ptr<Operation> operation, int rank, c10d::OpType type) : Work(operation, rank, type, operation->key) {}
+    /* Of a call in a block: the operation is the block's, the key the call's own. */
+    Work(std::shared_ptr<Operation> operation, int rank, c10d::OpType type, uint64_t key)
+        : c10d::Work(rank, type), operation_(std::move(operation)), key_(key)
+    {
+    }
     ~Work() override;
 
     bool isCompleted() override;
@@ -118,6 +128,7 @@ class Work final : public c10d::Work
 
   private:
     std::shared_ptr<Operation> operation_;
+    uint64_t key_;
 };
 
 } // namespace commstream

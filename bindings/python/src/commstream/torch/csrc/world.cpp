@@ -135,8 +135,8 @@ void World::check(comm_result result, const std::string &name) const
 std::string World::text_of(comm_result result) const
 {
     comm_error detail;
-    bool told = failed(&detail) && detail.result == result;
-    return c10::str(comm_result_name(result), ": ", told ? detail.text : comm_result_text(result));
+    std::string name = comm_result_name(result), text = failed(&detail) && detail.result == result ? detail.text : comm_result_text(result);
+    return text.compare(0, name.size(), name) == 0 ? text : name + ": " + text;
 }
 
 bool World::sees_devices() const
@@ -158,9 +158,11 @@ void World::ended(const Operation &operation, bool success) const
     if (!hooks)
         return;
     comm_error detail;
-    if (success)
+    if (success) {
         hooks->completed(operation.key);
-    else if (failed(&detail))
+        for (uint64_t part : operation.parts)
+            hooks->completed(part);
+    } else if (failed(&detail))
         hooks->aborting();
 }
 

@@ -71,7 +71,7 @@ class World
     bool sees_devices() const;
     [[noreturn]] void late(const Operation &operation, std::chrono::milliseconds limit) const;
 
-    /* What the user of the backend wants to be told: each operation that completed well, by its key, and failures. */
+    /* What the user of the backend wants to be told: each operation that completed well, by its work's key, and failures. */
     std::shared_ptr<Hooks> hooks;
     void ended(const Operation &operation, bool success) const;
 
