@@ -1,6 +1,7 @@
 /*
  * The allreduce of a host in one kernel, as each rank's device runs it: it writes its input into its own mailbox, waits for those of all
- * others, and reduces. An allgather and a broadcast are the same without the reduction; of a reduce_scatter each rank reduces its block.
+ * others, and reduces. An allgather and a broadcast are the same without the reduction; of a reduce_scatter each rank reduces its block. A
+ * barrier has no data: it announces and waits.
  * Mailboxes are pinned memory of the host, so no device accesses another. docs/internals/kernels.md has the protocol and why it is right.
  * It is plain C: nvcc compiles it for devices (kernels.cu); the mock driver and tests/cuda/test_oneshot.c compile it for the CPU, where
  * they run its blocks in all kinds of orders.
@@ -28,7 +29,7 @@ enum {
 /* A mailbox: a word of its owner's host, then flags and two slots, for operations with even and with odd numbers. */
 enum { ONESHOT_FLAGS_AT = 64, ONESHOT_SLOTS_AT = 4096, ONESHOT_BOX_BYTES = ONESHOT_SLOTS_AT + 2 * ONESHOT_BYTES };
 
-enum oneshot_kind { ONESHOT_SUM, ONESHOT_GATHER, ONESHOT_BROADCAST, ONESHOT_SCATTER };
+enum oneshot_kind { ONESHOT_SUM, ONESHOT_GATHER, ONESHOT_BROADCAST, ONESHOT_SCATTER, ONESHOT_BARRIER /* one part of no elements */ };
 
 /* How an operation ends that does not end well. */
 enum { ONESHOT_ABORTED = 1, ONESHOT_DIFFERS = 2 /* a peer's operation of the same number has another type, operator or length */ };

@@ -207,7 +207,8 @@ static bool sees(const void *at)
 
 static bool sees_all(const struct oneshot_args *a)
 {
-    bool all = sees(a->in) && sees(a->out) && sees(a->state) && sees(a->done) && sees(a->wrong) && sees(a->abort);
+    bool has_data = a->kind != ONESHOT_BARRIER, buffers = sees(a->in) && sees(a->out);
+    bool all = has_data == buffers && sees(a->state) && sees(a->done) && sees(a->wrong) && sees(a->abort);
 
     for (uint32_t r = 0; r < a->ranks; r++)
         all = all && sees(a->box[r]) && sees(a->box[r] + ONESHOT_BOX_BYTES - 1);

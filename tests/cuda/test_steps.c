@@ -1,7 +1,8 @@
 /*
- * The allreduce, allgather and broadcast in one kernel, compiled for the CPU and run one thread of one block at a time, in an order that a
- * seed chooses. Ordinary stores into a mailbox become visible late, in any order, unless a release forces them. Several ranks, several
- * operations one after the other, launched with the same arguments as a graph launches them; few blocks at once; aborts; calls that differ.
+ * The allreduce, reduce_scatter, allgather, broadcast and barrier in one kernel, compiled for the CPU and run one thread of one block at a
+ * time, in an order that a seed chooses. Ordinary stores into a mailbox become visible late, in any order, unless a release forces them.
+ * Several ranks, several operations one after the other, launched with the same arguments as a graph launches them; few blocks at once;
+ * aborts; calls that differ.
  * Results must have the bits of the host's kernels.
  *
  * A fault that is planted must be found: one slot for all operations, a flag that does not wait for the data, parts that belong to fixed
@@ -67,6 +68,15 @@ static bool is_moved(const struct oneshot_args *a, char inputs[RANKS][RANKS * MO
     return true;
 }
 
+/* Of a barrier: it has begun on each rank. */
+static bool all_began(uint32_t operation)
+{
+    for (uint32_t k = 0; k < ranks; k++)
+        if (rank[k].launched <= operation || (rank[k].launched == operation + 1 && !rank[k].begun))
+            return false;
+    return true;
+}
+
 static bool is_right(uint32_t r, uint32_t operation, uint64_t seed)
 {
     static _Alignas(64) char inputs[RANKS][RANKS * MOST_BYTES + 64], want[MOST_BYTES + 64];
@@ -78,6 +88,8 @@ static bool is_right(uint32_t r, uint32_t operation, uint64_t seed)
         fill(k, operation, seed, inputs[k]);
         from[k] = inputs[k] + (a->kind == ONESHOT_SCATTER ? r * a->stride : 0);
     }
+    if (a->kind == ONESHOT_BARRIER)
+        return all_began(operation);
     if (a->kind == ONESHOT_GATHER || a->kind == ONESHOT_BROADCAST)
         return is_moved(a, inputs);
     data_reducer((enum comm_type)a->type, a->op, DATA_SCALAR)(
@@ -136,6 +148,11 @@ static void make(enum oneshot_kind kind, uint32_t root)
         rank[r].args.kind = kind;
         rank[r].args.root = kind == ONESHOT_BROADCAST ? root : 0;
         rank[r].args.stride = kind == ONESHOT_BROADCAST ? 0 : rank[r].args.elements; /* of bytes */
+        if (kind == ONESHOT_BARRIER) {
+            rank[r].args.in = rank[r].args.out = NULL;
+            rank[r].args.elements = rank[r].args.stride = 0;
+            rank[r].args.parts = 1;
+        }
     }
 }
 
@@ -144,7 +161,7 @@ static const char *play_others(uint64_t seed, uint32_t n, uint32_t operations)
 {
     chance = seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du;
     open_ranks(n, 1 + draw(MOST_BYTES), COMM_U8, COMM_SUM);
-    make(ONESHOT_GATHER + (enum oneshot_kind)draw(3), draw(n));
+    make(ONESHOT_GATHER + (enum oneshot_kind)draw(4), draw(n));
     return run(operations, seed);
 }
 

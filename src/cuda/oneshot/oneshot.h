@@ -1,7 +1,8 @@
 /*
  * The native backend cuda: a short allreduce of device buffers is one kernel on each rank's device (cuda/oneshot_kernel.h). All else is the
  * wire's: the core stages it. In a stream of the program's, where nothing is staged, a longer one is several kernels, and reduce_scatter,
- * allgather and broadcast are kernels too. One instance per world, one channel per communicator. This header is shared by its files.
+ * allgather, broadcast and barrier are kernels too. One instance per world, one channel per communicator. This header is shared by its
+ * files.
  */
 #ifndef CUDA_ONESHOT_H
 #define CUDA_ONESHOT_H

@@ -85,9 +85,9 @@ enum comm_result oneshot_accept_in_stream(struct oneshot_channel *c, const struc
     }
     if (!captured)
         return COMM_ERR_UNSUPPORTED;
-    base_format(
-        why, why_bytes,
-        "the communicator's stream is being captured; expected device memory, in broadcast, allgather, allreduce or reduce_scatter");
+    base_format(why, why_bytes,
+                "the communicator's stream is being captured; expected a barrier, or device memory in broadcast, allgather, allreduce or "
+                "reduce_scatter");
     return COMM_ERR_STATE;
 }
 
@@ -104,13 +104,14 @@ static unsigned mark(struct oneshot_channel *c, struct oneshot_call *call)
 /* One kernel behind another: the stream orders them, as it orders those of different calls. */
 static unsigned launch_all(struct oneshot_channel *c, const struct oneshot_call *call)
 {
-    unsigned result = CUDA_OK;
+    uint64_t first = 0;
+    unsigned result;
 
-    for (uint64_t first = 0; first < call->elements && result == CUDA_OK;) {
+    do {
         struct oneshot_args args = oneshot_args_of(c, call, first);
         result = cuda_run_oneshot(c->d, &args, c->given);
         first += args.elements;
-    }
+    } while (first < call->elements && result == CUDA_OK);
     return result;
 }
 
