@@ -130,6 +130,7 @@ MOCK_API int mock_owner(const void *at); /* the device that owns the memory, or 
 bool mock_usable(struct CUstream_st *stream);
 /* True, and a misuse with this text, if the stream is being captured. */
 bool mock_breaks_capture(struct CUstream_st *stream, const char *what);
+bool mock_is_read(const void *at, size_t bytes); /* by a kernel that is on a stream: a mailbox */
 /* Returns the kind of object that contains `at`, or 0. */
 MOCK_API enum mock_thing mock_find(const void *at);
 

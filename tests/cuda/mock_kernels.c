@@ -197,6 +197,21 @@ static void push_stepped(void *arg, struct CUstream_st *stream)
     op->arg = s;
 }
 
+bool mock_is_read(const void *at, size_t bytes)
+{
+    for (int d = 0; d < MOCK_DEVICES; d++) {
+        for (int q = 0; q < MOCK_QUEUES; q++) {
+            for (const struct mock_op *op = mock.first[d][q]; op; op = op->next) {
+                const struct stepped *s = op->go == stepped_go ? op->arg : NULL;
+                for (uint32_t r = 0; s && r < s->args.ranks; r++)
+                    if (s->args.box[r] >= (const char *)at && s->args.box[r] < (const char *)at + bytes)
+                        return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* A device can access its own memory and registered memory of the host, and no other. */
 static bool sees(const void *at)
 {

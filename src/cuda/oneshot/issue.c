@@ -174,7 +174,7 @@ static void ask_cuda(struct oneshot_channel *c)
 
 bool oneshot_runs(struct oneshot_channel *c)
 {
-    if (c->broken || (c->given ? oneshot_marked(c) >= c->marks : ended(c) == c->launched))
+    if (c->broken || (c->given ? oneshot_given_rests(c) : ended(c) == c->launched))
         return false;
     ask_cuda(c);
     return !c->broken;

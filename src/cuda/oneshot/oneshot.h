@@ -69,6 +69,7 @@ struct oneshot_channel {
     struct CUstream_st *given; /* the program's stream, which gets the operations; NULL: `stream` does */
     uint32_t mark;             /* the word in which `given` counts what is done of the operations that are not captured */
     uint64_t marks, mark_base; /* how many it will count; the word's first value */
+    bool is_unmarked;          /* `given` has kernels behind which it writes no word, since a call of CUDA's failed */
     struct cuda_capture held;  /* by graphs */
     uint32_t ways;             /* of the call that was accepted last */
     int64_t looked_ns;
@@ -118,6 +119,7 @@ enum comm_result oneshot_accept_in_stream(struct oneshot_channel *c, const struc
                                           size_t why_bytes);
 unsigned oneshot_launch_in_stream(struct oneshot_channel *c, struct oneshot_call *call);
 uint64_t oneshot_marked(const struct oneshot_channel *c); /* how many are done */
+bool oneshot_given_rests(struct oneshot_channel *c);      /* no kernel of the channel is on `given` */
 enum comm_result oneshot_wait(struct native_channel *channel, const struct native_point *point, uint64_t cookie);
 void oneshot_reach(struct native_channel *channel, uint64_t cookie);
 enum comm_result oneshot_await(struct native_channel *channel, uint64_t cookie, struct CUstream_st *stream);
