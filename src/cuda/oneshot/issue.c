@@ -156,7 +156,7 @@ enum comm_result oneshot_start(struct native_channel *channel, const struct nati
 /* How many operations have ended on the device. */
 static uint64_t ended(const struct oneshot_channel *c)
 {
-    return atomic_load_explicit(&c->d->words[c->done], memory_order_acquire) - c->args.base;
+    return atomic_load_explicit(&c->d->words[c->done], memory_order_acquire) - c->args.base - c->choice.before;
 }
 
 /* A kernel that fails stops the context, and its word is never written. */
@@ -174,7 +174,11 @@ static void ask_cuda(struct oneshot_channel *c)
 
 bool oneshot_runs(struct oneshot_channel *c)
 {
-    if (c->broken || (c->given ? oneshot_given_rests(c) : ended(c) == c->launched))
+    bool has_ended = c->given ? oneshot_given_rests(c) : ended(c) == c->launched;
+
+    if (c->choice.stage != ONESHOT_CHOSEN)
+        has_ended = !oneshot_is_trying(c);
+    if (c->broken || has_ended)
         return false;
     ask_cuda(c);
     return !c->broken;
