@@ -9,12 +9,12 @@
 #include "cuda/kernels.h"
 #include "cuda/oneshot/oneshot.h"
 
-enum vote { VOTE_NONE, VOTE_REACHED, VOTE_MEASURED, VOTE_AGAINST }; /* the last two are last votes */
+enum vote { VOTE_NONE, VOTE_REACHED, VOTE_MEASURED, VOTE_AGAINST, VOTE_RESTS = 4 /* beside the last vote: its trials are over */ };
 enum { TRIALS = 2 /* through the host's pages, and through the devices' memory */, ROUNDS = 8, TRIAL_BYTES = 2048 };
 _Static_assert(2 * (int)TRIAL_BYTES <= (int)ONESHOT_SLOTS_AT, "the buffers of a trial lie before the slots");
 
 /* ------------------------------------------------------------------------------------------------------------ votes */
-static void vote(struct oneshot_channel *c, enum vote mine)
+static void vote(struct oneshot_channel *c, uint64_t mine)
 {
     atomic_store_explicit(&oneshot_head_of(c->box->at)->vote, mine, memory_order_release);
 }
@@ -22,12 +22,17 @@ static void vote(struct oneshot_channel *c, enum vote mine)
 /* Peers of a rank that fails would wait for its vote. */
 void oneshot_vote_against(struct oneshot_channel *c)
 {
-    vote(c, VOTE_AGAINST);
+    vote(c, VOTE_AGAINST | VOTE_RESTS);
+}
+
+static uint64_t word_of(const struct oneshot_channel *c, int32_t peer)
+{
+    return atomic_load_explicit(&c->box->peer[peer].head->vote, memory_order_acquire);
 }
 
 static uint64_t vote_of(const struct oneshot_channel *c, int32_t peer)
 {
-    return atomic_load_explicit(&c->box->peer[peer].head->vote, memory_order_acquire);
+    return word_of(c, peer) & ~(uint64_t)VOTE_RESTS;
 }
 
 static bool any_against(const struct oneshot_channel *c)
@@ -42,6 +47,14 @@ static bool all_say(const struct oneshot_channel *c, enum vote least)
 {
     for (int32_t i = 0; i < c->box->peers; i++)
         if (vote_of(c, i) < least)
+            return false;
+    return true;
+}
+
+static bool all_rest(const struct oneshot_channel *c)
+{
+    for (int32_t i = 0; i < c->box->peers; i++)
+        if (!(word_of(c, i) & VOTE_RESTS))
             return false;
     return true;
 }
@@ -281,14 +294,15 @@ static unsigned settle(struct oneshot_channel *c)
         go(c, ONESHOT_REACHING);
         return CUDA_NOT_READY;
     }
-    if (c->choice.offers && !all_say(c, VOTE_MEASURED)) /* if a rank dies before its last vote, no rank has the communicator */
+    if (c->choice.offers)
+        atomic_fetch_or_explicit(&oneshot_head_of(c->box->at)->vote, VOTE_RESTS, memory_order_release);
+    if (c->choice.offers && !all_rest(c)) /* if a rank dies before it says so, no rank has the communicator; if later, all have */
         return CUDA_NOT_READY;
     go(c, ONESHOT_CHOSEN);
     return CUDA_OK;
 }
 
-/* The counters must have their values before a kernel begins, which may be in another stream. */
-static unsigned step(struct oneshot_channel *c)
+static unsigned step_once(struct oneshot_channel *c)
 {
     enum oneshot_stage stage = c->choice.stage;
     bool waits = stage >= ONESHOT_REACHING && stage <= ONESHOT_COMPARING;
@@ -310,6 +324,19 @@ static unsigned step(struct oneshot_channel *c)
     else if (stage == ONESHOT_COMPARING && all_say(c, VOTE_MEASURED))
         compare(c);
     return CUDA_NOT_READY;
+}
+
+/* The counters must have their values before a kernel begins, which may be in another stream. */
+static unsigned step(struct oneshot_channel *c)
+{
+    uint32_t before;
+    unsigned result;
+
+    do {
+        before = c->choice.stage;
+        result = step_once(c);
+    } while (result == CUDA_NOT_READY && c->choice.stage != before);
+    return result;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the list */
