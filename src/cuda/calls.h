@@ -47,6 +47,34 @@ enum { CUDA_POINTER_MEMORY_TYPE = 2, CUDA_POINTER_ORDINAL = 9, CUDA_MEMORY_HOST 
 enum { CUDA_STREAM_LEGACY = 1, CUDA_STREAM_PER_THREAD = 2 };
 enum { CUDA_ATTRIBUTE_HOST_POINTERS = 91 /* of registered memory are valid on the device */, CUDA_ATTRIBUTE_MEMOPS_64 = 122 };
 
+/* Memory of a device that other devices map too. The layouts are NVIDIA's. */
+enum { CUDA_ATTRIBUTE_MAPPINGS = 102 /* of memory */, CUDA_ATTRIBUTE_DESCRIPTORS = 103 /* memory can be exported as a file descriptor */ };
+enum { CUDA_MEMORY_PINNED = 1, CUDA_AT_DEVICE = 1, CUDA_AS_DESCRIPTOR = 1, CUDA_ACCESS_ALL = 3, CUDA_GRANULARITY_LEAST = 0 };
+typedef unsigned long long cuda_memory; /* CUmemGenericAllocationHandle */
+struct cuda_where {
+    unsigned type;
+    int id;
+};
+struct cuda_memory_kind {
+    unsigned type, exported_as;
+    struct cuda_where where;
+    void *for_windows;
+    struct {
+        unsigned char compression, rdma;
+        unsigned short usage;
+        unsigned char reserved[4];
+    } flags;
+};
+struct cuda_access {
+    struct cuda_where where;
+    unsigned flags;
+};
+/* tests/cuda/headers.c defines these as the types of the real header. */
+#ifndef CUDA_MEMORY_KIND
+#    define CUDA_MEMORY_KIND struct cuda_memory_kind
+#    define CUDA_ACCESS struct cuda_access
+#endif
+
 /* X(name in the table, symbol, result type, parameters) */
 #define CUDA_CALLS(X)                                                                                                                      \
     X(cuInit, "cuInit", unsigned, (unsigned flags))                                                                                        \
@@ -109,6 +137,23 @@ enum { CUDA_ATTRIBUTE_HOST_POINTERS = 91 /* of registered memory are valid on th
     X(cuUserObjectRelease, "cuUserObjectRelease", unsigned, (struct CUuserObject_st * object, unsigned count))                             \
     X(cuGraphRetainUserObject, "cuGraphRetainUserObject", unsigned,                                                                        \
       (struct CUgraph_st * graph, struct CUuserObject_st * object, unsigned count, unsigned flags))
+
+/* What memory needs that several devices map. Without any of them there is none. */
+#define CUDA_SHARE_CALLS(X)                                                                                                                \
+    X(cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer", unsigned, (int *can, int device, int peer))                                          \
+    X(cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity", unsigned,                                                            \
+      (size_t * bytes, const CUDA_MEMORY_KIND *kind, unsigned option))                                                                     \
+    X(cuMemCreate, "cuMemCreate", unsigned, (cuda_memory * memory, size_t bytes, const CUDA_MEMORY_KIND *kind, unsigned long long flags))  \
+    X(cuMemRelease, "cuMemRelease", unsigned, (cuda_memory memory))                                                                        \
+    X(cuMemExportToShareableHandle, "cuMemExportToShareableHandle", unsigned,                                                              \
+      (void *exported, cuda_memory memory, unsigned as, unsigned long long flags))                                                         \
+    X(cuMemImportFromShareableHandle, "cuMemImportFromShareableHandle", unsigned, (cuda_memory * memory, void *exported, unsigned as))     \
+    X(cuMemAddressReserve, "cuMemAddressReserve", unsigned,                                                                                \
+      (cuda_address * at, size_t bytes, size_t align, cuda_address wish, unsigned long long flags))                                        \
+    X(cuMemAddressFree, "cuMemAddressFree", unsigned, (cuda_address at, size_t bytes))                                                     \
+    X(cuMemMap, "cuMemMap", unsigned, (cuda_address at, size_t bytes, size_t offset, cuda_memory memory, unsigned long long flags))        \
+    X(cuMemUnmap, "cuMemUnmap", unsigned, (cuda_address at, size_t bytes))                                                                 \
+    X(cuMemSetAccess, "cuMemSetAccess", unsigned, (cuda_address at, size_t bytes, const CUDA_ACCESS *access, size_t count))
 
 /* ------------------------------------------------------------------------------------------------------------ NCCL */
 enum nccl_result {
@@ -207,6 +252,7 @@ struct nccl_config {
 struct cuda_calls {
     CUDA_CALLS(CUDA_CALLS_FIELD)
     CUDA_NEWER_CALLS(CUDA_CALLS_FIELD)
+    CUDA_SHARE_CALLS(CUDA_CALLS_FIELD)
 };
 struct nccl_calls {
     NCCL_CALLS(CUDA_CALLS_FIELD)

@@ -137,15 +137,14 @@ static bool class_poll(struct device *device)
 /* ------------------------------------------------------------------------------------------------------------ the hardware */
 /* Identifies the device by its PCI address, such as "0000:41:00.0". CUDA ordinals do not identify it, because CUDA_VISIBLE_DEVICES may
  * number the devices differently in each process. */
-static enum comm_result class_where(struct device *device, uint64_t *hardware)
+enum comm_result cuda_hardware(const struct cuda_calls *calls, int ordinal, uint64_t *hardware)
 {
     static const unsigned char widths[] = {8, 5, 3}; /* bits of bus, device, function; the domain takes the 32 bits above */
-    struct cuda_device *d = (struct cuda_device *)(void *)device;
     char bus[32] = "";
     uint64_t all = 0, part = 0;
     uint32_t parts = 0;
 
-    if (d->calls->cuDeviceGetPCIBusId(bus, sizeof bus, d->ordinal) != CUDA_OK)
+    if (calls->cuDeviceGetPCIBusId(bus, sizeof bus, ordinal) != CUDA_OK)
         return COMM_ERR_BACKEND;
     for (const char *c = bus; parts <= 3; c++) {
         int digit = *c >= '0' && *c <= '9' ? *c - '0' : (*c | 32) >= 'a' && (*c | 32) <= 'f' ? (*c | 32) - 'a' + 10 : -1;
@@ -163,6 +162,13 @@ static enum comm_result class_where(struct device *device, uint64_t *hardware)
     }
     *hardware = all;
     return parts == 4 ? COMM_OK : COMM_ERR_BACKEND;
+}
+
+static enum comm_result class_where(struct device *device, uint64_t *hardware)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+
+    return cuda_hardware(d->calls, d->ordinal, hardware);
 }
 
 const struct device_class device_cuda = {.name = "cuda",

@@ -75,6 +75,7 @@ struct cuda_device {
         struct CUmod_st *module;
         _Atomic(struct CUfunc_st *) fold;    /* NULL: the host does it */
         _Atomic(struct CUfunc_st *) oneshot; /* NULL: it is staged */
+        _Atomic(struct CUfunc_st *) trial;
     } kernels;
     const void *known[64]; /* cache of pointers to memory of this device, since a driver query is slow */
 };
@@ -146,6 +147,8 @@ int32_t cuda_owner(struct cuda_device *d, const void *pointer);
 enum device_kind cuda_kind(struct cuda_device *d, const void *pointer);
 /* Checks the pending places. Returns true if work on a stream may still write or read a word. */
 bool cuda_poll(struct cuda_device *d);
+/* A number that is the device's alone on this host. */
+enum comm_result cuda_hardware(const struct cuda_calls *calls, int ordinal, uint64_t *hardware);
 enum comm_result cuda_result(unsigned result); /* returns OK, MEMORY, UNSUPPORTED or BACKEND */
 
 #endif

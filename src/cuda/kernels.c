@@ -6,7 +6,7 @@ enum { THREADS = 256, BLOCKS_MOST = 128 };
 void cuda_load_kernels(struct cuda_device *d)
 {
     const struct cuda_calls *calls = d->calls;
-    struct CUfunc_st *fold = NULL, *oneshot = NULL;
+    struct CUfunc_st *fold = NULL, *oneshot = NULL, *trial = NULL;
 
     if (!cuda_kernels_bytes || atomic_exchange_explicit(&d->kernels.asked, true, memory_order_relaxed))
         return;
@@ -18,6 +18,8 @@ void cuda_load_kernels(struct cuda_device *d)
         atomic_store_explicit(&d->kernels.fold, fold, memory_order_release);
     if (calls->cuModuleGetFunction(&oneshot, d->kernels.module, "comm_allreduce") == CUDA_OK)
         atomic_store_explicit(&d->kernels.oneshot, oneshot, memory_order_release);
+    if (calls->cuModuleGetFunction(&trial, d->kernels.module, "comm_trial") == CUDA_OK)
+        atomic_store_explicit(&d->kernels.trial, trial, memory_order_release);
 }
 
 void cuda_unload_kernels(struct cuda_device *d)
@@ -57,4 +59,18 @@ unsigned cuda_run_oneshot(struct cuda_device *d, const struct oneshot_args *args
 
     return d->calls->cuLaunchKernel(atomic_load_explicit(&d->kernels.oneshot, memory_order_acquire), args->parts, 1, 1, ONESHOT_THREADS, 1,
                                     1, 0, stream, parameters, NULL);
+}
+
+bool cuda_can_try(struct cuda_device *d)
+{
+    return atomic_load_explicit(&d->kernels.trial, memory_order_acquire) != NULL;
+}
+
+unsigned cuda_run_trial(struct cuda_device *d, const struct oneshot_trial *trial, struct CUstream_st *stream)
+{
+    struct oneshot_trial copy = *trial;
+    void *parameters[] = {&copy};
+
+    return d->calls->cuLaunchKernel(atomic_load_explicit(&d->kernels.trial, memory_order_acquire), 1, 1, 1, ONESHOT_THREADS, 1, 1, 0,
+                                    stream, parameters, NULL);
 }

@@ -18,3 +18,14 @@ extern "C" __global__ void __launch_bounds__(ONESHOT_THREADS) comm_allreduce(con
         __syncthreads();
     }
 }
+
+extern "C" __global__ void __launch_bounds__(ONESHOT_THREADS) comm_trial(const __grid_constant__ struct oneshot_trial t)
+{
+    __shared__ struct oneshot_trial_block block;
+
+    for (uint32_t phase = 0; phase < oneshot_trial_phases(&t); phase++) {
+        while (!oneshot_try(&t, &block, phase, threadIdx.x, ONESHOT_THREADS))
+            continue;
+        __syncthreads();
+    }
+}

@@ -21,5 +21,8 @@ unsigned cuda_fold(struct cuda_device *d, const struct fold_args *args, struct C
 /* The allreduce in one kernel. Staged buffers are registered memory, so a device that cannot use host pointers does not run it. */
 bool cuda_can_run_oneshot(struct cuda_device *d);
 unsigned cuda_run_oneshot(struct cuda_device *d, const struct oneshot_args *args, struct CUstream_st *stream);
+/* The kernel that times exchanges. */
+bool cuda_can_try(struct cuda_device *d);
+unsigned cuda_run_trial(struct cuda_device *d, const struct oneshot_trial *trial, struct CUstream_st *stream);
 
 #endif

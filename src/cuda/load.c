@@ -23,6 +23,7 @@ struct symbol {
 #define NCCL_SYMBOL(field, symbol, result, parameters) {symbol, offsetof(struct nccl_calls, field)},
 static const struct symbol driver_symbols[] = {CUDA_CALLS(DRIVER_SYMBOL)};
 static const struct symbol driver_newer[] = {CUDA_NEWER_CALLS(DRIVER_SYMBOL)};
+static const struct symbol driver_share[] = {CUDA_SHARE_CALLS(DRIVER_SYMBOL)};
 static const struct symbol nccl_symbols[] = {NCCL_CALLS(NCCL_SYMBOL)};
 static const struct symbol nccl_memory[] = {NCCL_MEMORY_CALLS(NCCL_SYMBOL)};
 static const struct symbol nccl_newer[] = {NCCL_NEWER_CALLS(NCCL_SYMBOL)};
@@ -169,8 +170,10 @@ enum comm_result cuda_load_driver(const struct cuda_source *source, struct cuda_
         base_format(why, why_bytes, "the NVIDIA driver is too old: it has no %s; expected one for CUDA 12.0 or newer", missing);
     else
         r = start_driver(calls, devices, why, why_bytes);
-    if (r == COMM_OK)
+    if (r == COMM_OK) {
         fill_newer(source, library, driver_newer, sizeof driver_newer / sizeof *driver_newer, has_newer(calls), calls);
+        fill_newer(source, library, driver_share, sizeof driver_share / sizeof *driver_share, true, calls);
+    }
     if (r != COMM_OK)
         source->close(library);
     return r;

@@ -1,7 +1,9 @@
 /*
  * The allreduce of a host in one kernel, as each rank's device runs it: it writes its input into its own mailbox, waits for those of all
- * others, and reduces. An allgather and a broadcast are the same without the reduction; of a reduce_scatter each rank reduces its block.
- * Mailboxes are pinned memory of the host, so no device accesses another. docs/internals/kernels.md has the protocol and why it is right.
+ * others, and reduces. An allgather and a broadcast are the same without the reduction; of a reduce_scatter each rank reduces its block. A
+ * barrier has no data: it announces and waits.
+ * Mailboxes are pinned memory of the host; where devices can access each other, the slots may lie in their memory.
+ * docs/internals/kernels.md has the protocol and why it is right.
  * It is plain C: nvcc compiles it for devices (kernels.cu); the mock driver and tests/cuda/test_oneshot.c compile it for the CPU, where
  * they run its blocks in all kinds of orders.
  *
@@ -25,10 +27,11 @@ enum {
     ONESHOT_BATCH = 8 /* pieces that a thread reads before it uses the first: a read of the host's memory takes about a microsecond */
 };
 
-/* A mailbox: a word of its owner's host, then flags and two slots, for operations with even and with odd numbers. */
+/* A mailbox: words of its owner's host, then flags and two slots, for operations with even and with odd numbers. Slots in memory of a
+ * device are at the same place of a piece of the same length; where the words and flags would be, it has the buffers of a trial. */
 enum { ONESHOT_FLAGS_AT = 64, ONESHOT_SLOTS_AT = 4096, ONESHOT_BOX_BYTES = ONESHOT_SLOTS_AT + 2 * ONESHOT_BYTES };
 
-enum oneshot_kind { ONESHOT_SUM, ONESHOT_GATHER, ONESHOT_BROADCAST, ONESHOT_SCATTER };
+enum oneshot_kind { ONESHOT_SUM, ONESHOT_GATHER, ONESHOT_BROADCAST, ONESHOT_SCATTER, ONESHOT_BARRIER /* one part of no elements */ };
 
 /* How an operation ends that does not end well. */
 enum { ONESHOT_ABORTED = 1, ONESHOT_DIFFERS = 2 /* a peer's operation of the same number has another type, operator or length */ };
@@ -57,6 +60,7 @@ struct oneshot_args {
     uint32_t fingerprint;           /* of the call */
     uint32_t parts;                 /* also the number of blocks */
     char *box[ONESHOT_RANKS];
+    char *slots[ONESHOT_RANKS]; /* the mailboxes whose slots are used: `box`, or memory of the devices */
 };
 
 struct oneshot_piece {
@@ -82,9 +86,9 @@ enum oneshot_phase {
 };
 
 /*
- * What the memory model asks for. WRITE: an ordinary store into a mailbox. LOAD and STORE: acquire and release, seen by all devices and the
- * host. ADD, MAX and FENCE: for the blocks of this kernel. SEEN: a variable of the block, read again at each look. A test may define them
- * first.
+ * What the memory model asks for. WRITE: an ordinary store into a mailbox. READ_PIECE and READ_BYTE: of a slot, never from a cache that
+ * other devices' stores do not reach. LOAD and STORE: acquire and release, seen by all devices and the host. NOW: nanoseconds. ADD, MAX and
+ * FENCE: for the blocks of this kernel. SEEN: a variable of the block, read again at each look. A test may define them first.
  */
 #ifdef __CUDACC__
 #    define ONESHOT_SLOT(number) ((number)&1)
@@ -93,6 +97,17 @@ enum oneshot_phase {
 #    define ONESHOT_MAX(at, value) atomicMax((at), (value))
 #    define ONESHOT_FENCE() __threadfence()
 #    define ONESHOT_SEEN(variable) (*(volatile uint32_t *)&(variable))
+#    define ONESHOT_READ_BYTE(at) (*(const volatile char *)(at))
+FOLD_INLINE struct oneshot_piece ONESHOT_READ_PIECE(const struct oneshot_piece *at) {
+    struct oneshot_piece value;
+    asm volatile("ld.relaxed.sys.v2.u64 {%0, %1}, [%2];" : "=l"(value.low), "=l"(value.high) : "l"(at) : "memory");
+    return value;
+} FOLD_INLINE uint64_t ONESHOT_NOW(void)
+{
+    uint64_t value;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value) : : "memory");
+    return value;
+}
 FOLD_INLINE uint64_t ONESHOT_LOAD(const uint64_t *at)
 {
     uint64_t value;
@@ -112,6 +127,11 @@ FOLD_INLINE void ONESHOT_STORE(uint64_t *at, uint64_t value)
 #    define ONESHOT_MAX(at, value) (void)(*(at) = *(at) > (value) ? *(at) : (value)) /* one thread runs all blocks */
 #    define ONESHOT_FENCE() (void)0
 #    define ONESHOT_SEEN(variable) (*(volatile uint32_t *)&(variable))
+#    define ONESHOT_READ_PIECE(at) (*(at))
+#    define ONESHOT_READ_BYTE(at) (*(at))
+#endif
+#if !defined(__CUDACC__) && !defined(ONESHOT_NOW)
+#    define ONESHOT_NOW() 0
 #endif
 
 /* ------------------------------------------------------------------------------------------------------------ what all ranks know */
@@ -128,9 +148,9 @@ FOLD_INLINE uint64_t *oneshot_flag(char *box, uint64_t number, uint32_t part)
     return (uint64_t *)(void *)(box + ONESHOT_FLAGS_AT) + ONESHOT_SLOT(number) * ONESHOT_PARTS + part;
 }
 
-FOLD_INLINE char *oneshot_slot(char *box, uint64_t number)
+FOLD_INLINE char *oneshot_slot(char *slots, uint64_t number)
 {
-    return box + ONESHOT_SLOTS_AT + ONESHOT_SLOT(number) * ONESHOT_BYTES;
+    return slots + ONESHOT_SLOTS_AT + ONESHOT_SLOT(number) * ONESHOT_BYTES;
 }
 
 /* Number and fingerprint of an operation: what the flag of a written part says. */
@@ -193,7 +213,8 @@ FOLD_INLINE void oneshot_publish(const struct oneshot_args *a, struct oneshot_bl
 {
     struct oneshot_span span = oneshot_span_of(a, b->part);
     const char *from = (const char *)a->in + span.at;
-    char *to = oneshot_slot(a->box[a->rank], b->number) + span.at, *tile = (char *)b->tile + a->rank * (size_t)oneshot_part_bytes(a->ranks);
+    char *to = oneshot_slot(a->slots[a->rank], b->number) + span.at,
+         *tile = (char *)b->tile + a->rank * (size_t)oneshot_part_bytes(a->ranks);
 
     if (a->kind == ONESHOT_BROADCAST && a->rank != a->root)
         return;
@@ -238,7 +259,7 @@ FOLD_INLINE const struct oneshot_piece *oneshot_piece_of(const struct oneshot_ar
         return NULL;
     peer += peer >= a->rank;
     *to = b->tile + peer * (oneshot_part_bytes(a->ranks) / ONESHOT_PIECE_BYTES) + piece;
-    return (const struct oneshot_piece *)(const void *)(oneshot_slot(a->box[peer], b->number) + at) + piece;
+    return (const struct oneshot_piece *)(const void *)(oneshot_slot(a->slots[peer], b->number) + at) + piece;
 }
 
 /* Whole pieces: a slot has room for the last one. */
@@ -256,7 +277,7 @@ FOLD_INLINE void oneshot_gather(const struct oneshot_args *a, struct oneshot_blo
             to[i] = NULL;
             from = oneshot_piece_of(a, b, at, each, index, &to[i]);
             if (from)
-                piece[i] = *from;
+                piece[i] = ONESHOT_READ_PIECE(from);
         }
         for (uint32_t i = 0; i < ONESHOT_BATCH; i++)
             if (to[i])
@@ -274,13 +295,13 @@ FOLD_INLINE void oneshot_copy(char *to, const char *from, size_t bytes, uint32_t
     for (size_t first = thread; first < pieces; first += (size_t)ONESHOT_BATCH * threads) {
         for (uint32_t i = 0; i < ONESHOT_BATCH; i++)
             if (first + i * threads < pieces)
-                piece[i] = ((const struct oneshot_piece *)(const void *)from)[first + i * threads];
+                piece[i] = ONESHOT_READ_PIECE((const struct oneshot_piece *)(const void *)from + first + i * threads);
         for (uint32_t i = 0; i < ONESHOT_BATCH; i++)
             if (first + i * threads < pieces)
                 ((struct oneshot_piece *)(void *)to)[first + i * threads] = piece[i];
     }
     for (size_t i = pieces * ONESHOT_PIECE_BYTES + thread; i < bytes; i += threads)
-        to[i] = from[i];
+        to[i] = ONESHOT_READ_BYTE(from + i);
 }
 
 /* The same part of every rank, or of the root, goes to its place in the output. */
@@ -290,7 +311,7 @@ FOLD_INLINE void oneshot_take(const struct oneshot_args *a, struct oneshot_block
 
     for (uint32_t peer = 0; peer < a->ranks; peer++) {
         char *to = (char *)a->out + peer * a->stride + span.at;
-        const char *from = (peer == a->rank ? (const char *)a->in : oneshot_slot(a->box[peer], b->number)) + span.at;
+        const char *from = (peer == a->rank ? (const char *)a->in : oneshot_slot(a->slots[peer], b->number)) + span.at;
         if (to != from && (a->kind == ONESHOT_GATHER || peer == a->root))
             oneshot_copy(to, from, span.bytes, thread, threads);
     }
@@ -356,6 +377,35 @@ FOLD_INLINE bool oneshot_step(const struct oneshot_args *a, struct oneshot_block
     else if (phase == ONESHOT_REDUCE && oneshot_reduces(a))
         oneshot_reduce(a, b, thread, threads);
     return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ a trial */
+/* Operations of one part, one after the other in one launch of one block, which are timed: all but the first, in which ranks wait for those
+ * that are late. */
+struct oneshot_trial {
+    struct oneshot_args args;
+    uint64_t *took; /* pinned: gets the nanoseconds, before the last operation ends */
+    uint32_t rounds, unused;
+};
+struct oneshot_trial_block {
+    struct oneshot_block block;
+    uint64_t began;
+};
+
+FOLD_INLINE uint32_t oneshot_trial_phases(const struct oneshot_trial *t)
+{
+    return t->rounds * ONESHOT_PHASES;
+}
+
+/* As oneshot_step; phases count on through all rounds. */
+FOLD_INLINE bool oneshot_try(const struct oneshot_trial *t, struct oneshot_trial_block *b, uint32_t phase, uint32_t thread,
+                             uint32_t threads)
+{
+    if (thread == 0 && phase == ONESHOT_PHASES)
+        b->began = ONESHOT_NOW();
+    if (thread == 0 && phase == oneshot_trial_phases(t) - 1)
+        ONESHOT_STORE(t->took, ONESHOT_NOW() - b->began);
+    return oneshot_step(&t->args, &b->block, phase % ONESHOT_PHASES, thread, threads);
 }
 
 #endif

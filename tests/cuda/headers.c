@@ -3,6 +3,8 @@
 #include <cuda.h>
 #include <nccl.h>
 
+#define CUDA_MEMORY_KIND CUmemAllocationProp
+#define CUDA_ACCESS CUmemAccessDesc
 #define NCCL_ID ncclUniqueId
 #define NCCL_CONFIG ncclConfig_t
 #include "cuda/calls.h"
@@ -17,6 +19,7 @@
 #define SAME(field, symbol, result, parameters)                                                                                            \
     static_assert(_Generic(&field, result(*) parameters : 1, default : 0), #field " has another type in NVIDIA's header");
 CUDA_CALLS(SAME)
+CUDA_SHARE_CALLS(SAME)
 NCCL_CALLS(SAME)
 #if CUDA_VERSION >= 12030
 CUDA_NEWER_CALLS(SAME)
@@ -62,6 +65,13 @@ EQUAL(CUDA_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE);
 EQUAL(CUDA_ATTRIBUTE_HOST_POINTERS, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
 EQUAL(CUDA_ATTRIBUTE_MEMOPS_64, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
 #endif
+EQUAL(CUDA_ATTRIBUTE_MAPPINGS, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED);
+EQUAL(CUDA_ATTRIBUTE_DESCRIPTORS, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+EQUAL(CUDA_MEMORY_PINNED, CU_MEM_ALLOCATION_TYPE_PINNED);
+EQUAL(CUDA_AT_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE);
+EQUAL(CUDA_AS_DESCRIPTOR, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+EQUAL(CUDA_ACCESS_ALL, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+EQUAL(CUDA_GRANULARITY_LEAST, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
 EQUAL(NCCL_OK, ncclSuccess);
 EQUAL(NCCL_CUDA_ERROR, ncclUnhandledCudaError);
 EQUAL(NCCL_SYSTEM_ERROR, ncclSystemError);
@@ -106,10 +116,24 @@ PLACE(max_ctas, maxCTAs);
 PLACE(net_name, netName);
 PLACE(split_share, splitShare);
 
+#define SHARED_PLACE(ours, theirs)                                                                                                         \
+    static_assert(offsetof(struct cuda_memory_kind, ours) == offsetof(CUmemAllocationProp, theirs) &&                                      \
+                      sizeof((struct cuda_memory_kind){0}.ours) == sizeof((CUmemAllocationProp){0}.theirs),                                \
+                  "kind." #ours " lies elsewhere in NVIDIA's header")
+SHARED_PLACE(type, type);
+SHARED_PLACE(exported_as, requestedHandleTypes);
+SHARED_PLACE(where, location);
+SHARED_PLACE(where.id, location.id);
+SHARED_PLACE(for_windows, win32HandleMetaData);
+SHARED_PLACE(flags, allocFlags);
+static_assert(sizeof(struct cuda_memory_kind) == sizeof(CUmemAllocationProp) && sizeof(struct cuda_access) == sizeof(CUmemAccessDesc) &&
+                  offsetof(struct cuda_access, flags) == offsetof(CUmemAccessDesc, flags),
+              "memory that is shared");
+
 #define NAMES(field, symbol, result, parameters) {TEXT(field), symbol},
 static const struct {
     const char *theirs, *ours;
-} names[] = {CUDA_CALLS(NAMES) NCCL_CALLS(NAMES)};
+} names[] = {CUDA_CALLS(NAMES) CUDA_SHARE_CALLS(NAMES) NCCL_CALLS(NAMES)};
 
 int main(void)
 {

@@ -382,6 +382,7 @@ void mock_reset(const struct mock_options *options)
     mock.failed = NULL;
     mock.async_error = 0;
     mock.misused = NULL;
+    mock.launched = (struct mock_launches){0};
     mock.generation++;
     for (int i = 0; i < MOCK_DEVICES; i++)
         mock.context[i].device = i;

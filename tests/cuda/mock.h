@@ -28,9 +28,13 @@ struct mock_options {
     int slow_join;    /* queries before an NCCL communicator is ready; -1: it never is */
     int abort_hangs;  /* ncclCommAbort of abort_rank blocks until mock_free_abort */
     int abort_rank;
-    int lost_rank; /* 1 + the rank whose NCCL calls never end while it warms up; 0: none */
-    int blocks;    /* how many NCCL operations a device can run at once; 0: all */
-    int backwards; /* devices are in reverse order, as CUDA_VISIBLE_DEVICES may request */
+    int lost_rank;        /* 1 + the rank whose NCCL calls never end while it warms up; 0: none */
+    int blocks;           /* how many NCCL operations a device can run at once; 0: all */
+    int no_share;         /* devices cannot map memory of other devices */
+    int island;           /* devices can access each other's memory in groups of so many; 0: all; 1: none */
+    int deaf;             /* what a device reads from another one's memory is wrong */
+    int host_ns, peer_ns; /* an exchange of comm_trial through the host's pages, and through the devices' memory; 0: 900, 400 */
+    int backwards;        /* devices are in reverse order, as CUDA_VISIBLE_DEVICES may request */
     /* mock_fail spares a call if calls of its name were made `first` times since, except each `every`-th; 0: it spares none */
     uint32_t first, every;
 };
@@ -81,6 +85,11 @@ struct mock_config {
     int min_ctas, max_ctas, cga_cluster_size, split_share;
 };
 MOCK_API struct mock_config mock_newest_config(void);
+/* Launches of comm_allreduce, and of them those whose slots lie in memory of devices; since the reset. Launches of graphs do not count. */
+struct mock_launches {
+    uint64_t all, by_devices;
+};
+MOCK_API struct mock_launches mock_launched(void);
 MOCK_API bool mock_idle(void); /* no operation is on any stream */
 
 #endif

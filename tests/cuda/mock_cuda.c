@@ -101,14 +101,16 @@ unsigned mock_cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 {
     CUDA_BEGIN;
     (void)device;
-    *value = (attribute == CUDA_ATTRIBUTE_MEMOPS_64 && !mock.options.no_memops) || attribute == CUDA_ATTRIBUTE_HOST_POINTERS;
+    bool shares = attribute == CUDA_ATTRIBUTE_MAPPINGS || attribute == CUDA_ATTRIBUTE_DESCRIPTORS;
+    *value = (attribute == CUDA_ATTRIBUTE_MEMOPS_64 && !mock.options.no_memops) || attribute == CUDA_ATTRIBUTE_HOST_POINTERS ||
+             (shares && !mock.options.no_share);
     CUDA_END(CUDA_OK);
 }
 
 unsigned mock_cuDeviceGetPCIBusId(char *id, int bytes, int device)
 {
     CUDA_BEGIN;
-    snprintf(id, (size_t)bytes, "0000:%02X:00.0", 0xe0 + (mock.options.backwards ? 7 - device : device));
+    snprintf(id, (size_t)bytes, "0000:%02X:00.0", 0xe0 + mock_hardware(device));
     CUDA_END(CUDA_OK);
 }
 

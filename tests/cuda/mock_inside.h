@@ -77,7 +77,10 @@ enum mock_thing {
     THING_GRAPH,
     THING_EXEC,
     THING_ENLISTED,
-    THING_MODULE
+    THING_MODULE,
+    THING_SHARED, /* memory that several devices may map */
+    THING_RANGE,  /* reserved addresses */
+    THING_MAPPED  /* such memory, at such addresses; its device is the one that may access it, or -1 */
 };
 struct mock_machine {
     pthread_mutex_t lock;
@@ -108,6 +111,7 @@ struct mock_machine {
     uint64_t generation; /* counts resets */
     bool initialised, running, stop;
     int async_error, streams;
+    struct mock_launches launched;
     pthread_t runner;
 };
 MOCK_API extern struct mock_machine mock;
@@ -130,6 +134,10 @@ MOCK_API int mock_owner(const void *at); /* the device that owns the memory, or 
 bool mock_usable(struct CUstream_st *stream);
 /* True, and a misuse with this text, if the stream is being captured. */
 bool mock_breaks_capture(struct CUstream_st *stream, const char *what);
+int mock_hardware(int device);                   /* the number that is the same in all processes */
+bool mock_may_access(int device, int hardware);  /* whether a device can access memory of that one */
+bool mock_maps(const void *at, int device);      /* is it mapped, and may the device access it? */
+bool mock_is_read(const void *at, size_t bytes); /* by a kernel that is on a stream: a mailbox or slots */
 /* Returns the kind of object that contains `at`, or 0. */
 MOCK_API enum mock_thing mock_find(const void *at);
 

@@ -2,10 +2,15 @@
  * Kernels of the mock driver. The module's kernels are compiled here for the CPU, from the source that nvcc compiles for devices. A launch
  * of comm_fold runs all threads of all blocks, one after the other. The order is a permutation that the seed chooses, since a device has no
  * order. A launch of comm_allreduce waits for other devices, so it is stepped: one phase of one block at a time, and as many blocks at once
- * as the seed chooses. While all of them wait, the machine runs what else it has.
+ * as the seed chooses. While all of them wait, the machine runs what else it has. So is one of comm_trial, on whose clock an exchange takes
+ * what the options say.
  */
 #include "mock_inside.h"
 
+#include <stdint.h>
+
+static uint64_t device_clock;
+#define ONESHOT_NOW() device_clock
 #include "cuda/oneshot_kernel.h"
 
 #include <stdlib.h>
@@ -27,7 +32,7 @@ struct launched {
     size_t threads;
     uint64_t order;
     bool recorded; /* it belongs to a graph */
-    _Alignas(16) unsigned char args[sizeof(struct oneshot_args)];
+    _Alignas(16) unsigned char args[sizeof(struct oneshot_trial)];
 };
 
 static void fold(const void *args, size_t index, size_t count)
@@ -36,7 +41,8 @@ static void fold(const void *args, size_t index, size_t count)
 }
 
 static struct CUfunc_st functions[] = {{"comm_fold", sizeof(struct fold_args), fold},
-                                       {"comm_allreduce", sizeof(struct oneshot_args), NULL}};
+                                       {"comm_allreduce", sizeof(struct oneshot_args), NULL},
+                                       {"comm_trial", sizeof(struct oneshot_trial), NULL}};
 
 unsigned mock_cuModuleLoadData(struct CUmod_st **module, const void *image)
 {
@@ -89,16 +95,38 @@ static void run(void *arg)
         free(l);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ comm_allreduce */
+/* ------------------------------------------------------------------------------------------------------------ kernels that wait */
 struct stepped {
-    struct oneshot_args args;
-    uint32_t begun, over, room; /* blocks */
+    struct oneshot_trial trial; /* of comm_allreduce: its arguments, and no rounds */
+    uint64_t clock;
+    uint32_t phases, begun, over, room; /* begun, over, room: blocks */
     struct {
-        struct oneshot_block *block; /* NULL: it has not begun, or is over */
-        uint32_t phase, done;        /* threads that have done the phase */
+        struct oneshot_trial_block *block; /* NULL: it has not begun, or is over */
+        uint32_t phase, done;              /* threads that have done the phase */
         bool is_done[ONESHOT_THREADS];
     } at[];
 };
+
+static bool by_devices(const struct oneshot_args *a)
+{
+    return a->slots[0] != a->box[0];
+}
+
+static bool step_thread(struct stepped *s, uint32_t i, uint32_t thread)
+{
+    device_clock = s->clock;
+    if (s->trial.rounds)
+        return oneshot_try(&s->trial, s->at[i].block, s->at[i].phase, thread, ONESHOT_THREADS);
+    return oneshot_step(&s->trial.args, &s->at[i].block->block, s->at[i].phase, thread, ONESHOT_THREADS);
+}
+
+static void pass_time(struct stepped *s)
+{
+    uint64_t host = mock.options.host_ns ? (uint64_t)mock.options.host_ns : 900;
+    uint64_t peer = mock.options.peer_ns ? (uint64_t)mock.options.peer_ns : 400;
+
+    s->clock += by_devices(&s->trial.args) ? peer : host;
+}
 
 /* Lets each thread of the block that has not done the phase try to. Returns true if anything moved. */
 static bool step_block(struct stepped *s, uint32_t i)
@@ -107,7 +135,7 @@ static bool step_block(struct stepped *s, uint32_t i)
 
     for (uint32_t t = 0; t < ONESHOT_THREADS; t++) {
         uint32_t thread = (t * 77 + shift) % ONESHOT_THREADS;
-        if (s->at[i].is_done[thread] || !oneshot_step(&s->args, s->at[i].block, s->at[i].phase, thread, ONESHOT_THREADS))
+        if (s->at[i].is_done[thread] || !step_thread(s, i, thread))
             continue;
         s->at[i].is_done[thread] = true;
         s->at[i].done++;
@@ -116,9 +144,10 @@ static bool step_block(struct stepped *s, uint32_t i)
     if (s->at[i].done == ONESHOT_THREADS) {
         memset(s->at[i].is_done, 0, sizeof s->at[i].is_done);
         s->at[i].done = 0;
-        s->at[i].phase++;
+        if (s->at[i].phase++ % ONESHOT_PHASES == ONESHOT_COLLECT)
+            pass_time(s);
     }
-    if (s->at[i].phase == ONESHOT_PHASES) {
+    if (s->at[i].phase == s->phases) {
         free(s->at[i].block);
         s->at[i].block = NULL;
         s->over++;
@@ -128,17 +157,17 @@ static bool step_block(struct stepped *s, uint32_t i)
 
 static bool may_begin(const struct stepped *s)
 {
-    return s->begun < s->args.parts && s->begun - s->over < s->room;
+    return s->begun < s->trial.args.parts && s->begun - s->over < s->room;
 }
 
 static bool stepped_ready(struct mock_op *op)
 {
     struct stepped *s = op->arg;
 
-    if (op->stream->running != op || may_begin(s) || s->over == s->args.parts)
+    if (op->stream->running != op || may_begin(s) || s->over == s->trial.args.parts)
         return true;
     for (uint32_t i = 0; i < s->begun; i++)
-        if (s->at[i].block && (s->at[i].phase != ONESHOT_AWAIT || step_block(s, i)))
+        if (s->at[i].block && (s->at[i].phase % ONESHOT_PHASES != ONESHOT_AWAIT || step_block(s, i)))
             return true;
     return false;
 }
@@ -171,12 +200,12 @@ static bool stepped_go(struct mock_op *op)
     if (!leave_queue(op))
         return false;
     if (may_begin(s) && mock_draw(2))
-        s->at[s->begun++].block = calloc(1, sizeof(struct oneshot_block));
+        s->at[s->begun++].block = calloc(1, sizeof(struct oneshot_trial_block));
     uint32_t from = s->begun ? (uint32_t)mock_draw(s->begun) : 0;
     for (uint32_t i = 0; i < s->begun; i++)
         if (s->at[(from + i) % s->begun].block && step_block(s, (from + i) % s->begun))
             break;
-    if (s->over < s->args.parts)
+    if (s->over < s->trial.args.parts)
         return false;
     op->stream->running = NULL;
     free(s);
@@ -186,10 +215,11 @@ static bool stepped_go(struct mock_op *op)
 static void push_stepped(void *arg, struct CUstream_st *stream)
 {
     struct launched *l = arg;
-    struct oneshot_args *args = (struct oneshot_args *)(void *)l->args;
+    const struct oneshot_args *args = (const struct oneshot_args *)(const void *)l->args; /* a trial begins with them */
     struct stepped *s = calloc(1, sizeof *s + args->parts * sizeof s->at[0]);
 
-    s->args = *args;
+    memcpy(&s->trial, l->args, l->function->bytes);
+    s->phases = s->trial.rounds ? oneshot_trial_phases(&s->trial) : ONESHOT_PHASES;
     s->room = 1 + (uint32_t)mock_draw(args->parts);
     struct mock_op *op = mock_push(stream, OP_FOREIGN);
     op->ready = stepped_ready;
@@ -197,27 +227,58 @@ static void push_stepped(void *arg, struct CUstream_st *stream)
     op->arg = s;
 }
 
-/* A device can access its own memory and registered memory of the host, and no other. */
+static bool is_within(const char *what, const void *at, size_t bytes)
+{
+    return what >= (const char *)at && what < (const char *)at + bytes;
+}
+
+bool mock_is_read(const void *at, size_t bytes)
+{
+    for (int d = 0; d < MOCK_DEVICES; d++) {
+        for (int q = 0; q < MOCK_QUEUES; q++) {
+            for (const struct mock_op *op = mock.first[d][q]; op; op = op->next) {
+                const struct stepped *s = op->go == stepped_go ? op->arg : NULL;
+                for (uint32_t r = 0; s && r < s->trial.args.ranks; r++)
+                    if (is_within(s->trial.args.slots[r], at, bytes) || is_within(s->trial.args.box[r], at, bytes))
+                        return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* A device can access its own memory, registered memory of the host, and what is mapped for it; no other. */
 static bool sees(const void *at)
 {
     enum mock_thing kind = mock_find(at);
 
+    if (mock_maps(at, mock_device()))
+        return true;
     return kind == THING_REGISTERED || kind == THING_HOST_MEMORY || (kind == THING_DEVICE_MEMORY && mock_owner(at) == mock_device());
 }
 
 static bool sees_all(const struct oneshot_args *a)
 {
-    bool all = sees(a->in) && sees(a->out) && sees(a->state) && sees(a->done) && sees(a->wrong) && sees(a->abort);
+    bool has_data = a->kind != ONESHOT_BARRIER, buffers = sees(a->in) && sees(a->out);
+    bool all = has_data == buffers && sees(a->state) && sees(a->done) && sees(a->wrong) && sees(a->abort);
 
     for (uint32_t r = 0; r < a->ranks; r++)
-        all = all && sees(a->box[r]) && sees(a->box[r] + ONESHOT_BOX_BYTES - 1);
+        all = all && sees(a->box[r]) && sees(a->box[r] + ONESHOT_BOX_BYTES - 1) && sees(a->slots[r]) &&
+              sees(a->slots[r] + ONESHOT_BOX_BYTES - 1);
     return all;
+}
+
+static void count(const struct oneshot_args *a, size_t bytes)
+{
+    mock.launched.all += bytes == sizeof *a;
+    mock.launched.by_devices += bytes == sizeof *a && by_devices(a);
 }
 
 static void launch_stepped(struct launched *l, struct CUstream_st *stream)
 {
     if (!sees_all((const struct oneshot_args *)(const void *)l->args))
-        mock.misused = "comm_allreduce got memory that the device cannot access";
+        mock.misused = "a kernel got memory that the device cannot access";
+    count((const struct oneshot_args *)(const void *)l->args, l->function->bytes);
     if (!l->recorded) {
         push_stepped(l, stream);
         free(l);
@@ -252,4 +313,12 @@ unsigned mock_cuLaunchKernel(struct CUfunc_st *function, unsigned blocks_x, unsi
     op->arg = l;
     op->drop = l->recorded ? free : NULL;
     CUDA_END(CUDA_OK);
+}
+
+struct mock_launches mock_launched(void)
+{
+    pthread_mutex_lock(&mock.lock);
+    struct mock_launches launched = mock.launched;
+    pthread_mutex_unlock(&mock.lock);
+    return launched;
 }

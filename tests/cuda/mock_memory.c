@@ -101,6 +101,8 @@ unsigned mock_cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
 unsigned mock_cuMemHostUnregister(void *memory)
 {
     CUDA_BEGIN_INSIDE;
+    if (mock_is_read(memory, 1))
+        mock.misused = "cuMemHostUnregister of memory that a kernel reads";
     CUDA_END(mock_remove(THING_REGISTERED, memory) ? CUDA_OK : CUDA_INVALID_VALUE);
 }
 

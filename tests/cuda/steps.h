@@ -5,7 +5,7 @@
 #ifndef STEPS_H
 #define STEPS_H
 
-enum { RANKS = 8, THREADS = 8, BLOCKS = 4, LATE = 64, MOST_BYTES = BLOCKS * ONESHOT_PART_BYTES, PATIENCE = 200000 };
+enum { RANKS = 8, THREADS = 8, BLOCKS = 4, LATE = 64, MOST_BYTES = BLOCKS * ONESHOT_PART_BYTES, PATIENCE = 200000, CACHED = 256 };
 
 /* A store that is not visible yet. */
 struct late {
@@ -14,7 +14,7 @@ struct late {
     char value[16];
 };
 struct block {
-    struct oneshot_block memory;
+    struct oneshot_trial_block memory;
     bool begun;
     uint32_t phase, index;
     bool done[THREADS];
@@ -24,8 +24,15 @@ struct block {
 struct rank {
     struct oneshot_args args;
     struct oneshot_state state;
-    uint64_t done, wrong, abort;
-    _Alignas(64) char box[ONESHOT_BOX_BYTES];
+    uint64_t done, wrong, abort, first;                                 /* first: operations before those that were launched */
+    _Alignas(64) char box[ONESHOT_BOX_BYTES], there[ONESHOT_BOX_BYTES]; /* there: memory of its device, for the slots */
+    uint32_t rounds;                                                    /* of a trial; 0: it is none */
+    uint64_t took;
+    struct cached {
+        const void *at;
+        struct oneshot_piece value;
+    } cache[CACHED]; /* what its device has read, if reads may hit its cache */
+    uint32_t cached;
     _Alignas(16) char in[RANKS * MOST_BYTES + 16], out[RANKS * MOST_BYTES + 16];
     uint32_t launched, begun, over, room;
     struct block block[BLOCKS];
@@ -33,7 +40,7 @@ struct rank {
 static struct rank rank[RANKS];
 static uint32_t ranks;
 static struct block *now; /* the block that runs */
-static uint64_t chance;
+static uint64_t chance, ticks;
 
 static uint32_t draw(uint32_t below)
 {
@@ -95,9 +102,50 @@ static uint64_t look(const uint64_t *at)
     return *at;
 }
 
+static struct cached *cached(const void *at)
+{
+    struct rank *k = rank;
+    uint32_t i = 0;
+
+    while (now < k->block || now >= k->block + BLOCKS)
+        k++;
+    while (i < k->cached && k->cache[i].at != at)
+        i++;
+    if (i < k->cached)
+        return &k->cache[i];
+    k->cached = k->cached == CACHED ? 0 : k->cached;
+    k->cache[k->cached] = (struct cached){.at = at};
+    return &k->cache[k->cached++];
+}
+
+/* With the fault, a read finds what the device has read there before, until other reads take its place. */
+static struct oneshot_piece read_piece(const struct oneshot_piece *at)
+{
+    struct cached *line = fault == WEAK_READS ? cached(at) : NULL;
+
+    if (!line)
+        return *at;
+    if (!line->value.high && !line->value.low)
+        line->value = *at;
+    return line->value;
+}
+
+static char read_byte(const char *at)
+{
+    struct cached *line = fault == WEAK_READS ? cached(at) : NULL;
+
+    if (!line)
+        return *at;
+    if (!line->value.high)
+        line->value = (struct oneshot_piece){(unsigned char)*at, 1};
+    return (char)line->value.low;
+}
+
 /* ------------------------------------------------------------------------------------------------------------ the machine */
 static void open_ranks(uint32_t n, uint32_t elements, enum comm_type type, comm_op op)
 {
+    bool apart = draw(2); /* the slots lie in memory of the devices */
+
     ranks = n;
     memset(rank, 0, n * sizeof *rank);
     for (uint32_t r = 0; r < n; r++) {
@@ -117,8 +165,10 @@ static void open_ranks(uint32_t n, uint32_t elements, enum comm_type type, comm_
                                              .fingerprint = elements,
                                              .parts = (uint32_t)((bytes + ONESHOT_PART_BYTES - 1) / ONESHOT_PART_BYTES)};
         rank[r].done = rank[r].args.base;
-        for (uint32_t k = 0; k < n; k++)
+        for (uint32_t k = 0; k < n; k++) {
             rank[r].args.box[k] = rank[k].box;
+            rank[r].args.slots[k] = apart ? rank[k].there : rank[k].box;
+        }
     }
 }
 
@@ -142,21 +192,36 @@ static void launch(struct rank *k, uint32_t room)
     k->launched++;
 }
 
+static uint32_t phases(const struct rank *k)
+{
+    return k->rounds ? k->rounds * ONESHOT_PHASES : ONESHOT_PHASES;
+}
+
+static bool step(struct rank *k, struct block *b, uint32_t thread)
+{
+    struct oneshot_trial trial = {.args = k->args, .took = &k->took, .rounds = k->rounds};
+
+    if (k->rounds)
+        return oneshot_try(&trial, &b->memory, b->phase, thread, THREADS);
+    return oneshot_step(&k->args, &b->memory.block, b->phase, thread, THREADS);
+}
+
 /* One thread tries its phase. */
 static void turn(struct rank *k, struct block *b)
 {
     uint32_t thread = draw(THREADS), all = 0;
 
     now = b;
+    ticks++;
     while (b->done[thread])
         thread = (thread + 1) % THREADS;
-    b->done[thread] = oneshot_step(&k->args, &b->memory, b->phase, thread, THREADS);
+    b->done[thread] = step(k, b, thread);
     for (uint32_t t = 0; t < THREADS; t++)
         all += b->done[t];
     if (all < THREADS)
         return;
     memset(b->done, 0, sizeof b->done);
-    if (++b->phase == ONESHOT_PHASES)
+    if (++b->phase == phases(k))
         k->over++;
     if (k->over == k->args.parts) /* the end of a kernel shows all */
         for (uint32_t i = 0; i < k->args.parts; i++)
@@ -177,7 +242,7 @@ static void happen(struct rank *k)
     struct block *b = &k->block[i];
     if (b->lates && draw(3) == 0)
         show(b, draw(b->lates));
-    if (b->begun && b->phase < ONESHOT_PHASES)
+    if (b->begun && b->phase < phases(k))
         turn(k, b);
 }
 

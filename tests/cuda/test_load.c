@@ -105,6 +105,9 @@ static void a_driver_without_newer_calls(void **state)
     assert_null(cuda.cuStreamGetCaptureInfo_v3);
     assert_string_equal(load(false, "cuStreamGetCaptureInfo_v3", NULL), "");
     assert_null(cuda.cuStreamGetCaptureInfo_v3);
+    assert_non_null(cuda.cuMemSetAccess);
+    assert_string_equal(load(false, "cuMemSetAccess", NULL), "");
+    assert_null(cuda.cuMemSetAccess);
 }
 
 static void the_driver_does_not_start(void **state)

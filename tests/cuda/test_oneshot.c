@@ -24,7 +24,7 @@ RIG_TEST(every_pair_has_the_hosts_bits)
     unsigned thin = rig_thin(1, 6, 20), pair = 0;
 
     for (int32_t n = 1; n <= RANKS; n++) {
-        open_all(n, &(struct mock_options){.seed = (uint64_t)n, .queues = n % 2 ? 32 : 2});
+        open_all(n, &(struct mock_options){.seed = (uint64_t)n, .queues = n % 2 ? 32 : 2, .island = n % 3 != 0});
         for (int type = 0; type < 64; type++) {
             for (comm_op op = COMM_SUM; op <= COMM_LXOR; op++) {
                 if (!fold_has((enum comm_type)type, op) || ++pair % thin)

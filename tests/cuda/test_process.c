@@ -4,6 +4,7 @@
 #include "../net/hosts.h"
 #include "../proc/proc.h"
 #include "clean.h"
+#include "cuda/post.h"
 #include "mock.h"
 #include "process.h"
 
@@ -15,18 +16,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 enum { LAUNCHES = 100 };
 
-static const char *backend = "nccl"; /* set before the ranks are forked */
+static const char *backend = "nccl";    /* set before the ranks are forked */
+static int island, peer_ns[RANKS_MOST]; /* as mock_options has them; host_ns is 900 */
 
 static enum comm_result open_rank(int32_t rank, int32_t ranks, int64_t timeout)
 {
     char device[16];
 
-    mock_reset(&(struct mock_options){.seed = (uint64_t)rank, .queues = 1 + rank % 8});
+    mock_reset(&(struct mock_options){.seed = (uint64_t)rank, .queues = 1 + rank % 8, .island = island, .peer_ns = peer_ns[rank]});
     mock_run(true);
     (void)ranks;
     snprintf(device, sizeof device, "cuda:%d", rank);
@@ -62,6 +68,14 @@ static void launch_graph(uint32_t n)
     MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
 }
 
+/* All kernels of backend cuda that were launched had their slots in memory of the devices, or none. */
+static bool launches_go_by(bool devices)
+{
+    struct mock_launches launched = mock_launched();
+
+    return launched.by_devices == (devices ? launched.all : 0);
+}
+
 static void work(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     uint32_t n = (uint32_t)proc->ranks, me = (uint32_t)rank;
@@ -91,6 +105,7 @@ static void work(struct proc *proc, int32_t rank, struct comm_communicator *none
         MUST(comm_wait(q, RIG_PATIENCE));
     }
     launch_graph(n);
+    CHECK(launches_go_by(n > 1));
     MUST(comm_close(my.world, COMM_DEFAULT_TIMEOUT));
     drop_buffers();
 }
@@ -144,6 +159,137 @@ static void sum_and_look(struct comm_communicator *c, uint32_t want, bool is_sta
     EQUAL(info.flags, is_staged ? COMM_INFO_STAGED : 0);
 }
 
+/* Devices reach each other in pairs: all ranks of the world use the host's pages, and those of a pair their devices' memory. */
+static void apart(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct comm_communicator *near;
+    struct comm_request q;
+
+    (void)none;
+    if (open_rank(rank, proc->ranks, 20 * RIG_S) != COMM_OK)
+        rig_die(__FILE__, __LINE__, "open: %s", my.text);
+    make_buffers(rank);
+    bench_fill(&my.bench, my.stream, my.in, (uint32_t)rank + 1, WORDS);
+    sum_and_look(my.world, 10, false);
+    CHECK(launches_go_by(false));
+    MUST(comm_split(my.world, rank / 2, rank, &near, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    uint64_t before = mock_launched().by_devices;
+    sum_and_look(near, rank / 2 ? 7 : 3, false);
+    CHECK(mock_launched().by_devices > before);
+    MUST(comm_close(near, COMM_DEFAULT_TIMEOUT));
+    MUST(comm_close(my.world, COMM_DEFAULT_TIMEOUT));
+    drop_buffers();
+}
+
+RIG_TEST(processes_with_groups_of_devices)
+{
+    proc_needs_shm();
+    backend = "cuda";
+    island = 2;
+    for (int turn = 0; turn < (HAS_KERNELS ? 4 : 0); turn++) {
+        struct proc proc = {.raw = true};
+        proc_start(&proc, 4, apart);
+        proc_finish(&proc, -1, RIG_PATIENCE);
+    }
+    island = 0;
+}
+
+static bool are_devices_faster;
+
+static void measure(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    (void)none;
+    if (open_rank(rank, proc->ranks, 20 * RIG_S) != COMM_OK)
+        rig_die(__FILE__, __LINE__, "open: %s", my.text);
+    make_buffers(rank);
+    bench_fill(&my.bench, my.stream, my.in, (uint32_t)rank + 1, WORDS);
+    sum_and_look(my.world, 6, false);
+    CHECK(launches_go_by(are_devices_faster));
+    MUST(comm_close(my.world, COMM_DEFAULT_TIMEOUT));
+    drop_buffers();
+}
+
+/* On each rank another way is faster: all take the one that is faster in sum. */
+RIG_TEST(ranks_that_measure_differently)
+{
+    proc_needs_shm();
+    backend = "cuda";
+    for (int turn = 0; turn < (HAS_KERNELS ? 2 : 0); turn++) {
+        struct proc proc = {.raw = true};
+        are_devices_faster = turn;
+        peer_ns[0] = 700;
+        peer_ns[1] = turn ? 1090 : 1110;
+        peer_ns[2] = 900;
+        proc_start(&proc, 3, measure);
+        proc_finish(&proc, -1, RIG_PATIENCE);
+    }
+    memset(peer_ns, 0, sizeof peer_ns);
+}
+
+/* Another process sends memory of its own to this one, as if a peer did. Here the rank itself does it, to its own socket. */
+static void be_a_stranger(void *arg)
+{
+    struct cuda_letter letter = {.secret = 12345, .bytes = 2 << 20, .from = 0};
+    struct sockaddr_un name;
+    int file = memfd_create("mock-memory-0", MFD_CLOEXEC);
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = {.header = {.cmsg_len = CMSG_LEN(sizeof file), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    struct iovec piece = {&letter, sizeof letter};
+    int *sent = arg, from = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    CHECK(file >= 0 && from >= 0 && ftruncate(file, 2 << 20) == 0);
+    memcpy(CMSG_DATA(&control.header), &file, sizeof file);
+    for (int fd = 3; fd < 1024; fd++) {
+        socklen_t bytes = sizeof name;
+        if (getsockname(fd, (struct sockaddr *)&name, &bytes) || name.sun_family != AF_UNIX ||
+            bytes != offsetof(struct sockaddr_un, sun_path) + 6)
+            continue;
+        struct msghdr message = {.msg_name = &name,
+                                 .msg_namelen = bytes,
+                                 .msg_iov = &piece,
+                                 .msg_iovlen = 1,
+                                 .msg_control = &control,
+                                 .msg_controllen = sizeof control};
+        *sent += sendmsg(from, &message, MSG_DONTWAIT) == sizeof letter;
+    }
+    close(from);
+    close(file);
+}
+
+static void ignore_strangers(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    int sent = 0;
+
+    (void)none;
+    if (rank == 1)
+        mock_at("cuMemGetAllocationGranularity", be_a_stranger, &sent); /* its peers do not know the socket yet */
+    if (open_rank(rank, proc->ranks, 20 * RIG_S) != COMM_OK)
+        rig_die(__FILE__, __LINE__, "open: %s", my.text);
+    mock_at(NULL, NULL, NULL);
+    CHECK((sent > 0) == (rank == 1));
+    make_buffers(rank);
+    bench_fill(&my.bench, my.stream, my.in, (uint32_t)rank + 1, WORDS);
+    sum_and_look(my.world, 3, false);
+    CHECK(launches_go_by(true));
+    MUST(comm_close(my.world, COMM_DEFAULT_TIMEOUT));
+    drop_buffers();
+}
+
+RIG_TEST(letters_of_strangers_are_ignored)
+{
+    struct proc proc = {.raw = true};
+
+    proc_needs_shm();
+    backend = "cuda";
+    if (!HAS_KERNELS)
+        return;
+    proc_start(&proc, 2, ignore_strangers);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
 /* A communicator of several hosts stages; one within a host has kernels. */
 static void within_hosts(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
@@ -159,6 +305,7 @@ static void within_hosts(struct proc *proc, int32_t rank, struct comm_communicat
     MUST(comm_split(my.world, rank / 2, rank, &near, &q));
     MUST(comm_wait(q, RIG_PATIENCE));
     sum_and_look(near, rank / 2 ? 7 : 3, !HAS_KERNELS);
+    CHECK(launches_go_by(true));
     MUST(comm_close(near, COMM_DEFAULT_TIMEOUT));
     MUST(comm_close(my.world, COMM_DEFAULT_TIMEOUT));
     drop_buffers();
@@ -277,11 +424,10 @@ int main(int count, char **arguments)
     if (getenv("COMM_RANK"))
         return by_launcher();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_process_for_each_device),
-        cmocka_unit_test(a_process_for_each_device_with_kernels),
-        cmocka_unit_test(ranks_of_two_hosts),
-        cmocka_unit_test(kernels_within_each_of_two_hosts),
-        cmocka_unit_test(a_rank_without_a_device_or_a_working_nccl),
+        cmocka_unit_test(a_process_for_each_device),        cmocka_unit_test(a_process_for_each_device_with_kernels),
+        cmocka_unit_test(processes_with_groups_of_devices), cmocka_unit_test(ranks_that_measure_differently),
+        cmocka_unit_test(letters_of_strangers_are_ignored), cmocka_unit_test(ranks_of_two_hosts),
+        cmocka_unit_test(kernels_within_each_of_two_hosts), cmocka_unit_test(a_rank_without_a_device_or_a_working_nccl),
         cmocka_unit_test(versions_that_differ_are_named),
     };
     if (count > 1)

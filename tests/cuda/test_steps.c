@@ -1,22 +1,24 @@
 /*
- * The allreduce, allgather and broadcast in one kernel, compiled for the CPU and run one thread of one block at a time, in an order that a
- * seed chooses. Ordinary stores into a mailbox become visible late, in any order, unless a release forces them. Several ranks, several
- * operations one after the other, launched with the same arguments as a graph launches them; few blocks at once; aborts; calls that differ.
+ * The allreduce, reduce_scatter, allgather, broadcast and barrier in one kernel, compiled for the CPU and run one thread of one block at a
+ * time, in an order that a seed chooses. Ordinary stores into a mailbox become visible late, in any order, unless a release forces them.
+ * Several ranks, several operations one after the other, launched with the same arguments as a graph launches them; few blocks at once;
+ * aborts; calls that differ.
  * Results must have the bits of the host's kernels.
  *
  * A fault that is planted must be found: one slot for all operations, a flag that does not wait for the data, parts that belong to fixed
- * blocks, and an abort word that nobody looks at.
+ * blocks, reads that hit a cache, and an abort word that nobody looks at.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum fault { NO_FAULT, ONE_SLOT, NO_RELEASE, FIXED_PARTS, NO_ABORT, FAULTS };
+enum fault { NO_FAULT, ONE_SLOT, NO_RELEASE, FIXED_PARTS, WEAK_READS, NO_ABORT, FAULTS };
 static enum fault fault;
 static void write_late(void *to, const void *from, size_t bytes);
 static void release(uint64_t *at, uint64_t value);
 static uint32_t count(uint32_t *at, uint32_t more);
 static uint64_t look(const uint64_t *at);
+static uint64_t ticks_now(void);
 
 #define ONESHOT_PART_BYTES 32
 #define ONESHOT_SLOT(number) (fault == ONE_SLOT ? 0 : ((number)&1))
@@ -25,6 +27,9 @@ static uint64_t look(const uint64_t *at);
         __typeof__(value) late = (value);                                                                                                  \
         write_late((to), &late, sizeof late);                                                                                              \
     } while (0)
+#define ONESHOT_READ_PIECE(at) read_piece(at)
+#define ONESHOT_READ_BYTE(at) read_byte(at)
+#define ONESHOT_NOW() ticks_now()
 #define ONESHOT_LOAD(at) look(at)
 #define ONESHOT_STORE(at, value) release((at), (value))
 #define ONESHOT_ADD(at, more) count((at), (more))
@@ -32,6 +37,9 @@ static uint64_t look(const uint64_t *at);
 #define ONESHOT_FENCE() (void)0
 #define ONESHOT_SEEN(variable) (variable)
 
+struct oneshot_piece;
+static struct oneshot_piece read_piece(const struct oneshot_piece *at);
+static char read_byte(const char *at);
 #include "cuda/oneshot_kernel.h"
 
 #include "../data/oracle.h"
@@ -47,6 +55,11 @@ static uint64_t look(const uint64_t *at);
 #include <cmocka.h>
 
 #include "steps.h"
+
+static uint64_t ticks_now(void)
+{
+    return ticks;
+}
 
 /* ------------------------------------------------------------------------------------------------------------ values */
 /* The input of a rank, which is drawn anew for each operation. */
@@ -67,6 +80,15 @@ static bool is_moved(const struct oneshot_args *a, char inputs[RANKS][RANKS * MO
     return true;
 }
 
+/* Of a barrier: it has begun on each rank. */
+static bool all_began(uint32_t operation)
+{
+    for (uint32_t k = 0; k < ranks; k++)
+        if (rank[k].launched <= operation || (rank[k].launched == operation + 1 && !rank[k].begun))
+            return false;
+    return true;
+}
+
 static bool is_right(uint32_t r, uint32_t operation, uint64_t seed)
 {
     static _Alignas(64) char inputs[RANKS][RANKS * MOST_BYTES + 64], want[MOST_BYTES + 64];
@@ -78,6 +100,8 @@ static bool is_right(uint32_t r, uint32_t operation, uint64_t seed)
         fill(k, operation, seed, inputs[k]);
         from[k] = inputs[k] + (a->kind == ONESHOT_SCATTER ? r * a->stride : 0);
     }
+    if (a->kind == ONESHOT_BARRIER)
+        return all_began(operation);
     if (a->kind == ONESHOT_GATHER || a->kind == ONESHOT_BROADCAST)
         return is_moved(a, inputs);
     data_reducer((enum comm_type)a->type, a->op, DATA_SCALAR)(
@@ -99,7 +123,7 @@ static const char *happen_and_look(struct rank *k, uint64_t seed, bool *ended)
     *ended = ran && !runs(k);
     if (k->done == before)
         return NULL;
-    if (k->wrong || k->done != k->args.base + k->launched)
+    if (k->wrong || k->done != k->args.base + k->first + k->launched)
         return "it did not end well";
     return is_right((uint32_t)(k - rank), k->launched - 1, seed) ? NULL : "a result is wrong";
 }
@@ -136,6 +160,11 @@ static void make(enum oneshot_kind kind, uint32_t root)
         rank[r].args.kind = kind;
         rank[r].args.root = kind == ONESHOT_BROADCAST ? root : 0;
         rank[r].args.stride = kind == ONESHOT_BROADCAST ? 0 : rank[r].args.elements; /* of bytes */
+        if (kind == ONESHOT_BARRIER) {
+            rank[r].args.in = rank[r].args.out = NULL;
+            rank[r].args.elements = rank[r].args.stride = 0;
+            rank[r].args.parts = 1;
+        }
     }
 }
 
@@ -144,7 +173,7 @@ static const char *play_others(uint64_t seed, uint32_t n, uint32_t operations)
 {
     chance = seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du;
     open_ranks(n, 1 + draw(MOST_BYTES), COMM_U8, COMM_SUM);
-    make(ONESHOT_GATHER + (enum oneshot_kind)draw(3), draw(n));
+    make(ONESHOT_GATHER + (enum oneshot_kind)draw(4), draw(n));
     return run(operations, seed);
 }
 
@@ -176,10 +205,11 @@ static void every_order_gives_the_result(void **state)
 
 static void planted_faults_are_found(void **state)
 {
-    static const char *const names[FAULTS] = {NULL, "one slot", "no release", "fixed parts", "the abort word is not looked at"};
+    static const char *const names[FAULTS] = {NULL,          "one slot",           "no release",
+                                              "fixed parts", "reads of old lines", "the abort word is not looked at"};
 
     (void)state;
-    for (fault = ONE_SLOT; fault <= FIXED_PARTS; fault++) {
+    for (fault = ONE_SLOT; fault <= WEAK_READS; fault++) {
         uint32_t seed = 1;
         while (seed <= 300 && !play(seed, 2 + seed % 3, 4))
             seed++;
@@ -270,6 +300,80 @@ static void an_abort_ends_every_kernel(void **state)
     printf("an abort word that is not looked at: found by seed %u\n", seed);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ trials */
+enum { ROUNDS = 4 };
+
+/* What the host does behind a trial: all ranks go on with the same number, whatever the trial came to. */
+static const char *go_on(uint32_t n, uint64_t number, uint64_t seed)
+{
+    uint32_t elements = 1 + draw(MOST_BYTES);
+
+    for (uint32_t r = 0; r < n; r++) {
+        struct rank *k = &rank[r];
+        k->state = (struct oneshot_state){.number = number};
+        k->wrong = k->abort = 0;
+        k->rounds = k->launched = k->begun = k->over = 0;
+        k->first = number;
+        k->done = k->args.base + number;
+        k->args.elements = elements;
+        k->args.parts = (elements + ONESHOT_PART_BYTES - 1) / ONESHOT_PART_BYTES;
+    }
+    return run(3, seed);
+}
+
+/* moment: when all hosts end it; more than PATIENCE: never. number: the one that operations behind it count on from. */
+static const char *play_trial(uint64_t seed, uint32_t moment, uint64_t number)
+{
+    uint32_t n = 2 + (uint32_t)(seed % 3), left = n;
+
+    chance = seed * 0x9e3779b97f4a7c15u + 1;
+    open_ranks(n, 1 + draw(ONESHOT_PART_BYTES), COMM_U8, COMM_SUM);
+    for (uint32_t r = 0; r < n; r++) {
+        rank[r].rounds = ROUNDS;
+        fill(r, 0, seed, rank[r].in);
+        launch(&rank[r], 1);
+    }
+    for (uint32_t turns = 0; left; turns++) {
+        struct rank *k = &rank[draw(n)];
+        bool before = runs(k);
+        if (turns == PATIENCE)
+            return "a trial stands";
+        for (uint32_t r = 0; r < n && turns == moment; r++)
+            rank[r].abort = 1;
+        happen(k);
+        if (!before || runs(k))
+            continue;
+        left--;
+        if (k->done != k->args.base + ROUNDS || k->state.number != ROUNDS)
+            return "a trial did not count its rounds";
+        if (!k->wrong && (!is_right((uint32_t)(k - rank), 0, seed) || !k->took || k->took >= ticks))
+            return "a trial's sum or time is wrong";
+        if (k->wrong && moment > PATIENCE)
+            return "a trial did not end well";
+    }
+    return go_on(n, number, seed);
+}
+
+static void trials_leave_nothing_behind(void **state)
+{
+    uint32_t seeds = selected(2000, 500, 100), seed;
+
+    (void)state;
+    fault = NO_FAULT;
+    for (seed = 1; seed <= seeds; seed++) {
+        const char *wrong = play_trial(seed, PATIENCE + 1, ROUNDS);
+        if (!wrong)
+            wrong = play_trial(seed, seed * 37 % 3000, ROUNDS);
+        if (wrong)
+            fail_msg("seed %u: %s", seed, wrong);
+    }
+    for (seed = 1; seed < 100 && !play_trial(seed, seed * 37 % 600, 0); seed++)
+        continue;
+    assert_true(seed < 100);
+    printf("numbers that begin anew behind a trial: found by seed %u\n", seed);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ calls that differ */
 /* Two ranks with different lengths: neither may say that it has a result. */
 static void calls_that_differ_are_found(void **state)
 {
@@ -342,9 +446,9 @@ static void every_pair_has_the_hosts_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_order_gives_the_result),  cmocka_unit_test(planted_faults_are_found),
-        cmocka_unit_test(an_abort_ends_every_kernel),    cmocka_unit_test(calls_that_differ_are_found),
-        cmocka_unit_test(every_pair_has_the_hosts_bits),
+        cmocka_unit_test(every_order_gives_the_result), cmocka_unit_test(planted_faults_are_found),
+        cmocka_unit_test(an_abort_ends_every_kernel),   cmocka_unit_test(calls_that_differ_are_found),
+        cmocka_unit_test(trials_leave_nothing_behind),  cmocka_unit_test(every_pair_has_the_hosts_bits),
     };
     return cmocka_run_group_tests_name("cuda_steps", tests, NULL, NULL);
 }

@@ -3,28 +3,23 @@
 
 #include <string.h>
 
-static _Atomic uint64_t *life_of(char *box)
-{
-    return (_Atomic uint64_t *)(void *)box;
-}
-
 /* Have all members of its last communicator left theirs? A member that died never does. */
 static bool rests(const struct oneshot_box *box)
 {
     for (int32_t i = 0; i < box->peers; i++)
-        if (atomic_load_explicit(box->peer[i].life, memory_order_acquire) == box->peer[i].then)
+        if (atomic_load_explicit(&box->peer[i].head->life, memory_order_acquire) == box->peer[i].then)
             return false;
     return !box->taken;
 }
 
-static struct oneshot_box *make(struct oneshot *n, const struct wire_channel *wire)
+static struct oneshot_box *make(struct oneshot *n, const struct wire_channel *wire, int32_t rank)
 {
     const struct comm_env *env = n->env;
     struct oneshot_box *box = env->take(env, sizeof *box, 64);
 
     if (!box)
         return NULL;
-    *box = (struct oneshot_box){.memory = wire->memory, .wire = wire->wire};
+    *box = (struct oneshot_box){.memory = wire->memory, .wire = wire->wire, .rank = rank};
     box->at = box->memory->take(box->wire, ONESHOT_BOX_BYTES, WIRE_PLACE_DEFAULT);
     if (box->at && box->memory->where(box->wire, box->at, ONESHOT_BOX_BYTES, &box->where))
         return box;
@@ -34,19 +29,20 @@ static struct oneshot_box *make(struct oneshot *n, const struct wire_channel *wi
     return NULL;
 }
 
-struct oneshot_box *oneshot_take_box(struct oneshot *n, const struct wire_channel *wire)
+struct oneshot_box *oneshot_take_box(struct oneshot *n, const struct wire_channel *wire, int32_t rank)
 {
     base_lock(&n->lock, n->env);
     struct oneshot_box *box = n->boxes;
-    while (box && !rests(box))
+    while (box && (box->rank != rank || !rests(box)))
         box = box->next;
     if (box)
         box->taken = true;
     base_unlock(&n->lock, n->env);
     if (!box) {
-        box = make(n, wire);
+        box = make(n, wire, rank);
         if (!box)
             return NULL;
+        box->slots = oneshot_take_slots(n, rank);
         box->taken = true;
         base_lock(&n->lock, n->env);
         box->next = n->boxes;
@@ -55,14 +51,15 @@ struct oneshot_box *oneshot_take_box(struct oneshot *n, const struct wire_channe
     }
     box->peers = 0;
     memset(box->at + ONESHOT_FLAGS_AT, 0, ONESHOT_SLOTS_AT - ONESHOT_FLAGS_AT);
-    atomic_store_explicit(life_of(box->at), ++box->life, memory_order_release);
+    atomic_store_explicit(&oneshot_head_of(box->at)->vote, 0, memory_order_relaxed);
+    atomic_store_explicit(&oneshot_head_of(box->at)->life, ++box->life, memory_order_release);
     return box;
 }
 
 void oneshot_leave_box(struct oneshot *n, struct oneshot_box *box)
 {
     base_lock(&n->lock, n->env);
-    atomic_store_explicit(life_of(box->at), ++box->life, memory_order_release);
+    atomic_store_explicit(&oneshot_head_of(box->at)->life, ++box->life, memory_order_release);
     box->taken = false;
     base_unlock(&n->lock, n->env);
 }

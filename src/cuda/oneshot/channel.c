@@ -69,6 +69,7 @@ static void free_channel(struct oneshot_channel *c)
     struct oneshot *n = c->owner;
     struct cuda_inside inside;
 
+    oneshot_stop_choosing(c);
     if (c->box)
         oneshot_leave_box(n, c->box);
     if (cuda_begin(c->d, &inside)) {
@@ -85,16 +86,20 @@ static void free_channel(struct oneshot_channel *c)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ joining */
+static int32_t world_rank_of(const struct wire_team *team)
+{
+    return team->world ? team->world[team->rank] : team->rank;
+}
+
 static struct oneshot_channel *make(struct oneshot *n, const struct wire_team *team)
 {
-    int32_t world_rank = team->world ? team->world[team->rank] : team->rank;
     struct oneshot_channel *c = n->env->take(n->env, sizeof *c, 64);
 
     if (!c)
         return NULL;
     c->head.native = &n->head;
     c->owner = n;
-    c->d = n->device[n->rank < 0 ? world_rank : 0];
+    c->d = n->device[oneshot_here(n, world_rank_of(team))];
     c->args.rank = (uint32_t)team->rank;
     c->args.ranks = (uint32_t)team->size;
     return c;
@@ -110,11 +115,15 @@ static enum comm_result offer_of(struct oneshot_channel *c, const struct wire_te
                      "the module or the driver has no kernel for a rank's device, or the device cannot use registered memory");
     if (device_cuda.where(&c->d->head, &offer->hardware) != COMM_OK)
         return stage(n, team, false, "CUDA does not tell which device a rank has");
-    c->box = oneshot_take_box(n, team->channel);
+    c->box = oneshot_take_box(n, team->channel, oneshot_here(n, world_rank_of(team)));
     if (!c->box)
         return stage(n, team, false, "there is not enough shared memory for a rank's mailbox");
     offer->where = c->box->where;
     offer->life = c->box->life;
+    offer->slots = cuda_can_try(c->d) ? c->box->slots : 0;
+    offer->place = n->place;
+    offer->secret = n->secret;
+    memcpy(offer->post, n->post.name, sizeof offer->post);
     unsigned result = make_parts(c);
     if (result != CUDA_OK && n->log)
         base_log(n->log, LOG_ERROR, "cuda rank=%d: making a stream failed (%u)", team->rank, result);
@@ -143,14 +152,6 @@ static enum comm_result begin(struct oneshot *n, const struct wire_team *team, v
     return COMM_OK;
 }
 
-static struct oneshot_offer offer_at(const unsigned char *offers, int32_t rank)
-{
-    struct oneshot_offer offer;
-
-    memcpy(&offer, offers + (size_t)rank * NATIVE_OFFER_BYTES, sizeof offer);
-    return offer;
-}
-
 /* Kernels of one device may not run at the same time, so ranks that share a device would wait for each other. */
 static enum comm_result check_devices(struct oneshot *n, const struct wire_team *team, const unsigned char *offers)
 {
@@ -158,7 +159,7 @@ static enum comm_result check_devices(struct oneshot *n, const struct wire_team 
 
     for (int32_t i = 0; i < team->size; i++) {
         for (int32_t k = 0; k < i; k++) {
-            struct oneshot_offer a = offer_at(offers, i), b = offer_at(offers, k);
+            struct oneshot_offer a = oneshot_offer_at(offers, i), b = oneshot_offer_at(offers, k);
             if (a.host != b.host)
                 return stage(n, team, true, "its ranks are on several hosts");
             base_format(why, sizeof why, "ranks %d and %d have one device; expected a device for each", k, i);
@@ -169,13 +170,23 @@ static enum comm_result check_devices(struct oneshot *n, const struct wire_team 
     return COMM_OK;
 }
 
-static enum comm_result reach_all(struct oneshot_channel *c, const struct wire_team *team, const unsigned char *offers)
+static void know_peers(struct oneshot_channel *c, const struct wire_team *team, const unsigned char *offers)
 {
     struct oneshot_box *box = c->box;
 
     for (int32_t r = 0; r < team->size; r++) {
-        struct oneshot_offer offer = offer_at(offers, r);
-        char *at = r == team->rank ? box->at : team->channel->memory->reach(team->channel, r, offer.where);
+        struct oneshot_offer offer = oneshot_offer_at(offers, r);
+        if (r == team->rank)
+            continue;
+        box->peer[box->peers].head = team->channel->memory->reach(team->channel, r, offer.where);
+        box->peer[box->peers++].then = offer.life;
+    }
+}
+
+static enum comm_result pin_all(struct oneshot_channel *c, const struct wire_team *team)
+{
+    for (int32_t r = 0, peer = 0; r < team->size; r++) {
+        char *at = r == team->rank ? c->box->at : (char *)(uintptr_t)c->box->peer[peer++].head;
         cuda_address there = oneshot_pin(c->owner, c->d, at);
         if (!there) {
             if (c->owner->log)
@@ -183,11 +194,7 @@ static enum comm_result reach_all(struct oneshot_channel *c, const struct wire_t
                          team->rank, r);
             return COMM_ERR_BACKEND;
         }
-        c->args.box[r] = (char *)(uintptr_t)there;
-        if (r == team->rank)
-            continue;
-        box->peer[box->peers].life = (const _Atomic uint64_t *)(const void *)at;
-        box->peer[box->peers++].then = offer.life;
+        c->args.box[r] = c->args.slots[r] = (char *)(uintptr_t)there;
     }
     return COMM_OK;
 }
@@ -202,10 +209,16 @@ enum comm_result oneshot_join(struct native *native, const struct wire_team *tea
         return begin(n, team, offer, channel);
     struct oneshot_channel *c = (struct oneshot_channel *)(void *)*channel;
     enum comm_result r = check_devices(n, team, offers);
+    if (r == COMM_OK) {
+        know_peers(c, team, offers);
+        r = pin_all(c, team);
+    }
     if (r == COMM_OK)
-        r = reach_all(c, team, offers);
-    if (r != COMM_OK)
+        r = oneshot_choose(c, team, offers);
+    if (r != COMM_OK) {
+        oneshot_vote_against(c);
         free_channel(c);
+    }
     return r;
 }
 
@@ -249,8 +262,9 @@ uint32_t oneshot_reap(struct oneshot *n)
 uint32_t oneshot_leave(struct native_channel *channel, enum wire_leave how)
 {
     struct oneshot_channel *c = (struct oneshot_channel *)(void *)channel;
-    bool runs = is_held(c);
 
+    oneshot_stop_choosing(c);
+    bool runs = is_held(c);
     if (runs || how == WIRE_ABORT)
         atomic_store_explicit(&c->d->words[c->abort], 1, memory_order_release);
     c->issued = c->launched; /* what has not begun never will */

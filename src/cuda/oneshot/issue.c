@@ -13,15 +13,35 @@ static struct oneshot_channel *channel_of(struct native_channel *channel)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ which calls */
+/* What the kernel does of each collective. Without a reduction, elements are bytes. */
+struct kind {
+    uint32_t collective, kind;
+    bool reduces, has_blocks; /* has_blocks: each rank has one of its own in the longer buffer */
+};
+
+static const struct kind *kind_of(uint32_t collective)
+{
+    static const struct kind kinds[] = {
+        {COLLECTIVE_ALLREDUCE, ONESHOT_SUM, true, false},    {COLLECTIVE_REDUCE_SCATTER, ONESHOT_SCATTER, true, true},
+        {COLLECTIVE_ALLGATHER, ONESHOT_GATHER, false, true}, {COLLECTIVE_BROADCAST, ONESHOT_BROADCAST, false, false},
+        {COLLECTIVE_BARRIER, ONESHOT_BARRIER, false, false},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i].collective == collective)
+            return &kinds[i];
+    return NULL;
+}
+
 /* In a stream nothing is staged, so there the kernel serves more: other collectives, and any length. */
 static bool serves(const struct oneshot_channel *c, const struct native_call *call)
 {
-    bool moves = call->collective == COLLECTIVE_ALLGATHER || call->collective == COLLECTIVE_BROADCAST;
-    bool sums = call->collective == COLLECTIVE_ALLREDUCE, scatters = call->collective == COLLECTIVE_REDUCE_SCATTER;
+    const struct kind *kind = kind_of(call->collective);
 
-    if (!call->n || (!c->given && (!sums || call->n > ONESHOT_BYTES / call->element_bytes)))
+    if (!kind || (!call->n && kind->kind != ONESHOT_BARRIER))
         return false;
-    return moves || ((sums || scatters) && fold_has(call->type, call->op));
+    if (!c->given && (kind->kind != ONESHOT_SUM || call->n > ONESHOT_BYTES / call->element_bytes))
+        return false;
+    return !kind->reduces || fold_has(call->type, call->op);
 }
 
 enum comm_result oneshot_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
@@ -80,7 +100,7 @@ struct oneshot_args oneshot_args_of(const struct oneshot_channel *c, const struc
     args.op = call->op;
     args.fingerprint =
         (uint32_t)base_hash(base_hash(call->elements, call->type), (uint64_t)call->kind << 40 | (uint64_t)call->root << 8 | call->op);
-    args.parts = (uint32_t)((bytes + part - 1) / part);
+    args.parts = bytes ? (uint32_t)((bytes + part - 1) / part) : 1;
     return args;
 }
 
@@ -102,31 +122,18 @@ static unsigned launch_next(struct oneshot_channel *c)
 
 static struct oneshot_call call_of(const struct native_call *call)
 {
+    const struct kind *kind = kind_of(call->collective);
     uint64_t bytes = (uint64_t)call->n * call->element_bytes;
-    struct oneshot_call made = {.in = call->in ? call->in : call->out,
-                                .out = call->out ? call->out : (void *)(uintptr_t)call->in,
-                                .elements = call->n,
-                                .cookie = call->cookie,
-                                .kind = ONESHOT_SUM,
-                                .type = (uint32_t)call->type,
-                                .op = call->op};
 
-    if (call->collective == COLLECTIVE_REDUCE_SCATTER) {
-        made.kind = ONESHOT_SCATTER;
-        made.stride = bytes;
-    } else if (call->collective == COLLECTIVE_ALLGATHER) {
-        made.kind = ONESHOT_GATHER;
-        made.stride = bytes;
-    } else if (call->collective == COLLECTIVE_BROADCAST) {
-        made.kind = ONESHOT_BROADCAST;
-        made.root = (uint32_t)call->root;
-    }
-    if (made.kind == ONESHOT_GATHER || made.kind == ONESHOT_BROADCAST) {
-        made.elements = bytes;
-        made.type = COMM_BYTE;
-        made.op = 0;
-    }
-    return made;
+    return (struct oneshot_call){.in = call->in ? call->in : call->out,
+                                 .out = call->out ? call->out : (void *)(uintptr_t)call->in,
+                                 .elements = kind->reduces ? call->n : bytes,
+                                 .cookie = call->cookie,
+                                 .stride = kind->has_blocks ? bytes : 0,
+                                 .kind = kind->kind,
+                                 .root = kind->kind == ONESHOT_BROADCAST ? (uint32_t)call->root : 0,
+                                 .type = kind->reduces ? (uint32_t)call->type : COMM_BYTE,
+                                 .op = kind->reduces ? call->op : 0};
 }
 
 enum comm_result oneshot_start(struct native_channel *channel, const struct native_call *call, int32_t *code)
@@ -149,7 +156,7 @@ enum comm_result oneshot_start(struct native_channel *channel, const struct nati
 /* How many operations have ended on the device. */
 static uint64_t ended(const struct oneshot_channel *c)
 {
-    return atomic_load_explicit(&c->d->words[c->done], memory_order_acquire) - c->args.base;
+    return atomic_load_explicit(&c->d->words[c->done], memory_order_acquire) - c->args.base - c->choice.before;
 }
 
 /* A kernel that fails stops the context, and its word is never written. */
@@ -167,7 +174,11 @@ static void ask_cuda(struct oneshot_channel *c)
 
 bool oneshot_runs(struct oneshot_channel *c)
 {
-    if (c->broken || (c->given ? oneshot_marked(c) >= c->marks : ended(c) == c->launched))
+    bool has_ended = c->given ? oneshot_given_rests(c) : ended(c) == c->launched;
+
+    if (c->choice.stage != ONESHOT_CHOSEN)
+        has_ended = !oneshot_is_trying(c);
+    if (c->broken || has_ended)
         return false;
     ask_cuda(c);
     return !c->broken;

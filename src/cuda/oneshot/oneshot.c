@@ -20,10 +20,13 @@ static enum comm_result class_probe(const struct native_config *config, char ver
 static void free_world(struct oneshot *n)
 {
     oneshot_free_boxes(n);
+    oneshot_free_slots(n);
     for (int32_t i = 0; n->device && i < n->here; i++)
         if (n->device[i])
             device_cuda.close(&n->device[i]->head);
     env_give_back(n->env, n->device, (size_t)n->here * sizeof *n->device);
+    env_give_back(n->env, n->shared, (size_t)n->here * sizeof *n->shared);
+    env_give_back(n->env, n->sent, (size_t)n->ranks * sizeof *n->sent);
     n->env->give(n->env, n, sizeof *n);
 }
 
@@ -65,13 +68,20 @@ static enum comm_result class_open(const struct native_config *config, struct na
                           .env = env,
                           .log = config->log,
                           .host = identity.host_id,
+                          .place = identity.place_id,
                           .rank = config->rank,
-                          .here = config->rank < 0 ? config->ranks : 1};
+                          .here = config->rank < 0 ? config->ranks : 1,
+                          .ranks = config->ranks,
+                          .post.socket = -1};
     n->device = env->take(env, (size_t)n->here * sizeof *n->device, 64);
-    if (!n->device)
+    n->shared = env->take(env, (size_t)n->here * sizeof *n->shared, 64);
+    n->sent = env->take(env, (size_t)n->ranks * sizeof *n->sent, 64);
+    if (!n->device || !n->shared || !n->sent)
         r = COMM_ERR_MEMORY;
     for (int32_t i = 0; i < n->here && r == COMM_OK; i++)
         r = open_device(n, config, i);
+    for (int32_t i = 0; i < n->here && r == COMM_OK && n->ranks > 1; i++)
+        oneshot_share_slots(n, i);
     if (r != COMM_OK)
         free_world(n);
     else
@@ -99,19 +109,6 @@ static void class_close(struct native *native)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the class */
-/* The counters must be zero before a kernel begins, which may be in another stream. */
-static enum comm_result class_joined(struct native_channel *channel)
-{
-    struct oneshot_channel *c = (struct oneshot_channel *)(void *)channel;
-    struct cuda_inside inside;
-
-    if (!cuda_enter(c->d, &inside))
-        return COMM_ERR_BACKEND;
-    unsigned result = c->d->calls->cuStreamQuery(c->stream);
-    cuda_leave(c->d, &inside);
-    return result == CUDA_NOT_READY ? COMM_PENDING : cuda_result(result);
-}
-
 static void class_explain(struct native *native, int32_t code, char *text, size_t bytes)
 {
     const char *name = NULL;
@@ -131,7 +128,7 @@ const struct native_class native_oneshot = {.name = "cuda",
                                             .probe = class_probe,
                                             .open = class_open,
                                             .join = oneshot_join,
-                                            .joined = class_joined,
+                                            .joined = oneshot_joined,
                                             .accept = oneshot_accept,
                                             .ways = oneshot_ways,
                                             .reaches = oneshot_reaches,

@@ -85,9 +85,9 @@ enum comm_result oneshot_accept_in_stream(struct oneshot_channel *c, const struc
     }
     if (!captured)
         return COMM_ERR_UNSUPPORTED;
-    base_format(
-        why, why_bytes,
-        "the communicator's stream is being captured; expected device memory, in broadcast, allgather, allreduce or reduce_scatter");
+    base_format(why, why_bytes,
+                "the communicator's stream is being captured; expected a barrier, or device memory in broadcast, allgather, allreduce or "
+                "reduce_scatter");
     return COMM_ERR_STATE;
 }
 
@@ -104,13 +104,15 @@ static unsigned mark(struct oneshot_channel *c, struct oneshot_call *call)
 /* One kernel behind another: the stream orders them, as it orders those of different calls. */
 static unsigned launch_all(struct oneshot_channel *c, const struct oneshot_call *call)
 {
-    unsigned result = CUDA_OK;
+    uint64_t first = 0;
+    unsigned result;
 
-    for (uint64_t first = 0; first < call->elements && result == CUDA_OK;) {
+    do {
         struct oneshot_args args = oneshot_args_of(c, call, first);
         result = cuda_run_oneshot(c->d, &args, c->given);
         first += args.elements;
-    }
+        c->is_unmarked = c->is_unmarked || result == CUDA_OK;
+    } while (first < call->elements && result == CUDA_OK);
     return result;
 }
 
@@ -123,11 +125,14 @@ unsigned oneshot_launch_in_stream(struct oneshot_channel *c, struct oneshot_call
     if (!cuda_begin(c->d, &inside))
         return CUDA_INVALID_CONTEXT;
     unsigned result = CUDA_NOT_SUPPORTED; /* asked again, since the caller may have begun a capture just now */
+    bool was_unmarked = c->is_unmarked;
     if (cuda_capture(c->d, c->given, &c->held, &captured, why, sizeof why) == COMM_OK)
         result = launch_all(c, call);
     call->mark = c->marks; /* of a captured call: complete when those before it are */
     if (result == CUDA_OK && !captured)
         result = mark(c, call);
+    if (result == CUDA_OK || captured) /* a graph holds the channel by itself */
+        c->is_unmarked = was_unmarked;
     cuda_end(c->d, &inside);
     return result;
 }
@@ -135,6 +140,20 @@ unsigned oneshot_launch_in_stream(struct oneshot_channel *c, struct oneshot_call
 uint64_t oneshot_marked(const struct oneshot_channel *c)
 {
     return atomic_load_explicit(&c->d->words[c->mark], memory_order_acquire) - c->mark_base;
+}
+
+/* A stream that is being captured cannot be asked. */
+bool oneshot_given_rests(struct oneshot_channel *c)
+{
+    struct cuda_inside inside;
+
+    if (!c->is_unmarked)
+        return oneshot_marked(c) >= c->marks;
+    if (!cuda_enter(c->d, &inside))
+        return false;
+    bool rests = !cuda_is_capturing(c->d, c->given) && c->d->calls->cuStreamQuery(c->given) == CUDA_OK;
+    cuda_leave(c->d, &inside);
+    return rests;
 }
 
 /* What is put on the stream from now on runs after the place. A point that only the host can see is refused. */

@@ -50,6 +50,7 @@ void suite_kernels_in_a_stream(struct suite *s)
         suite_delay(s, s->compute);
         bench_fill(&s->bench, s->compute, in, round, LONG_WORDS);
         OK(comm_allreduce(c, in, out, LONG_WORDS, COMM_U32, COMM_SUM, NULL));
+        OK(comm_barrier(c, NULL));
         suite_expect(s, s->compute, out, round);
         suite_expect(s, s->compute, out + LONG_WORDS - SUITE_WORDS, round);
     }
