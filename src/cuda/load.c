@@ -161,7 +161,7 @@ enum comm_result cuda_load_driver(const struct cuda_source *source, struct cuda_
     void *library = source->open("libcuda.so.1", text, sizeof text);
 
     if (!library) {
-        base_format(why, why_bytes, "no NVIDIA driver: libcuda.so.1 cannot be loaded (%s); install the driver of this machine's GPU", text);
+        base_format(why, why_bytes, "no NVIDIA driver (%s); install the driver of this machine's GPU", text);
         return COMM_ERR_UNSUPPORTED;
     }
     const char *missing = fill(source, library, driver_symbols, sizeof driver_symbols / sizeof *driver_symbols, calls);
@@ -221,7 +221,7 @@ enum comm_result cuda_load_nccl(const struct cuda_source *source, struct nccl_ca
     *version = 0;
     if (!library) {
         base_format(why, why_bytes,
-                    "no NCCL: libnccl.so.2 cannot be loaded (%s); install it (Debian and Ubuntu: libnccl2 of NVIDIA's "
+                    "no NCCL (%s); install it (Debian and Ubuntu: libnccl2 of NVIDIA's "
                     "repository; Python: nvidia-nccl-cu12 or -cu13 in the active environment) or put its folder on LD_LIBRARY_PATH",
                     text);
         return COMM_ERR_UNSUPPORTED;

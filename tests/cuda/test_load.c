@@ -84,8 +84,7 @@ static void everything_is_here(void **state)
 static void the_driver_is_not_here(void **state)
 {
     (void)state;
-    SAYS(load(true, "libcuda.so.1", NULL),
-         "no NVIDIA driver: libcuda.so.1 cannot be loaded (libcuda.so.1: no such file); install the driver");
+    SAYS(load(true, "libcuda.so.1", NULL), "no NVIDIA driver (libcuda.so.1: no such file); install the driver of this machine's GPU");
 }
 
 static void the_driver_is_too_old(void **state)
@@ -127,7 +126,7 @@ static void no_device_is_here(void **state)
 static void nccl_is_not_here(void **state)
 {
     (void)state;
-    SAYS(load(true, "libnccl.so.2", NULL), "no NCCL: libnccl.so.2 cannot be loaded (libnccl.so.2: no such file); install it");
+    SAYS(load(true, "libnccl.so.2", NULL), "no NCCL (libnccl.so.2: no such file); install it");
 }
 
 static char environment[200], tried[600];
