@@ -342,6 +342,7 @@ def case_messages():
         assert seen == set(range(1, size))
     else:
         dist.send(torch.full((3,), float(rank)), 0, group=ours)
+    dist.barrier(group=ours)  # or a receive from any rank may take what a faster rank sends next
     big = torch.full((500000,), float(rank))
     got = torch.empty(500000)
     right, left = (rank + 1) % size, (rank - 1) % size
