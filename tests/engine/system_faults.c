@@ -130,14 +130,21 @@ static const char *name_of(long number, long what)
     }
 }
 
+/* The sixth argument is on the stack, where calls with fewer have something else. */
+static int arguments_of(long number)
+{
+    return number == SYS_futex || number == SYS_epoll_pwait2 || number == SYS_sendto || number == SYS_recvfrom || number == SYS_mbind ? 6
+                                                                                                                                      : 5;
+}
+
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...);
 long __wrap_syscall(long number, ...)
 {
     va_list list;
-    long a[6];
+    long a[6] = {0};
     va_start(list, number);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < arguments_of(number); i++)
         a[i] = va_arg(list, long);
     va_end(list);
     int fault = fault_of(name_of(number, a[1]));
