@@ -175,7 +175,7 @@ static void go(struct oneshot_channel *c, enum oneshot_stage stage)
 }
 
 /* why NULL: a peer has voted against it, and says why. */
-static void give_up_and_say(struct oneshot_channel *c, enum log_level level, const char *why)
+static void give_up_and_say(struct oneshot_channel *c, int level, const char *why)
 {
     const struct oneshot *n = c->owner;
 
