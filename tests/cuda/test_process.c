@@ -42,6 +42,30 @@ static enum comm_result open_rank(int32_t rank, int32_t ranks, int64_t timeout)
                      &my.world);
 }
 
+static void must_open(int32_t rank, int32_t ranks)
+{
+    if (open_rank(rank, ranks, 20 * RIG_S) != COMM_OK)
+        rig_die(__FILE__, __LINE__, "open: %s", my.text);
+}
+
+/* With buffers, of which each word of the input is 1 + rank. */
+static void must_open_filled(int32_t rank, int32_t ranks)
+{
+    must_open(rank, ranks);
+    make_buffers(rank);
+    bench_fill(&my.bench, my.stream, my.in, (uint32_t)rank + 1, WORDS);
+}
+
+static struct comm_communicator *split_pairs(int32_t rank)
+{
+    struct comm_communicator *near;
+    struct comm_request q;
+
+    MUST(comm_split(my.world, rank / 2, rank, &near, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    return near;
+}
+
 /* ------------------------------------------------------------------------------------------------------------ all is well */
 /* A graph that sums, launched many times: the result of a launch is the next one's input. */
 static void launch_graph(uint32_t n)
@@ -83,8 +107,7 @@ static void work(struct proc *proc, int32_t rank, struct comm_communicator *none
     struct comm_info info = {.size = sizeof info};
 
     (void)none;
-    if (open_rank(rank, proc->ranks, 20 * RIG_S) != COMM_OK)
-        rig_die(__FILE__, __LINE__, "open: %s", my.text);
+    must_open(rank, proc->ranks);
     MUST(comm_describe(my.world, &info));
     if (strcmp(info.backend, backend) != 0 || !info.device_buffers)
         rig_die(__FILE__, __LINE__, "the backend is %s", info.backend);
@@ -162,18 +185,11 @@ static void sum_and_look(struct comm_communicator *c, uint32_t want, bool is_sta
 /* Devices reach each other in pairs: all ranks of the world use the host's pages, and those of a pair their devices' memory. */
 static void apart(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
-    struct comm_communicator *near;
-    struct comm_request q;
-
     (void)none;
-    if (open_rank(rank, proc->ranks, 20 * RIG_S) != COMM_OK)
-        rig_die(__FILE__, __LINE__, "open: %s", my.text);
-    make_buffers(rank);
-    bench_fill(&my.bench, my.stream, my.in, (uint32_t)rank + 1, WORDS);
+    must_open_filled(rank, proc->ranks);
     sum_and_look(my.world, 10, false);
     CHECK(launches_go_by(false));
-    MUST(comm_split(my.world, rank / 2, rank, &near, &q));
-    MUST(comm_wait(q, RIG_PATIENCE));
+    struct comm_communicator *near = split_pairs(rank);
     uint64_t before = mock_launched().by_devices;
     sum_and_look(near, rank / 2 ? 7 : 3, false);
     CHECK(mock_launched().by_devices > before);
@@ -200,10 +216,7 @@ static bool are_devices_faster;
 static void measure(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     (void)none;
-    if (open_rank(rank, proc->ranks, 20 * RIG_S) != COMM_OK)
-        rig_die(__FILE__, __LINE__, "open: %s", my.text);
-    make_buffers(rank);
-    bench_fill(&my.bench, my.stream, my.in, (uint32_t)rank + 1, WORDS);
+    must_open_filled(rank, proc->ranks);
     sum_and_look(my.world, 6, false);
     CHECK(launches_go_by(are_devices_faster));
     MUST(comm_close(my.world, COMM_DEFAULT_TIMEOUT));
@@ -266,8 +279,7 @@ static void ignore_strangers(struct proc *proc, int32_t rank, struct comm_commun
     (void)none;
     if (rank == 1)
         mock_at("cuMemGetAllocationGranularity", be_a_stranger, &sent); /* its peers do not know the socket yet */
-    if (open_rank(rank, proc->ranks, 20 * RIG_S) != COMM_OK)
-        rig_die(__FILE__, __LINE__, "open: %s", my.text);
+    must_open(rank, proc->ranks);
     mock_at(NULL, NULL, NULL);
     CHECK((sent > 0) == (rank == 1));
     make_buffers(rank);
@@ -293,17 +305,10 @@ RIG_TEST(letters_of_strangers_are_ignored)
 /* A communicator of several hosts stages; one within a host has kernels. */
 static void within_hosts(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
-    struct comm_communicator *near;
-    struct comm_request q;
-
     (void)none;
-    if (open_rank(rank, proc->ranks, 20 * RIG_S) != COMM_OK)
-        rig_die(__FILE__, __LINE__, "open: %s", my.text);
-    make_buffers(rank);
-    bench_fill(&my.bench, my.stream, my.in, (uint32_t)rank + 1, WORDS);
+    must_open_filled(rank, proc->ranks);
     sum_and_look(my.world, 10, true);
-    MUST(comm_split(my.world, rank / 2, rank, &near, &q));
-    MUST(comm_wait(q, RIG_PATIENCE));
+    struct comm_communicator *near = split_pairs(rank);
     sum_and_look(near, rank / 2 ? 7 : 3, !HAS_KERNELS);
     CHECK(launches_go_by(true));
     MUST(comm_close(near, COMM_DEFAULT_TIMEOUT));

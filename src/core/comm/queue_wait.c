@@ -36,8 +36,7 @@ static void look_at_open(struct comm_state *b)
     b->fence.ticket = 0;
 }
 
-/* Messages behind queued queue waits wait for the points of these and for no earlier work, because that may need the messages: it may fill
- * the window, and it may be a barrier. */
+/* Messages behind a queued wait wait for its point, and not for the work before it, which may need them: a barrier, or a full window. */
 static void look_at_queued(struct comm_state *b)
 {
     for (uint64_t t = b->line.started + 1; t < b->line.next && b->line.fences_issued; t++) {
@@ -46,7 +45,7 @@ static void look_at_queued(struct comm_state *b)
             continue;
         if (test(b, e) != COMM_OK)
             return;
-        timeline_open_fence(&b->line, &e->head);
+        timeline_pass_fence(&b->line, &e->head);
     }
 }
 

@@ -340,14 +340,14 @@ static inline struct comm_state *state_of(const struct comm_communicator *handle
 }
 
 /* queue_wait.c */
-void state_look_at_waits(struct comm_state *b); /* which have reached their points? */
+void state_look_at_waits(struct comm_state *b); /* ends, or lets messages pass, those whose points are reached */
 void state_end_nap(struct comm_state *b);
 /* issue.c, step.c */
 enum comm_result state_issue(struct comm_state *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                              struct comm_request *req);
 enum comm_result state_ready_for_calls(struct comm_state *b); /* COMM_OK, or the cause of the failure */
 enum comm_result state_refuse(struct comm_state *b, const struct engine_call *call, enum comm_result reason);
-void state_keep_refusal(struct comm_state *b, uint32_t collective, enum comm_result reason); /* for comm_last_error; its text is there */
+void state_keep_refusal(struct comm_state *b, uint32_t collective, enum comm_result reason); /* for comm_error_detail; its text is there */
 enum comm_result state_refuse_device(struct comm_state *b, const struct engine_call *call);  /* for calls that need host memory */
 /* Puts messages of device memory into the stream of the library. */
 enum comm_result state_stream_messages(struct comm_state *b, const struct native_message *messages, uint32_t count,

@@ -237,6 +237,7 @@ static void start_entry(struct comm_state *b, uint64_t ticket)
 
     timeline_start(&b->line, ticket);
     switch (e->head.kind) {
+    case TIMELINE_PASSED:
     case TIMELINE_REFUSED:
         timeline_end(&b->line, ticket, (enum comm_result)e->head.result);
         break;

@@ -1,6 +1,6 @@
 /*
  * The message line: messages, which start at the call and end one by one, and markers, which end after everything issued before them. An
- * unfinished fence or conflicting entry before a message holds it back. A held message holds back later ones of its pair of ranks and
+ * unreached queue wait or conflicting entry before a message holds it back. A held message holds back later ones of its pair of ranks and
  * direction.
  */
 #include "p2p/op.h"

@@ -95,10 +95,10 @@ uint64_t timeline_startable(const struct timeline *line)
     return ticket;
 }
 
-void timeline_open_fence(struct timeline *line, struct timeline_entry *fence)
+void timeline_pass_fence(struct timeline *line, struct timeline_entry *fence)
 {
     BASE_ASSERT(fence->kind == TIMELINE_FENCE && fence->state == TIMELINE_QUEUED);
-    fence->kind = TIMELINE_REFUSED;
+    fence->kind = TIMELINE_PASSED;
     fence->result = COMM_OK;
     line->fences_issued--;
 }

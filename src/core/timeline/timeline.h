@@ -110,9 +110,10 @@ struct timeline_range {
 };
 enum timeline_kind {
     TIMELINE_WORK,    /* ordered by conflicts of its address ranges */
-    TIMELINE_FENCE,   /* a queue wait whose point may be unreached: everything later waits for it; it waits for nothing */
+    TIMELINE_FENCE,   /* a queue wait: everything later waits for it; it waits for nothing */
+    TIMELINE_PASSED,  /* a fence whose point was reached before its turn: it holds back nothing, and ends at its turn */
     TIMELINE_BARRIER, /* a fence for work in both directions */
-    TIMELINE_REFUSED, /* ends at once, with the result in its entry */
+    TIMELINE_REFUSED, /* ends at once with an error of its own */
 };
 enum timeline_state { TIMELINE_QUEUED, TIMELINE_STARTED, TIMELINE_ENDED };
 /* For an entry that combines several operations: the ranges of one of them. One address range over all of them would also hold back
@@ -178,8 +179,8 @@ void timeline_fail(struct timeline *line, enum comm_result cause);
 /* Does an unfinished entry before `ticket` hold back a message with these address ranges? */
 bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct timeline_range *read, const struct timeline_range *write);
 
-/* The point of a queued fence was reached before its turn. It keeps its place among the work, and holds back no message any more. */
-void timeline_open_fence(struct timeline *line, struct timeline_entry *fence);
+/* The point of a queued fence is reached before its turn. */
+void timeline_pass_fence(struct timeline *line, struct timeline_entry *fence);
 
 /* Records that a request (work or message) failed alone. */
 void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);

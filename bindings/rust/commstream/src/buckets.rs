@@ -32,7 +32,7 @@ pub struct Buckets<T: Element> {
     ready: Vec<bool>,
     failed: bool,
     /// A duplicate: nobody else may issue collectives on it while a step runs.
-    _own: Communicator,
+    own: Communicator,
     of: PhantomData<T>,
 }
 
@@ -74,11 +74,11 @@ impl<T: Element> Buckets<T> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the list and the options are copied, and with `adopt` the library has the memory.
         own.handle.check(unsafe { ffi::comm_buckets_create(own.handle.raw(), list.as_ptr(), list.len(), &how, &mut raw) })?;
-        Ok(Buckets { raw, lengths: lengths.into(), ready: vec![false; lengths.len()], failed: false, _own: own, of: PhantomData })
+        Ok(Buckets { raw, lengths: lengths.into(), ready: vec![false; lengths.len()], failed: false, own, of: PhantomData })
     }
 
     fn check(&self, result: ffi::comm_result) -> Result<()> {
-        self._own.handle.check(result)
+        self.own.handle.check(result)
     }
 
     fn is_ready(&self, i: usize) -> Result<bool> {

@@ -1,7 +1,7 @@
 //! The collective and message calls: lengths are checked here, once for the blocking form and the one of a scope.
 use commstream_sys as ffi;
 
-use crate::handle::{input, output, Call};
+use crate::handle::{as_call, input, output, Call};
 use crate::{Element, Error, ErrorKind, Op, Result};
 
 fn expect(good: bool, text: impl FnOnce() -> String) -> Result<()> {
@@ -64,27 +64,23 @@ impl<'a> Layout<'a> {
 }
 
 pub(crate) fn barrier() -> impl Call {
-    move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe { ffi::comm_barrier(c, request) }
+    as_call(move |c, request| unsafe { ffi::comm_barrier(c, request) })
 }
 
 pub(crate) fn broadcast<T: Element>(buffer: &mut [T], root: i32) -> impl Call {
     let (at, n) = (output(buffer), buffer.len());
-    move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe { ffi::comm_broadcast(c, at, n, T::TYPE, root, request) }
+    as_call(move |c, request| unsafe { ffi::comm_broadcast(c, at, n, T::TYPE, root, request) })
 }
 
 pub(crate) fn allreduce<T: Element>(from: &[T], to: &mut [T], op: Op) -> Result<impl Call> {
     same_length("allreduce", from.len(), to.len())?;
     let (from, to, n) = (input(from), output(to), to.len());
-    Ok(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
-        ffi::comm_allreduce(c, from, to, n, T::TYPE, op as u32, request)
-    })
+    Ok(as_call(move |c, request| unsafe { ffi::comm_allreduce(c, from, to, n, T::TYPE, op as u32, request) }))
 }
 
 pub(crate) fn allreduce_in_place<T: Element>(buffer: &mut [T], op: Op) -> impl Call {
     let (at, n) = (output(buffer), buffer.len());
-    move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
-        ffi::comm_allreduce(c, ffi::COMM_IN_PLACE, at, n, T::TYPE, op as u32, request)
-    }
+    as_call(move |c, request| unsafe { ffi::comm_allreduce(c, ffi::COMM_IN_PLACE, at, n, T::TYPE, op as u32, request) })
 }
 
 /// `to`: the output, on the root; other ranks pass none.
@@ -94,9 +90,7 @@ pub(crate) fn reduce<T: Element>(rank: i32, from: &[T], to: Option<&mut [T]>, op
         same_length("reduce", n, length)?;
     }
     let (from, to) = (input(from), at.map_or(std::ptr::null_mut(), |(at, _)| at));
-    Ok(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
-        ffi::comm_reduce(c, from, to, n, T::TYPE, op as u32, root, request)
-    })
+    Ok(as_call(move |c, request| unsafe { ffi::comm_reduce(c, from, to, n, T::TYPE, op as u32, root, request) }))
 }
 
 /// The buffer that only the root passes.
@@ -114,21 +108,19 @@ fn on_root<T>(
 pub(crate) fn scan<T: Element>(from: &[T], to: &mut [T], op: Op, exclusive: bool) -> Result<impl Call> {
     same_length(if exclusive { "exscan" } else { "scan" }, from.len(), to.len())?;
     let (from, to, n) = (input(from), output(to), to.len());
-    Ok(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
+    Ok(as_call(move |c, request| unsafe {
         if exclusive {
             ffi::comm_exscan(c, from, to, n, T::TYPE, op as u32, request)
         } else {
             ffi::comm_scan(c, from, to, n, T::TYPE, op as u32, request)
         }
-    })
+    }))
 }
 
 pub(crate) fn reduce_scatter<T: Element>(size: usize, from: &[T], to: &mut [T], op: Op) -> Result<impl Call> {
     blocks("reduce_scatter", "input", from.len(), size, to.len())?;
     let (from, to, n) = (input(from), output(to), to.len());
-    Ok(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
-        ffi::comm_reduce_scatter(c, from, to, n, T::TYPE, op as u32, request)
-    })
+    Ok(as_call(move |c, request| unsafe { ffi::comm_reduce_scatter(c, from, to, n, T::TYPE, op as u32, request) }))
 }
 
 pub(crate) fn reduce_scatter_v<T: Element>(
@@ -142,9 +134,7 @@ pub(crate) fn reduce_scatter_v<T: Element>(
     layout("reduce_scatter_v", "input", size, counts, None, from.len())?;
     as_counted("reduce_scatter_v", "output", rank, counts, to.len())?;
     let (from, to, counts) = (input(from), output(to), counts.as_ptr());
-    Ok(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
-        ffi::comm_reduce_scatter_v(c, from, to, counts, T::TYPE, op as u32, request)
-    })
+    Ok(as_call(move |c, request| unsafe { ffi::comm_reduce_scatter_v(c, from, to, counts, T::TYPE, op as u32, request) }))
 }
 
 pub(crate) fn gather<T: Element>(rank: i32, size: usize, from: &[T], to: Option<&mut [T]>, root: i32) -> Result<impl Call> {
@@ -153,9 +143,7 @@ pub(crate) fn gather<T: Element>(rank: i32, size: usize, from: &[T], to: Option<
         blocks("gather", "output", length, size, n)?;
     }
     let (from, to) = (input(from), at.map_or(std::ptr::null_mut(), |(at, _)| at));
-    Ok(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
-        ffi::comm_gather(c, from, to, n, T::TYPE, root, request)
-    })
+    Ok(as_call(move |c, request| unsafe { ffi::comm_gather(c, from, to, n, T::TYPE, root, request) }))
 }
 
 /// `to`: on the root, the output and where each rank's block goes.
@@ -168,9 +156,7 @@ pub(crate) fn gather_v<T: Element>(rank: i32, size: usize, from: &[T], to: Optio
         (counts, displs) = (place.counts.as_ptr(), pointer(place.displacements));
     }
     let (from, to) = (input(from), at.map_or(std::ptr::null_mut(), |(at, _)| at));
-    Ok(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
-        ffi::comm_gather_v(c, from, n, to, counts, displs, T::TYPE, root, request)
-    })
+    Ok(as_call(move |c, request| unsafe { ffi::comm_gather_v(c, from, n, to, counts, displs, T::TYPE, root, request) }))
 }
 
 /// `from`: the input, on the root; other ranks pass none.
@@ -181,9 +167,7 @@ pub(crate) fn scatter<T: Element>(rank: i32, size: usize, from: Option<&[T]>, to
         blocks("scatter", "input", from.len(), size, to.len())?;
     }
     let (from, to, n) = (from.map_or(std::ptr::null(), input), output(to), to.len());
-    Ok(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
-        ffi::comm_scatter(c, from, to, n, T::TYPE, root, request)
-    })
+    Ok(as_call(move |c, request| unsafe { ffi::comm_scatter(c, from, to, n, T::TYPE, root, request) }))
 }
 
 /// `from`: on the root, the input and where each rank's block is.
@@ -201,35 +185,27 @@ pub(crate) fn scatter_v<T: Element>(
         (at, counts, displs) = (input(buffer), place.counts.as_ptr(), pointer(place.displacements));
     }
     let (to, n) = (output(to), to.len());
-    Ok(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
-        ffi::comm_scatter_v(c, at, counts, displs, to, n, T::TYPE, root, request)
-    })
+    Ok(as_call(move |c, request| unsafe { ffi::comm_scatter_v(c, at, counts, displs, to, n, T::TYPE, root, request) }))
 }
 
 pub(crate) fn allgather<T: Element>(size: usize, from: &[T], to: &mut [T]) -> Result<impl Call> {
     blocks("allgather", "output", to.len(), size, from.len())?;
     let (from, to, n) = (input(from), output(to), from.len());
-    Ok(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
-        ffi::comm_allgather(c, from, to, n, T::TYPE, request)
-    })
+    Ok(as_call(move |c, request| unsafe { ffi::comm_allgather(c, from, to, n, T::TYPE, request) }))
 }
 
 pub(crate) fn allgather_v<T: Element>(rank: i32, size: usize, from: &[T], to: &mut [T], place: Layout<'_>) -> Result<impl Call> {
     layout("allgather_v", "output", size, place.counts, place.displacements, to.len())?;
     as_counted("allgather_v", "input", rank, place.counts, from.len())?;
     let (from, to, counts, displs) = (input(from), output(to), place.counts.as_ptr(), pointer(place.displacements));
-    Ok(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
-        ffi::comm_allgather_v(c, from, to, counts, displs, T::TYPE, request)
-    })
+    Ok(as_call(move |c, request| unsafe { ffi::comm_allgather_v(c, from, to, counts, displs, T::TYPE, request) }))
 }
 
 pub(crate) fn alltoall<T: Element>(size: usize, from: &[T], to: &mut [T]) -> Result<impl Call> {
     same_length("alltoall", from.len(), to.len())?;
     blocks("alltoall", "input", from.len(), size, from.len() / size)?;
     let (n, from, to) = (from.len() / size, input(from), output(to));
-    Ok(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
-        ffi::comm_alltoall(c, from, to, n, T::TYPE, request)
-    })
+    Ok(as_call(move |c, request| unsafe { ffi::comm_alltoall(c, from, to, n, T::TYPE, request) }))
 }
 
 pub(crate) fn alltoall_v<T: Element>(size: usize, from: &[T], out: Layout<'_>, to: &mut [T], back: Layout<'_>) -> Result<impl Call> {
@@ -238,20 +214,18 @@ pub(crate) fn alltoall_v<T: Element>(size: usize, from: &[T], out: Layout<'_>, t
     let (from, to) = (input(from), output(to));
     let (out_counts, out_displs) = (out.counts.as_ptr(), pointer(out.displacements));
     let (back_counts, back_displs) = (back.counts.as_ptr(), pointer(back.displacements));
-    Ok(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
+    Ok(as_call(move |c, request| unsafe {
         ffi::comm_alltoall_v(c, from, out_counts, out_displs, to, back_counts, back_displs, T::TYPE, request)
-    })
+    }))
 }
 
 pub(crate) fn send<T: Element>(buffer: &[T], peer: i32, tag: u32) -> impl Call {
     let (at, n) = (input(buffer), buffer.len());
-    move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe { ffi::comm_send(c, at, n, T::TYPE, peer, tag, request) }
+    as_call(move |c, request| unsafe { ffi::comm_send(c, at, n, T::TYPE, peer, tag, request) })
 }
 
 pub(crate) fn receive<T: Element>(buffer: &mut [T], peer: Option<i32>, tag: Option<u32>, status: *mut ffi::comm_status) -> impl Call {
     let (at, n) = (output(buffer), buffer.len());
     let (peer, tag) = (peer.unwrap_or(ffi::COMM_ANY_PEER), tag.unwrap_or(ffi::COMM_ANY_TAG));
-    move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
-        ffi::comm_recv(c, at, n, T::TYPE, peer, tag, status, request)
-    }
+    as_call(move |c, request| unsafe { ffi::comm_recv(c, at, n, T::TYPE, peer, tag, status, request) })
 }

@@ -6,7 +6,7 @@ use commstream_sys as ffi;
 
 use crate::calls::{self, Layout};
 use crate::error::text_of;
-use crate::handle::Handle;
+use crate::handle::{as_call, Handle};
 use crate::{nanoseconds, scope, Config, Element, Error, ErrorKind, Op, Result};
 
 /// A communicator: some ranks of a world, with a queue of operations of their own.
@@ -173,8 +173,7 @@ impl Communicator {
     pub fn shrink(&self) -> Result<Communicator> {
         let mut raw = std::ptr::null_mut();
         let into: *mut *mut ffi::comm_communicator = &mut raw;
-        self.handle
-            .run(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe { ffi::comm_shrink(c, into, request) })?;
+        self.handle.run(as_call(move |c, request| unsafe { ffi::comm_shrink(c, into, request) }))?;
         Ok(Communicator::new(raw))
     }
 
@@ -183,8 +182,7 @@ impl Communicator {
     pub fn agree(&self, flags: u64) -> Result<u64> {
         let mut flags = flags;
         let at: *mut u64 = &mut flags;
-        self.handle
-            .run(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe { ffi::comm_agree(c, at, request) })?;
+        self.handle.run(as_call(move |c, request| unsafe { ffi::comm_agree(c, at, request) }))?;
         Ok(flags)
     }
 
@@ -194,7 +192,7 @@ impl Communicator {
     ) -> Result<Option<Communicator>> {
         let mut raw = std::ptr::null_mut();
         let into: *mut *mut ffi::comm_communicator = &mut raw;
-        self.handle.run(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| call(c, into, request))?;
+        self.handle.run(as_call(move |c, request| call(c, into, request)))?;
         Ok(Some(raw).filter(|raw| !raw.is_null()).map(Communicator::new))
     }
 

@@ -11,7 +11,7 @@ use crate::{nanoseconds, Communicator, Error, Result};
 /// Or one that the program sets: after [`Event::reset`], what waits for it goes on when [`Event::set`] is called.
 pub struct Event {
     raw: *mut ffi::comm_event,
-    world: Arc<Handle>,
+    _world: Arc<Handle>, // stays open as long
 }
 
 // SAFETY: any thread may call the functions of events.
@@ -24,7 +24,7 @@ impl Event {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the handle is open.
         c.handle.check(unsafe { ffi::comm_event_create(c.handle.raw(), &mut raw) })?;
-        Ok(Event { raw, world: Arc::clone(&c.handle) })
+        Ok(Event { raw, _world: Arc::clone(&c.handle) })
     }
 
     fn check(&self, result: ffi::comm_result) -> Result<()> {
@@ -78,6 +78,5 @@ impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: it is freed once, and its world is open or closed.
         unsafe { ffi::comm_event_free(self.raw) };
-        let _ = &self.world;
     }
 }

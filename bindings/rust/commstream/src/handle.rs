@@ -108,6 +108,11 @@ impl<F: FnOnce(*mut ffi::comm_communicator, *mut ffi::comm_request) -> ffi::comm
     }
 }
 
+/// Gives a closure the types of a call's arguments.
+pub(crate) fn as_call<F: FnOnce(*mut ffi::comm_communicator, *mut ffi::comm_request) -> ffi::comm_result>(make: F) -> F {
+    make
+}
+
 pub(crate) fn input<T>(slice: &[T]) -> *const c_void {
     slice.as_ptr().cast()
 }

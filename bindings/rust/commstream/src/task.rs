@@ -1,6 +1,6 @@
 use commstream_sys as ffi;
 
-use crate::handle::NONE;
+use crate::handle::{as_call, NONE};
 use crate::lent::Kept;
 use crate::queue::Recorder;
 use crate::scope::Scope;
@@ -26,7 +26,7 @@ pub struct Task<B: 'static> {
 ///     let _ = s.allreduce(&world, gradient, sum, Op::Sum)?;
 ///     Ok(())
 /// })?;
-/// while !task.is_complete()? {
+/// while !task.is_complete() {
 ///     // poll other things
 /// }
 /// let (_gradient, sum) = task.wait()?;
@@ -60,7 +60,7 @@ unsafe impl<B: Send + 'static> Send for Task<B> {}
 
 impl<B: 'static> Task<B> {
     /// Whether all operations have ended, also with an error, which [`Task::wait`] returns. Makes progress if they have not.
-    pub fn is_complete(&mut self) -> Result<bool> {
+    pub fn is_complete(&mut self) -> bool {
         self.scope.test()
     }
 
@@ -139,10 +139,8 @@ impl<B: 'static> Plan<B> {
         self.wait()?;
         let raw = self.raw;
         // The buffers are in the plan's box, which is given out only when nothing runs.
-        self.running = self
-            .communicator
-            .handle
-            .start(move |_: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe { ffi::comm_plan_start(raw, request) })?;
+        let call = as_call(move |_, request| unsafe { ffi::comm_plan_start(raw, request) });
+        self.running = self.communicator.handle.start(call)?;
         Ok(())
     }
 

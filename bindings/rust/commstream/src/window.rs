@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use commstream_sys as ffi;
 
-use crate::handle::{input, output, Call, Handle};
+use crate::handle::{as_call, input, output, Call, Handle};
 use crate::lent::Lent;
 use crate::scope::{Request, Scope};
 use crate::{Communicator, Element, Error, ErrorKind, Op, Result};
@@ -26,9 +26,7 @@ impl Communicator {
         let mut raw = std::ptr::null_mut();
         let into: *mut *mut ffi::comm_window = &mut raw;
         let options = ffi::comm_window_options { size: std::mem::size_of::<ffi::comm_window_options>(), signals, ..Default::default() };
-        self.handle.run(move |c: *mut ffi::comm_communicator, request: *mut ffi::comm_request| unsafe {
-            ffi::comm_window_create(c, bytes, &options, into, request)
-        })?;
+        self.handle.run(as_call(move |c, request| unsafe { ffi::comm_window_create(c, bytes, &options, into, request) }))?;
         Ok(Window { raw, communicator: self.clone() })
     }
 }
