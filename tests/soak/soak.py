@@ -299,7 +299,7 @@ def soak(state, work, jobs, seconds, totals):
     stopped = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stopped.append(1))
-    waiting = list(state.data["pending"])  # of an earlier run, which was stopped in them
+    waiting = [batch for batch in state.data["pending"] if batch["kind"] in work.shares]  # of an earlier run, which was stopped in them
     end, running, saved = time.monotonic() + seconds, {}, time.monotonic()
     while not stopped and (running or time.monotonic() < end):
         for place in range(jobs):

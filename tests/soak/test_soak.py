@@ -125,6 +125,20 @@ class Soak(unittest.TestCase):
                 self.assertGreater(self.ran().count(seeds), ran.count(seeds))
             self.assertEqual(self.read_state()["pending"], [])
 
+    def test_only_one_kind_leaves_what_was_stopped_of_others(self):
+        process = self.start(60, "--only", "sim", MOCK_S="10")
+        end = time.monotonic() + 60
+        while not self.ran() and time.monotonic() < end:
+            time.sleep(0.01)
+        process.terminate()
+        process.communicate()
+        left = self.read_state()["pending"]
+        self.assertTrue(left)
+        os.remove(self.log)
+        self.assertEqual(self.run_batches(2, "--only", "sweep")[0], 0)
+        self.assertEqual({what for what, _, _ in self.ran()}, {"sweep"})
+        self.assertEqual(self.read_state()["pending"], left)
+
     def test_keeps_what_failed(self):
         code, output = self.run_batches(2, "--only", "kill", MOCK_FAILS="kill")
         self.assertEqual(code, 1)
