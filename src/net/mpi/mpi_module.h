@@ -39,6 +39,7 @@ struct mpi_world {
     uint32_t rules[MPI_TYPES];     /* by type, one bit per operator: set if MPI's result follows this library's rules on every rank */
     const struct mpi_large *large; /* MPI's calls with MPI_Count; NULL: it has only those with int */
     size_t most, most_bytes;       /* the most elements that a call can count, and the most bytes that it can move */
+    uint32_t without;              /* bit collective: this MPI does it wrong */
 };
 
 struct mpi_pending {
