@@ -62,7 +62,7 @@ impl<T: Element> Buckets<T> {
         let own = c.duplicate()?;
         let list: Vec<ffi::comm_gradient> = lengths
             .iter()
-            .map(|count| ffi::comm_gradient { data: std::ptr::null_mut(), count: *count, type_: T::TYPE, reserved: 0 })
+            .map(|count| ffi::comm_gradient { data: std::ptr::null_mut(), count: *count * T::COUNT, type_: T::TYPE, reserved: 0 })
             .collect();
         let how = ffi::comm_bucket_options {
             size: std::mem::size_of::<ffi::comm_bucket_options>(),

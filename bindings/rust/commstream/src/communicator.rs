@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use commstream_sys as ffi;
 
-use crate::calls::{self, Layout};
 use crate::error::text_of;
 use crate::handle::{as_call, Handle};
-use crate::{nanoseconds, scope, Config, Element, Error, ErrorKind, Op, Result};
+use crate::{nanoseconds, Config, Error, ErrorKind, Result};
 
 /// A communicator: some ranks of a world, with a queue of operations of their own.
 ///
@@ -266,103 +265,6 @@ impl Communicator {
         }
     }
 
-    /// Waits until every rank has called it.
-    pub fn barrier(&self) -> Result<()> {
-        self.handle.run(calls::barrier())
-    }
-
-    /// Copies the root's elements to every other rank. All buffers have the same length.
-    pub fn broadcast<T: Element>(&self, buffer: &mut [T], root: i32) -> Result<()> {
-        self.handle.run(calls::broadcast(buffer, root))
-    }
-
-    /// Combines the inputs of all ranks element by element; every rank gets the result. All buffers have the same length.
-    pub fn allreduce<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
-        self.handle.run(calls::allreduce(input, output, op)?)
-    }
-
-    /// As [`Communicator::allreduce`], with the input in the buffer that gets the result.
-    pub fn allreduce_in_place<T: Element>(&self, buffer: &mut [T], op: Op) -> Result<()> {
-        self.handle.run(calls::allreduce_in_place(buffer, op))
-    }
-
-    /// Combines the inputs of all ranks on the root, which passes an output of the same length; the others pass `None`.
-    pub fn reduce<T: Element>(&self, input: &[T], output: Option<&mut [T]>, op: Op, root: i32) -> Result<()> {
-        self.handle.run(calls::reduce(self.rank(), input, output, op, root)?)
-    }
-
-    /// Combines the inputs of ranks 0 to this one.
-    pub fn scan<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
-        self.handle.run(calls::scan(input, output, op, false)?)
-    }
-
-    /// Combines the inputs of the ranks before this one. Rank 0's output is not changed.
-    pub fn exscan<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
-        self.handle.run(calls::scan(input, output, op, true)?)
-    }
-
-    /// Combines inputs that have one block for each rank; each rank gets its block of the result.
-    pub fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
-        self.handle.run(calls::reduce_scatter(self.ranks(), input, output, op)?)
-    }
-
-    /// As [`Communicator::reduce_scatter`], with blocks of `counts[rank]` elements.
-    pub fn reduce_scatter_v<T: Element>(&self, input: &[T], output: &mut [T], counts: &[usize], op: Op) -> Result<()> {
-        self.handle.run(calls::reduce_scatter_v(self.rank(), self.ranks(), input, output, counts, op)?)
-    }
-
-    /// Collects the inputs of all ranks on the root, in the order of ranks; the others pass `None`.
-    pub fn gather<T: Element>(&self, input: &[T], output: Option<&mut [T]>, root: i32) -> Result<()> {
-        self.handle.run(calls::gather(self.rank(), self.ranks(), input, output, root)?)
-    }
-
-    /// As [`Communicator::gather`], with inputs of any length; the root says where each goes.
-    pub fn gather_v<T: Element>(&self, input: &[T], output: Option<(&mut [T], Layout<'_>)>, root: i32) -> Result<()> {
-        self.handle.run(calls::gather_v(self.rank(), self.ranks(), input, output, root)?)
-    }
-
-    /// Distributes the blocks of the root's input, one to each rank; the others pass `None`.
-    pub fn scatter<T: Element>(&self, input: Option<&[T]>, output: &mut [T], root: i32) -> Result<()> {
-        self.handle.run(calls::scatter(self.rank(), self.ranks(), input, output, root)?)
-    }
-
-    /// As [`Communicator::scatter`], with blocks of any length; the root says where each is.
-    pub fn scatter_v<T: Element>(&self, input: Option<(&[T], Layout<'_>)>, output: &mut [T], root: i32) -> Result<()> {
-        self.handle.run(calls::scatter_v(self.rank(), self.ranks(), input, output, root)?)
-    }
-
-    /// Collects the inputs of all ranks on every rank, in the order of ranks.
-    pub fn allgather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        self.handle.run(calls::allgather(self.ranks(), input, output)?)
-    }
-
-    /// As [`Communicator::allgather`], with inputs of any length. All ranks pass the same layout.
-    pub fn allgather_v<T: Element>(&self, input: &[T], output: &mut [T], layout: Layout<'_>) -> Result<()> {
-        self.handle.run(calls::allgather_v(self.rank(), self.ranks(), input, output, layout)?)
-    }
-
-    /// Sends block i of the input to rank i, and receives block j of the output from rank j.
-    pub fn alltoall<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        self.handle.run(calls::alltoall(self.ranks(), input, output)?)
-    }
-
-    /// As [`Communicator::alltoall`], with blocks of any length.
-    pub fn alltoall_v<T: Element>(&self, input: &[T], input_layout: Layout<'_>, output: &mut [T], output_layout: Layout<'_>) -> Result<()> {
-        self.handle.run(calls::alltoall_v(self.ranks(), input, input_layout, output, output_layout)?)
-    }
-
-    /// Sends a message. Returns when the buffer may be reused, which does not mean that the message was received.
-    pub fn send<T: Element>(&self, buffer: &[T], peer: i32, tag: u32) -> Result<()> {
-        self.handle.run(calls::send(buffer, peer, tag))
-    }
-
-    /// Receives a message of up to the buffer's length. `None`: from any rank, or with any tag.
-    pub fn receive<T: Element>(&self, buffer: &mut [T], peer: Option<i32>, tag: Option<u32>) -> Result<Status> {
-        let mut status = ffi::comm_status::default();
-        self.handle.run(calls::receive(buffer, peer, tag, &mut status))?;
-        Ok(Status::of(status))
-    }
-
     /// Waits for a message that such a receive would match, and leaves it. `None`: `timeout` has passed.
     pub fn probe(&self, peer: Option<i32>, tag: Option<u32>, timeout: Duration) -> Result<Option<Status>> {
         let mut status = ffi::comm_status::default();
@@ -373,17 +275,6 @@ impl Communicator {
             ffi::COMM_PENDING => Ok(None),
             result => Err(Error::of(self.handle.raw(), result)),
         }
-    }
-
-    /// Sends to one rank and receives from another, at the same time.
-    pub fn send_receive<T: Element>(&self, out: &[T], to: i32, back: &mut [T], from: i32, tag: u32) -> Result<Status> {
-        scope(|s| {
-            let received = s.receive(self, back, Some(from), Some(tag))?;
-            let sent = s.send(self, out, to, tag)?;
-            let (_, status) = received.wait()?;
-            sent.wait()?;
-            Ok(status)
-        })
     }
 }
 

@@ -55,7 +55,11 @@ impl Event {
 
     /// Whether it is reached. The error of what it waits for, if that failed.
     pub fn is_reached(&self) -> Result<bool> {
-        self.wait(Duration::ZERO)
+        // SAFETY: as for record.
+        match unsafe { ffi::comm_event_query(self.raw) } {
+            ffi::COMM_PENDING => Ok(false),
+            result => self.check(result).map(|()| true),
+        }
     }
 
     /// Waits until it is reached. `false`: `timeout` passed first.

@@ -31,7 +31,9 @@
 #![deny(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod blocking;
 mod buckets;
+mod callback;
 mod calls;
 mod communicator;
 mod config;
@@ -39,22 +41,30 @@ mod element;
 mod error;
 mod event;
 mod handle;
+mod inside;
 mod lent;
+mod operator;
 mod queue;
+mod request;
 mod scope;
+mod span;
+mod started;
+mod started_in_place;
 mod task;
 mod window;
 
 pub use buckets::{BucketOptions, Buckets};
 pub use calls::Layout;
 pub use communicator::{Communicator, Info, Place, Status};
-pub use config::{Config, Id, Progress};
-pub use element::{Bfloat16, Complex, Element, Half, Indexed, Op};
+pub use config::{Callbacks, Config, Id, LogLevel, Order, Progress};
+pub use element::{Bfloat16, Bool, Complex, Element, Float8E4M3, Float8E5M2, Half, Indexed, Op};
 pub use error::{Error, ErrorKind, Result};
 pub use event::Event;
-pub use lent::{Lent, Output, Received};
+pub use lent::{Lent, LentBytes, Output, Received};
+pub use operator::{Operator, Reduce};
 pub use queue::{Queue, Recorder};
-pub use scope::{scope, Request, Scope};
+pub use request::Request;
+pub use scope::{scope, Scope};
 pub use task::{start, Plan, Task};
 pub use window::Window;
 
