@@ -1,4 +1,5 @@
 use std::ffi::CString;
+use std::os::raw::c_char;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use commstream_sys as ffi;
 
 use crate::error::text_of;
 use crate::handle::{as_call, Handle};
-use crate::{nanoseconds, Config, Error, ErrorKind, Result};
+use crate::{nanoseconds, Config, Error, ErrorKind, Result, Stream};
 
 /// A communicator: some ranks of a world, with a queue of operations of their own.
 ///
@@ -84,7 +85,7 @@ impl Communicator {
     }
 
     pub(crate) fn open_with(config: &mut ffi::comm_config) -> Result<Communicator> {
-        let mut text = [0 as std::os::raw::c_char; 512];
+        let mut text = [0 as c_char; 512];
         let mut raw = std::ptr::null_mut();
         config.error_text = text.as_mut_ptr();
         config.error_text_bytes = text.len();
@@ -95,13 +96,14 @@ impl Communicator {
         }
     }
 
-    pub(crate) fn open_ranks(config: &mut ffi::comm_config, ranks: i32) -> Result<Vec<Communicator>> {
-        let mut text = [0 as std::os::raw::c_char; 512];
+    /// `devices`: the device of each rank, or NULL.
+    pub(crate) fn open_ranks(config: &mut ffi::comm_config, ranks: i32, devices: *const *const c_char) -> Result<Vec<Communicator>> {
+        let mut text = [0 as c_char; 512];
         let mut raw = vec![std::ptr::null_mut(); usize::try_from(ranks).unwrap_or(0).max(1)];
         config.error_text = text.as_mut_ptr();
         config.error_text_bytes = text.len();
         // SAFETY: as in open_with; there is room for all ranks, and the library refuses a number below 1.
-        match unsafe { ffi::comm_open_local(config, ranks, std::ptr::null(), raw.as_mut_ptr()) } {
+        match unsafe { ffi::comm_open_local(config, ranks, devices, raw.as_mut_ptr()) } {
             ffi::COMM_OK => Ok(raw.into_iter().map(Communicator::new).collect()),
             result => Err(opening(result, &text)),
         }
@@ -203,13 +205,21 @@ impl Communicator {
     /// As [`Communicator::duplicate`], with a name for traces and errors, and a priority on this rank: 1 is moved before others, -1 when
     /// nothing else moves.
     pub fn duplicate_with(&self, name: &str, priority: i32) -> Result<Communicator> {
+        self.duplicate_as(name, ffi::comm_options { priority, ..Default::default() })
+    }
+
+    /// As [`Communicator::duplicate`], with a stream of the program's for the work on the device. With backends nccl and cuda only.
+    pub fn duplicate_on(&self, stream: Stream) -> Result<Communicator> {
+        self.duplicate_as("", ffi::comm_options { stream: stream.raw(), ..Default::default() })
+    }
+
+    fn duplicate_as(&self, name: &str, options: ffi::comm_options) -> Result<Communicator> {
         let name =
             CString::new(name).map_err(|_| Error::new(ErrorKind::Argument, "duplicate_with: name has a zero byte; expected none"))?;
         let options = ffi::comm_options {
             size: std::mem::size_of::<ffi::comm_options>(),
             name: if name.as_bytes().is_empty() { std::ptr::null() } else { name.as_ptr() },
-            priority,
-            ..Default::default()
+            ..options
         };
         self.make(|c, out, request| unsafe { ffi::comm_dup(c, &options, out, request) }).map(one)
     }
@@ -234,6 +244,12 @@ impl Communicator {
     pub fn sync(&self) -> Result<()> {
         // SAFETY: as for rank.
         self.handle.check(unsafe { ffi::comm_sync(self.handle.raw(), ffi::COMM_FOREVER) })
+    }
+
+    /// As [`Communicator::sync`], for all communicators of this world, and of worlds that joined it ([`Config::engine_of`]).
+    pub fn sync_all(&self) -> Result<()> {
+        // SAFETY: as for rank.
+        self.handle.check(unsafe { ffi::comm_sync_all(self.handle.raw(), ffi::COMM_FOREVER) })
     }
 
     /// Moves what can move, on all communicators of this world, without waiting. `true`: there is more to do now; call again.
@@ -282,7 +298,7 @@ fn one(made: Option<Communicator>) -> Communicator {
     made.expect("the call gives a communicator or an error")
 }
 
-fn opening(result: ffi::comm_result, text: &[std::os::raw::c_char]) -> Error {
+fn opening(result: ffi::comm_result, text: &[c_char]) -> Error {
     let said = text_of(text);
     if said.is_empty() {
         Error::plain(result)

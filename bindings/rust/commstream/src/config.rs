@@ -204,7 +204,16 @@ impl Config {
     /// Opens a world whose ranks are threads of this process, and returns the communicator of each: for tests, and for several devices in
     /// one process.
     pub fn open_ranks(&self, ranks: i32) -> Result<Vec<Communicator>> {
-        self.with(|config| Communicator::open_ranks(config, ranks))
+        self.with(|config| Communicator::open_ranks(config, ranks, std::ptr::null()))
+    }
+
+    /// As [`Config::open_ranks`], with a rank for each of these devices, such as "cuda:0"; `None`: memory of the host. With backends nccl and
+    /// cuda.
+    pub fn open_devices(&self, devices: &[Option<&str>]) -> Result<Vec<Communicator>> {
+        let names: Vec<Option<CString>> = devices.iter().map(|name| text("device", *name)).collect::<Result<_>>()?;
+        let at: Vec<_> = names.iter().map(|name| name.as_ref().map_or(std::ptr::null(), |name| name.as_ptr())).collect();
+        let ranks = i32::try_from(devices.len()).unwrap_or(i32::MAX);
+        self.with(|config| Communicator::open_ranks(config, ranks, at.as_ptr()))
     }
 
     fn with<R>(&self, call: impl FnOnce(&mut ffi::comm_config) -> Result<R>) -> Result<R> {

@@ -27,7 +27,11 @@ impl Event {
         Ok(Event { raw, _world: Arc::clone(&c.handle) })
     }
 
-    fn check(&self, result: ffi::comm_result) -> Result<()> {
+    pub(crate) fn raw(&self) -> *mut ffi::comm_event {
+        self.raw
+    }
+
+    pub(crate) fn check(&self, result: ffi::comm_result) -> Result<()> {
         if result == ffi::COMM_OK {
             Ok(())
         } else {

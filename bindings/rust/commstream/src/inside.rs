@@ -1,4 +1,5 @@
 //! What may be done inside a callback or an operator: the library runs them, so a wait there would wait for itself.
+use std::any::Any;
 use std::cell::Cell;
 
 use commstream_sys as ffi;
@@ -66,4 +67,18 @@ pub(crate) fn may_finish(request: ffi::comm_request) -> bool {
 pub(crate) fn elsewhere(work: impl FnOnce() + Send + 'static) {
     let work = std::mem::ManuallyDrop::new(work);
     let _ = std::thread::Builder::new().name("commstream-close".into()).spawn(move || std::mem::ManuallyDrop::into_inner(work)());
+}
+
+/// What a panic said.
+pub(crate) fn text_of(payload: Box<dyn Any + Send>) -> String {
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => match payload.downcast::<&str>() {
+            Ok(text) => (*text).into(),
+            Err(payload) => {
+                std::mem::forget(payload); // its drop could panic
+                "no text".into()
+            }
+        },
+    }
 }

@@ -182,9 +182,7 @@ impl<T: Element> Function<T> {
         // SAFETY: the caller's.
         let body = AssertUnwindSafe(|| unsafe { self.combine(left, right, elements) });
         if let Err(payload) = catch_unwind(body) {
-            let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied());
-            let text = format!("operator {:?} panicked: {}", self.name, text.unwrap_or("no text"));
-            std::mem::forget(payload); // its drop could panic
+            let text = format!("operator {:?} panicked: {}", self.name, inside::text_of(payload));
             let mut first = self.text.lock().unwrap_or_else(PoisonError::into_inner);
             if !self.panicked.swap(true, Ordering::Release) {
                 *first = text;
