@@ -70,6 +70,16 @@ pub struct Info {
     pub local_rank: (i32, i32),
     /// The version of the library, and its kernels.
     pub library: String,
+    /// The name that [`Communicator::duplicate_with`] gave it.
+    pub name: String,
+    /// The CPUs that this process may use.
+    pub cpus: i32,
+    /// Whether buffers may be memory of a device.
+    pub device_buffers: bool,
+    /// Whether CUDA streams can wait for it.
+    pub stream_wait: bool,
+    /// Whether reductions have a fixed order of operands.
+    pub fixed_order: bool,
 }
 
 impl Communicator {
@@ -143,6 +153,11 @@ impl Communicator {
             node: (info.node, info.nodes),
             local_rank: (info.local_rank, info.local_ranks),
             library: text_of(&info.library),
+            name: text_of(&info.name),
+            cpus: info.cpus,
+            device_buffers: info.device_buffers != 0,
+            stream_wait: info.stream_wait != 0,
+            fixed_order: info.fixed_order != 0,
         })
     }
 
@@ -233,6 +248,30 @@ impl Communicator {
     /// Splits by where ranks run. Collective.
     pub fn split_place(&self, place: Place) -> Result<Communicator> {
         self.make(|c, out, request| unsafe { ffi::comm_split_place(c, place as ffi::comm_place, out, request) }).map(one)
+    }
+
+    /// Views the ranks as a mesh, of which the last axis changes fastest, and makes a communicator for each axis: of the ranks that differ
+    /// from this one in that coordinate only. The product of the lengths is the number of ranks. Collective.
+    ///
+    /// ```no_run
+    /// # fn main() -> commstream::Result<()> {
+    /// let world = commstream::Communicator::open()?; // 8 ranks
+    /// let axes = world.split_mesh(&[2, 4])?;
+    /// let (data, tensor) = (&axes[0], &axes[1]);
+    /// assert_eq!((data.size(), tensor.size()), (2, 4));
+    /// # Ok(()) }
+    /// ```
+    pub fn split_mesh(&self, shape: &[i32]) -> Result<Vec<Communicator>> {
+        let mut raw = vec![std::ptr::null_mut(); shape.len().max(1)];
+        let into = raw.as_mut_ptr();
+        let made = as_call(move |c, request| unsafe { ffi::comm_split_mesh(c, shape.as_ptr(), shape.len(), into, request) });
+        self.handle.run(made)?;
+        if raw.iter().any(|axis| axis.is_null()) {
+            raw.into_iter().filter(|axis| !axis.is_null()).map(Communicator::new).for_each(drop);
+            self.sync()?; // says why
+            return Err(Error::new(ErrorKind::State, "split_mesh: an axis has no communicator"));
+        }
+        Ok(raw.into_iter().map(Communicator::new).collect())
     }
 
     /// Makes a communicator of some ranks, in this order. Only they call it, with the same list and tag.

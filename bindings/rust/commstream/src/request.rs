@@ -75,3 +75,37 @@ impl<O> Request<'_, O> {
         c.handle.check(unsafe { ffi::comm_queue_wait_request(c.handle.raw(), request) })
     }
 }
+
+/// Waits until one of the requests has ended, also with an error, which its [`Request::wait`] returns, and says which. `None`: `timeout`
+/// passed first, or there are none.
+///
+/// A request whose `wait` follows is removed from the list, so that the next call finds another one:
+///
+/// ```
+/// # fn main() -> commstream::Result<()> {
+/// use commstream::{wait_any, Communicator, FOREVER};
+///
+/// let world = Communicator::open()?;
+/// let mut buffers = [[0u8; 100]; 3];
+/// commstream::scope(|s| {
+///     let started = buffers.iter_mut().map(|buffer| s.broadcast(&world, buffer, 0));
+///     let mut requests = started.collect::<commstream::Result<Vec<_>>>()?;
+///     while let Some(i) = wait_any(&requests, FOREVER)? {
+///         let buffer = requests.swap_remove(i).wait()?;
+///         assert_eq!(buffer.len(), 100);
+///     }
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub fn wait_any<O>(requests: &[Request<'_, O>], timeout: Duration) -> Result<Option<usize>> {
+    let mut raw = requests.iter().map(Request::raw).collect::<Result<Vec<_>>>()?;
+    if let Some(ended) = raw.iter().position(|request| request.comm.is_null()) {
+        return Ok(Some(ended));
+    }
+    let timeout = if inside::may_wait().is_ok() { nanoseconds(timeout) } else { 0 };
+    let mut index = usize::MAX;
+    // SAFETY: there are so many, and requests may be waited for at any time. Results are left to their requests.
+    let _ = unsafe { ffi::comm_wait_any(raw.as_mut_ptr(), raw.len(), timeout, &mut index) };
+    Ok(Some(index).filter(|index| *index < raw.len()))
+}
