@@ -19,6 +19,9 @@ export CARGO_TARGET_DIR=$work CARGO_NET_OFFLINE=true RUSTFLAGS=-Dwarnings RUSTDO
 export COMMSTREAM_RUN=$installed/bin/comm-run
 cd "$root/bindings/rust"
 ./generate.sh --check
+for name in $(sed -n 's/.*pub fn \(comm_[a-z_]*\)(.*/\1/p' commstream-sys/src/bindings.rs); do
+    grep -q "^| \`$name\` | " commstream/FUNCTIONS.md || { echo "crates.sh: $name has no row in commstream/FUNCTIONS.md" >&2; exit 1; }
+done
 # Debian has these as packages of their own; whoever works on the crates has them.
 if cargo fmt --version >/dev/null 2>&1; then cargo fmt --check; fi
 if cargo clippy --version >/dev/null 2>&1; then cargo clippy -q --all-targets; fi

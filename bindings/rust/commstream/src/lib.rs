@@ -26,8 +26,10 @@
 //! **Errors.** Every call returns a [`Result`]; an [`Error`] names the rank and the operation. If a rank dies, every operation with it ends
 //! with [`ErrorKind::Peer`] on all others, which may then [`shrink`](Communicator::shrink) and go on.
 //!
-//! **Not here** yet, and in `commstream_sys`: device buffers and CUDA streams, operators of the program's own, callbacks,
-//! `broadcast_bytes`, traces and predictions.
+//! **Threads.** Any thread may call anything. Operators of the program's own ([`Operator`]) and callbacks ([`Request::on_complete`]) run on any
+//! thread that makes progress; what may be done there is said at each.
+//!
+//! [`functions`] has all functions of the C library, and what they are here.
 #![deny(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -81,6 +83,12 @@ pub const FOREVER: std::time::Duration = std::time::Duration::MAX;
 
 pub(crate) fn nanoseconds(time: std::time::Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[doc = include_str!("../FUNCTIONS.md")]
+pub mod functions {
+    #[cfg(doc)]
+    use crate::*;
 }
 
 /// The scripts of the manual's page are tests.
