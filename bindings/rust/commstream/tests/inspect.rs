@@ -170,3 +170,18 @@ fn bytes_of_unknown_length() {
     });
     with_ranks(|c| c.broadcast_bytes(Some(&mut []), 0).map(drop)); // nothing is a length too
 }
+
+/// Run by hand: `cargo test --release --test inspect -- --ignored`.
+#[test]
+#[ignore = "needs 5 GB of memory"]
+fn more_than_2_to_the_31_bytes() {
+    let config = Config::new().backend("local").operation_timeout(Duration::from_secs(600)); // memory may be slow to come
+    run(config.open_ranks(2).unwrap(), &|c: &commstream::Communicator| {
+        let length = (1 << 31) + 10;
+        let mut buffer = vec![c.rank() as u8; length + c.rank() as usize];
+        buffer[length - 1] = 9 * (1 - c.rank() as u8);
+        assert_eq!(c.broadcast_bytes(Some(&mut buffer), 0)?, length);
+        assert_eq!((buffer[0], buffer[1 << 31], buffer[length - 1]), (0, 0, 9));
+        c.broadcast(&mut buffer[..length], 1)
+    });
+}

@@ -1,4 +1,5 @@
 //! A CUDA device for the tests, by the driver's own calls.
+#![deny(unsafe_op_in_unsafe_fn)]
 use std::os::raw::{c_char, c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
 
