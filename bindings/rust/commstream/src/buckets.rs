@@ -2,7 +2,7 @@ use std::marker::PhantomData;
 
 use commstream_sys as ffi;
 
-use crate::{Communicator, Element, Error, ErrorKind, Op, Result};
+use crate::{Communicator, DeviceSliceMut, Element, Error, ErrorKind, Op, Result, Stream};
 
 /// Gradients that are summed while the backward pass goes on.
 ///
@@ -56,24 +56,30 @@ impl Default for BucketOptions {
     }
 }
 
+/// `adopt`: where the gradients are stored, 1: memory of the host, 2: of the device.
+fn create<T: Element>(own: &Communicator, lengths: &[usize], options: BucketOptions, adopt: i32) -> Result<*mut ffi::comm_buckets> {
+    let list: Vec<ffi::comm_gradient> = lengths
+        .iter()
+        .map(|count| ffi::comm_gradient { data: std::ptr::null_mut(), count: *count * T::COUNT, type_: T::TYPE, reserved: 0 })
+        .collect();
+    let how = ffi::comm_bucket_options {
+        size: std::mem::size_of::<ffi::comm_bucket_options>(),
+        bytes: options.bytes,
+        first_bytes: options.first_bytes,
+        op: options.op as u32,
+        adopt,
+    };
+    let mut raw = std::ptr::null_mut();
+    // SAFETY: the list and the options are copied, and with `adopt` the library has the memory.
+    own.handle.check(unsafe { ffi::comm_buckets_create(own.handle.raw(), list.as_ptr(), list.len(), &how, &mut raw) })?;
+    Ok(raw)
+}
+
 impl<T: Element> Buckets<T> {
     /// Makes zeroed gradients of these lengths, in the order of the forward pass. Collective, since it duplicates the communicator.
     pub fn new(c: &Communicator, lengths: &[usize], options: BucketOptions) -> Result<Buckets<T>> {
         let own = c.duplicate()?;
-        let list: Vec<ffi::comm_gradient> = lengths
-            .iter()
-            .map(|count| ffi::comm_gradient { data: std::ptr::null_mut(), count: *count, type_: T::TYPE, reserved: 0 })
-            .collect();
-        let how = ffi::comm_bucket_options {
-            size: std::mem::size_of::<ffi::comm_bucket_options>(),
-            bytes: options.bytes,
-            first_bytes: options.first_bytes,
-            op: options.op as u32,
-            adopt: 1,
-        };
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the list and the options are copied, and with `adopt` the library has the memory.
-        own.handle.check(unsafe { ffi::comm_buckets_create(own.handle.raw(), list.as_ptr(), list.len(), &how, &mut raw) })?;
+        let raw = create::<T>(&own, lengths, options, 1)?;
         Ok(Buckets { raw, lengths: lengths.into(), ready: vec![false; lengths.len()], failed: false, own, of: PhantomData })
     }
 
@@ -131,6 +137,88 @@ impl<T: Element> Buckets<T> {
 }
 
 impl<T: Element> Drop for Buckets<T> {
+    fn drop(&mut self) {
+        // SAFETY: they are freed once; it waits for a running step.
+        unsafe { ffi::comm_buckets_free(self.raw) };
+    }
+}
+
+/// Gradients in memory of a device, which are summed while the backward pass goes on there. The host waits for nothing.
+///
+/// As [`Buckets`], but streams report and wait. A gradient of a step that is not reported counts as zeros.
+///
+/// ```no_run
+/// # fn main() -> commstream::Result<()> {
+/// use commstream::{BucketOptions, Communicator, DeviceBuckets, DeviceSliceMut, Stream};
+/// # fn backward(_: usize, _: DeviceSliceMut<'_, f32>, _: Stream) {}
+/// # fn optimise(_: &mut DeviceBuckets<f32>, _: Stream) {}
+///
+/// let world = Communicator::open()?;
+/// let stream = Stream::DEFAULT;
+/// let mut gradients = DeviceBuckets::<f32>::new(&world, &[1000, 200, 10], BucketOptions::default())?;
+/// for _step in 0..3 {
+///     for layer in (0..3).rev() {
+///         backward(layer, gradients.gradient(layer)?, stream); // kernels that write it
+///         gradients.ready(layer, stream)?;
+///     }
+///     gradients.wait(stream)?;
+///     optimise(&mut gradients, stream); // kernels that read the sums
+/// }
+/// world.sync_all() // before results leave the device
+/// # }
+/// ```
+pub struct DeviceBuckets<T: Element> {
+    raw: *mut ffi::comm_buckets,
+    lengths: Vec<usize>,
+    own: Communicator, // as of Buckets
+    of: PhantomData<T>,
+}
+
+// SAFETY: any thread may call, one at a time, and elements may be sent.
+unsafe impl<T: Element> Send for DeviceBuckets<T> {}
+
+impl<T: Element> DeviceBuckets<T> {
+    /// Makes gradients of these lengths, in the order of the forward pass, in memory of the communicator's device. They are not zeroed.
+    /// Collective. [`ErrorKind::Unsupported`] without a device.
+    pub fn new(c: &Communicator, lengths: &[usize], options: BucketOptions) -> Result<DeviceBuckets<T>> {
+        let own = c.duplicate()?;
+        let raw = create::<T>(&own, lengths, options, 2)?;
+        Ok(DeviceBuckets { raw, lengths: lengths.into(), own, of: PhantomData })
+    }
+
+    fn check(&self, result: ffi::comm_result) -> Result<()> {
+        self.own.handle.check(result)
+    }
+
+    /// A gradient, for kernels of a stream. From [`DeviceBuckets::ready`] to [`DeviceBuckets::wait`] it is the library's.
+    pub fn gradient(&mut self, i: usize) -> Result<DeviceSliceMut<'_, T>> {
+        let mut at = std::ptr::null_mut();
+        // SAFETY: the buckets are open.
+        self.check(unsafe { ffi::comm_buckets_data(self.raw, i, &mut at) })?;
+        // SAFETY: it lives as long as the buckets. Only kernels look there, in the order that the methods give to their stream.
+        Ok(unsafe { DeviceSliceMut::new(at.cast(), self.lengths[i]) })
+    }
+
+    /// Reports that a gradient of this step is written when everything on the stream so far is done.
+    ///
+    /// [`ErrorKind::Full`]: nothing happened; call [`Communicator::progress`] and this again.
+    pub fn ready(&mut self, i: usize, stream: Stream) -> Result<()> {
+        // SAFETY: the buckets are open, and the stream exists.
+        self.check(unsafe { ffi::comm_buckets_ready_stream(self.raw, i, stream.raw()) })
+    }
+
+    /// Ends the step: work that is put on the stream afterwards starts when all gradients have their results. The next step may begin at
+    /// once, on the same stream.
+    ///
+    /// [`ErrorKind::Full`]: the step goes on; call [`Communicator::progress`] and this again. If a reduction fails later, the next call
+    /// returns its error; call [`Communicator::sync_all`] before results leave the device.
+    pub fn wait(&mut self, stream: Stream) -> Result<()> {
+        // SAFETY: as for ready.
+        self.check(unsafe { ffi::comm_buckets_wait_stream(self.raw, stream.raw()) })
+    }
+}
+
+impl<T: Element> Drop for DeviceBuckets<T> {
     fn drop(&mut self) {
         // SAFETY: they are freed once; it waits for a running step.
         unsafe { ffi::comm_buckets_free(self.raw) };

@@ -1,8 +1,12 @@
 //! The collective and message calls: lengths are checked here, once for the blocking form and the one of a scope.
+use std::borrow::Cow;
+
 use commstream_sys as ffi;
 
-use crate::handle::{as_call, input, output, Call};
-use crate::{Element, Error, ErrorKind, Op, Result};
+use crate::handle::{as_call, Call};
+use crate::operator::How;
+use crate::span::{Span, Units};
+use crate::{Error, ErrorKind, Result};
 
 fn expect(good: bool, text: impl FnOnce() -> String) -> Result<()> {
     if good {
@@ -43,10 +47,6 @@ fn layout(call: &str, what: &str, size: usize, counts: &[usize], displs: Option<
     Ok(())
 }
 
-fn pointer(displs: Option<&[usize]>) -> *const usize {
-    displs.map_or(std::ptr::null(), <[usize]>::as_ptr)
-}
-
 /// Where the blocks of a v form are: one count for each rank, and where each block begins, in elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'a> {
@@ -61,171 +61,205 @@ impl<'a> Layout<'a> {
     pub fn dense(counts: &'a [usize]) -> Layout<'a> {
         Layout { counts, displacements: None }
     }
+
+    fn in_units(&self, units: Units) -> Blocks<'a> {
+        Blocks { counts: units.all(self.counts), displacements: self.displacements.map(|displs| units.all(displs)) }
+    }
+}
+
+/// A layout as the C library gets it, which copies it during the call.
+struct Blocks<'a> {
+    counts: Cow<'a, [usize]>,
+    displacements: Option<Cow<'a, [usize]>>,
+}
+
+impl Blocks<'_> {
+    fn counts(&self) -> *const usize {
+        self.counts.as_ptr()
+    }
+
+    fn displacements(&self) -> *const usize {
+        self.displacements.as_ref().map_or(std::ptr::null(), |displs| displs.as_ptr())
+    }
 }
 
 pub(crate) fn barrier() -> impl Call {
     as_call(move |c, request| unsafe { ffi::comm_barrier(c, request) })
 }
 
-pub(crate) fn broadcast<T: Element>(buffer: &mut [T], root: i32) -> impl Call {
-    let (at, n) = (output(buffer), buffer.len());
-    as_call(move |c, request| unsafe { ffi::comm_broadcast(c, at, n, T::TYPE, root, request) })
+pub(crate) fn broadcast(buffer: Span, units: Units, root: i32) -> impl Call {
+    let n = buffer.length * units.each;
+    as_call(move |c, request| unsafe { ffi::comm_broadcast(c, buffer.at, n, units.of, root, request) })
 }
 
-pub(crate) fn allreduce<T: Element>(from: &[T], to: &mut [T], op: Op) -> Result<impl Call> {
-    same_length("allreduce", from.len(), to.len())?;
-    let (from, to, n) = (input(from), output(to), to.len());
-    Ok(as_call(move |c, request| unsafe { ffi::comm_allreduce(c, from, to, n, T::TYPE, op as u32, request) }))
+/// `length`: on the root the number of bytes; elsewhere what the buffer holds, and then what came.
+pub(crate) fn broadcast_bytes(buffer: Span, length: *mut usize, root: i32) -> impl Call {
+    as_call(move |c, request| unsafe { ffi::comm_broadcast_bytes(c, buffer.at, length, root, request) })
 }
 
-pub(crate) fn allreduce_in_place<T: Element>(buffer: &mut [T], op: Op) -> impl Call {
-    let (at, n) = (output(buffer), buffer.len());
-    as_call(move |c, request| unsafe { ffi::comm_allreduce(c, ffi::COMM_IN_PLACE, at, n, T::TYPE, op as u32, request) })
+pub(crate) fn allreduce(from: Span, to: Span, how: How) -> Result<impl Call> {
+    same_length("allreduce", from.length, to.length)?;
+    let n = to.length * how.units.each;
+    Ok(as_call(move |c, request| unsafe { ffi::comm_allreduce(c, from.at, to.at, n, how.units.of, how.op, request) }))
 }
 
 /// `to`: the output, on the root; other ranks pass none.
-pub(crate) fn reduce<T: Element>(rank: i32, from: &[T], to: Option<&mut [T]>, op: Op, root: i32) -> Result<impl Call> {
-    let (at, n) = (on_root("reduce", "output", rank, root, to)?, from.len());
-    if let Some((_, length)) = at {
-        same_length("reduce", n, length)?;
+pub(crate) fn reduce(rank: i32, from: Span, to: Option<Span>, how: How, root: i32) -> Result<impl Call> {
+    let to = on_root("reduce", "output", rank, root, to)?;
+    if let Some(to) = to {
+        same_length("reduce", from.length, to.length)?;
     }
-    let (from, to) = (input(from), at.map_or(std::ptr::null_mut(), |(at, _)| at));
-    Ok(as_call(move |c, request| unsafe { ffi::comm_reduce(c, from, to, n, T::TYPE, op as u32, root, request) }))
+    let (n, to) = (from.length * how.units.each, to.unwrap_or(Span::NONE));
+    Ok(as_call(move |c, request| unsafe { ffi::comm_reduce(c, from.at, to.at, n, how.units.of, how.op, root, request) }))
+}
+
+/// The root's input is where the result goes.
+pub(crate) fn reduce_in_place(rank: i32, buffer: Span, how: How, root: i32) -> Result<impl Call> {
+    let from = if rank == root { Span::in_place(buffer.length) } else { buffer };
+    reduce(rank, from, Some(buffer), how, root)
 }
 
 /// The buffer that only the root passes.
-fn on_root<T>(
-    call: &str,
-    what: &str,
-    rank: i32,
-    root: i32,
-    buffer: Option<&mut [T]>,
-) -> Result<Option<(*mut std::os::raw::c_void, usize)>> {
+fn on_root(call: &str, what: &str, rank: i32, root: i32, buffer: Option<Span>) -> Result<Option<Span>> {
     expect(buffer.is_some() || rank != root, || format!("{call}: {what} is None on rank {rank}; expected a buffer on the root"))?;
-    Ok(buffer.filter(|_| rank == root).map(|buffer| (output(buffer), buffer.len())))
+    Ok(buffer.filter(|_| rank == root))
 }
 
-pub(crate) fn scan<T: Element>(from: &[T], to: &mut [T], op: Op, exclusive: bool) -> Result<impl Call> {
-    same_length(if exclusive { "exscan" } else { "scan" }, from.len(), to.len())?;
-    let (from, to, n) = (input(from), output(to), to.len());
+pub(crate) fn scan(from: Span, to: Span, how: How, exclusive: bool) -> Result<impl Call> {
+    same_length(if exclusive { "exscan" } else { "scan" }, from.length, to.length)?;
+    let n = to.length * how.units.each;
     Ok(as_call(move |c, request| unsafe {
         if exclusive {
-            ffi::comm_exscan(c, from, to, n, T::TYPE, op as u32, request)
+            ffi::comm_exscan(c, from.at, to.at, n, how.units.of, how.op, request)
         } else {
-            ffi::comm_scan(c, from, to, n, T::TYPE, op as u32, request)
+            ffi::comm_scan(c, from.at, to.at, n, how.units.of, how.op, request)
         }
     }))
 }
 
-pub(crate) fn reduce_scatter<T: Element>(size: usize, from: &[T], to: &mut [T], op: Op) -> Result<impl Call> {
-    blocks("reduce_scatter", "input", from.len(), size, to.len())?;
-    let (from, to, n) = (input(from), output(to), to.len());
-    Ok(as_call(move |c, request| unsafe { ffi::comm_reduce_scatter(c, from, to, n, T::TYPE, op as u32, request) }))
+/// `to` has all blocks.
+pub(crate) fn reduce_scatter_in_place(size: usize, to: Span, how: How) -> Result<impl Call> {
+    let all = Span::in_place(to.length);
+    reduce_scatter(size, all, Span { at: to.at, length: to.length / size }, how)
 }
 
-pub(crate) fn reduce_scatter_v<T: Element>(
-    rank: i32,
-    size: usize,
-    from: &[T],
-    to: &mut [T],
-    counts: &[usize],
-    op: Op,
-) -> Result<impl Call> {
-    layout("reduce_scatter_v", "input", size, counts, None, from.len())?;
-    as_counted("reduce_scatter_v", "output", rank, counts, to.len())?;
-    let (from, to, counts) = (input(from), output(to), counts.as_ptr());
-    Ok(as_call(move |c, request| unsafe { ffi::comm_reduce_scatter_v(c, from, to, counts, T::TYPE, op as u32, request) }))
+pub(crate) fn reduce_scatter(size: usize, from: Span, to: Span, how: How) -> Result<impl Call> {
+    blocks("reduce_scatter", "input", from.length, size, to.length)?;
+    let n = to.length * how.units.each;
+    Ok(as_call(move |c, request| unsafe { ffi::comm_reduce_scatter(c, from.at, to.at, n, how.units.of, how.op, request) }))
 }
 
-pub(crate) fn gather<T: Element>(rank: i32, size: usize, from: &[T], to: Option<&mut [T]>, root: i32) -> Result<impl Call> {
-    let (at, n) = (on_root("gather", "output", rank, root, to)?, from.len());
-    if let Some((_, length)) = at {
-        blocks("gather", "output", length, size, n)?;
+pub(crate) fn reduce_scatter_v(rank: i32, size: usize, from: Span, to: Span, counts: &[usize], how: How) -> Result<impl Call + '_> {
+    layout("reduce_scatter_v", "input", size, counts, None, from.length)?;
+    as_counted("reduce_scatter_v", "output", rank, counts, to.length)?;
+    let counts = how.units.all(counts);
+    Ok(as_call(move |c, request| unsafe { ffi::comm_reduce_scatter_v(c, from.at, to.at, counts.as_ptr(), how.units.of, how.op, request) }))
+}
+
+pub(crate) fn gather(rank: i32, size: usize, from: Span, to: Option<Span>, units: Units, root: i32) -> Result<impl Call> {
+    let to = on_root("gather", "output", rank, root, to)?;
+    if let Some(to) = to {
+        blocks("gather", "output", to.length, size, from.length)?;
     }
-    let (from, to) = (input(from), at.map_or(std::ptr::null_mut(), |(at, _)| at));
-    Ok(as_call(move |c, request| unsafe { ffi::comm_gather(c, from, to, n, T::TYPE, root, request) }))
+    let (n, to) = (from.length * units.each, to.unwrap_or(Span::NONE));
+    Ok(as_call(move |c, request| unsafe { ffi::comm_gather(c, from.at, to.at, n, units.of, root, request) }))
 }
 
 /// `to`: on the root, the output and where each rank's block goes.
-pub(crate) fn gather_v<T: Element>(rank: i32, size: usize, from: &[T], to: Option<(&mut [T], Layout<'_>)>, root: i32) -> Result<impl Call> {
-    let (buffer, place) = to.map_or((None, None), |(buffer, place)| (Some(buffer), Some(place)));
-    let (at, n) = (on_root("gather_v", "output", rank, root, buffer)?, from.len());
-    let (mut counts, mut displs) = (std::ptr::null(), std::ptr::null());
-    if let (Some((_, length)), Some(place)) = (at, place) {
-        layout("gather_v", "output", size, place.counts, place.displacements, length)?;
-        (counts, displs) = (place.counts.as_ptr(), pointer(place.displacements));
-    }
-    let (from, to) = (input(from), at.map_or(std::ptr::null_mut(), |(at, _)| at));
-    Ok(as_call(move |c, request| unsafe { ffi::comm_gather_v(c, from, n, to, counts, displs, T::TYPE, root, request) }))
-}
-
-/// `from`: the input, on the root; other ranks pass none.
-pub(crate) fn scatter<T: Element>(rank: i32, size: usize, from: Option<&[T]>, to: &mut [T], root: i32) -> Result<impl Call> {
-    expect(from.is_some() || rank != root, || format!("scatter: input is None on rank {rank}; expected a buffer on the root"))?;
-    let from = from.filter(|_| rank == root);
-    if let Some(from) = from {
-        blocks("scatter", "input", from.len(), size, to.len())?;
-    }
-    let (from, to, n) = (from.map_or(std::ptr::null(), input), output(to), to.len());
-    Ok(as_call(move |c, request| unsafe { ffi::comm_scatter(c, from, to, n, T::TYPE, root, request) }))
-}
-
-/// `from`: on the root, the input and where each rank's block is.
-pub(crate) fn scatter_v<T: Element>(
+pub(crate) fn gather_v<'a>(
     rank: i32,
     size: usize,
-    from: Option<(&[T], Layout<'_>)>,
-    to: &mut [T],
+    from: Span,
+    to: Option<(Span, Layout<'a>)>,
+    units: Units,
     root: i32,
-) -> Result<impl Call> {
-    expect(from.is_some() || rank != root, || format!("scatter_v: input is None on rank {rank}; expected a buffer on the root"))?;
-    let (mut at, mut counts, mut displs) = (std::ptr::null(), std::ptr::null(), std::ptr::null());
-    if let Some((buffer, place)) = from.filter(|_| rank == root) {
-        layout("scatter_v", "input", size, place.counts, place.displacements, buffer.len())?;
-        (at, counts, displs) = (input(buffer), place.counts.as_ptr(), pointer(place.displacements));
+) -> Result<impl Call + 'a> {
+    on_root("gather_v", "output", rank, root, to.map(|(buffer, _)| buffer))?;
+    let to = to.filter(|_| rank == root);
+    if let Some((buffer, place)) = to {
+        layout("gather_v", "output", size, place.counts, place.displacements, buffer.length)?;
     }
-    let (to, n) = (output(to), to.len());
-    Ok(as_call(move |c, request| unsafe { ffi::comm_scatter_v(c, at, counts, displs, to, n, T::TYPE, root, request) }))
-}
-
-pub(crate) fn allgather<T: Element>(size: usize, from: &[T], to: &mut [T]) -> Result<impl Call> {
-    blocks("allgather", "output", to.len(), size, from.len())?;
-    let (from, to, n) = (input(from), output(to), from.len());
-    Ok(as_call(move |c, request| unsafe { ffi::comm_allgather(c, from, to, n, T::TYPE, request) }))
-}
-
-pub(crate) fn allgather_v<T: Element>(rank: i32, size: usize, from: &[T], to: &mut [T], place: Layout<'_>) -> Result<impl Call> {
-    layout("allgather_v", "output", size, place.counts, place.displacements, to.len())?;
-    as_counted("allgather_v", "input", rank, place.counts, from.len())?;
-    let (from, to, counts, displs) = (input(from), output(to), place.counts.as_ptr(), pointer(place.displacements));
-    Ok(as_call(move |c, request| unsafe { ffi::comm_allgather_v(c, from, to, counts, displs, T::TYPE, request) }))
-}
-
-pub(crate) fn alltoall<T: Element>(size: usize, from: &[T], to: &mut [T]) -> Result<impl Call> {
-    same_length("alltoall", from.len(), to.len())?;
-    blocks("alltoall", "input", from.len(), size, from.len() / size)?;
-    let (n, from, to) = (from.len() / size, input(from), output(to));
-    Ok(as_call(move |c, request| unsafe { ffi::comm_alltoall(c, from, to, n, T::TYPE, request) }))
-}
-
-pub(crate) fn alltoall_v<T: Element>(size: usize, from: &[T], out: Layout<'_>, to: &mut [T], back: Layout<'_>) -> Result<impl Call> {
-    layout("alltoall_v", "input", size, out.counts, out.displacements, from.len())?;
-    layout("alltoall_v", "output", size, back.counts, back.displacements, to.len())?;
-    let (from, to) = (input(from), output(to));
-    let (out_counts, out_displs) = (out.counts.as_ptr(), pointer(out.displacements));
-    let (back_counts, back_displs) = (back.counts.as_ptr(), pointer(back.displacements));
+    let (to, place) = to.unwrap_or((Span::NONE, Layout::dense(&[])));
+    let (n, place) = (from.length * units.each, place.in_units(units));
     Ok(as_call(move |c, request| unsafe {
-        ffi::comm_alltoall_v(c, from, out_counts, out_displs, to, back_counts, back_displs, T::TYPE, request)
+        ffi::comm_gather_v(c, from.at, n, to.at, place.counts(), place.displacements(), units.of, root, request)
     }))
 }
 
-pub(crate) fn send<T: Element>(buffer: &[T], peer: i32, tag: u32) -> impl Call {
-    let (at, n) = (input(buffer), buffer.len());
-    as_call(move |c, request| unsafe { ffi::comm_send(c, at, n, T::TYPE, peer, tag, request) })
+/// `from`: the input, on the root; other ranks pass none.
+pub(crate) fn scatter(rank: i32, size: usize, from: Option<Span>, to: Span, units: Units, root: i32) -> Result<impl Call> {
+    let from = on_root("scatter", "input", rank, root, from)?;
+    if let Some(from) = from {
+        blocks("scatter", "input", from.length, size, to.length)?;
+    }
+    let (from, n) = (from.unwrap_or(Span::NONE), to.length * units.each);
+    Ok(as_call(move |c, request| unsafe { ffi::comm_scatter(c, from.at, to.at, n, units.of, root, request) }))
 }
 
-pub(crate) fn receive<T: Element>(buffer: &mut [T], peer: Option<i32>, tag: Option<u32>, status: *mut ffi::comm_status) -> impl Call {
-    let (at, n) = (output(buffer), buffer.len());
+/// `from`: on the root, the input and where each rank's block is.
+pub(crate) fn scatter_v<'a>(
+    rank: i32,
+    size: usize,
+    from: Option<(Span, Layout<'a>)>,
+    to: Span,
+    units: Units,
+    root: i32,
+) -> Result<impl Call + 'a> {
+    on_root("scatter_v", "input", rank, root, from.map(|(buffer, _)| buffer))?;
+    let from = from.filter(|_| rank == root);
+    if let Some((buffer, place)) = from {
+        layout("scatter_v", "input", size, place.counts, place.displacements, buffer.length)?;
+    }
+    let (from, place) = from.unwrap_or((Span::NONE, Layout::dense(&[])));
+    let (n, place) = (to.length * units.each, place.in_units(units));
+    Ok(as_call(move |c, request| unsafe {
+        ffi::comm_scatter_v(c, from.at, place.counts(), place.displacements(), to.at, n, units.of, root, request)
+    }))
+}
+
+pub(crate) fn allgather_in_place(size: usize, to: Span, units: Units) -> Result<impl Call> {
+    allgather(size, Span::in_place(to.length / size), to, units)
+}
+
+pub(crate) fn allgather(size: usize, from: Span, to: Span, units: Units) -> Result<impl Call> {
+    blocks("allgather", "output", to.length, size, from.length)?;
+    let n = from.length * units.each;
+    Ok(as_call(move |c, request| unsafe { ffi::comm_allgather(c, from.at, to.at, n, units.of, request) }))
+}
+
+pub(crate) fn allgather_v(rank: i32, size: usize, from: Span, to: Span, place: Layout<'_>, units: Units) -> Result<impl Call + '_> {
+    layout("allgather_v", "output", size, place.counts, place.displacements, to.length)?;
+    as_counted("allgather_v", "input", rank, place.counts, from.length)?;
+    let place = place.in_units(units);
+    Ok(as_call(move |c, request| unsafe {
+        ffi::comm_allgather_v(c, from.at, to.at, place.counts(), place.displacements(), units.of, request)
+    }))
+}
+
+pub(crate) fn alltoall(size: usize, from: Span, to: Span, units: Units) -> Result<impl Call> {
+    same_length("alltoall", from.length, to.length)?;
+    blocks("alltoall", "input", from.length, size, from.length / size)?;
+    let n = from.length / size * units.each;
+    Ok(as_call(move |c, request| unsafe { ffi::comm_alltoall(c, from.at, to.at, n, units.of, request) }))
+}
+
+pub(crate) fn alltoall_v<'a>(size: usize, from: Span, out: Layout<'a>, to: Span, back: Layout<'a>, units: Units) -> Result<impl Call + 'a> {
+    layout("alltoall_v", "input", size, out.counts, out.displacements, from.length)?;
+    layout("alltoall_v", "output", size, back.counts, back.displacements, to.length)?;
+    let (out, back) = (out.in_units(units), back.in_units(units));
+    Ok(as_call(move |c, request| unsafe {
+        let (counts, displs) = (out.counts(), out.displacements());
+        ffi::comm_alltoall_v(c, from.at, counts, displs, to.at, back.counts(), back.displacements(), units.of, request)
+    }))
+}
+
+pub(crate) fn send(buffer: Span, units: Units, peer: i32, tag: u32) -> impl Call {
+    let n = buffer.length * units.each;
+    as_call(move |c, request| unsafe { ffi::comm_send(c, buffer.at, n, units.of, peer, tag, request) })
+}
+
+pub(crate) fn receive(buffer: Span, units: Units, peer: Option<i32>, tag: Option<u32>, status: *mut ffi::comm_status) -> impl Call {
+    let n = buffer.length * units.each;
     let (peer, tag) = (peer.unwrap_or(ffi::COMM_ANY_PEER), tag.unwrap_or(ffi::COMM_ANY_TAG));
-    as_call(move |c, request| unsafe { ffi::comm_recv(c, at, n, T::TYPE, peer, tag, status, request) })
+    as_call(move |c, request| unsafe { ffi::comm_recv(c, buffer.at, n, units.of, peer, tag, status, request) })
 }

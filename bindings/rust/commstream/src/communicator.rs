@@ -1,13 +1,13 @@
 use std::ffi::CString;
+use std::os::raw::c_char;
 use std::sync::Arc;
 use std::time::Duration;
 
 use commstream_sys as ffi;
 
-use crate::calls::{self, Layout};
 use crate::error::text_of;
 use crate::handle::{as_call, Handle};
-use crate::{nanoseconds, scope, Config, Element, Error, ErrorKind, Op, Result};
+use crate::{nanoseconds, Config, Error, ErrorKind, Result, Stream};
 
 /// A communicator: some ranks of a world, with a queue of operations of their own.
 ///
@@ -70,6 +70,16 @@ pub struct Info {
     pub local_rank: (i32, i32),
     /// The version of the library, and its kernels.
     pub library: String,
+    /// The name that [`Communicator::duplicate_with`] gave it.
+    pub name: String,
+    /// The CPUs that this process may use.
+    pub cpus: i32,
+    /// Whether buffers may be memory of a device.
+    pub device_buffers: bool,
+    /// Whether CUDA streams can wait for it.
+    pub stream_wait: bool,
+    /// Whether reductions have a fixed order of operands.
+    pub fixed_order: bool,
 }
 
 impl Communicator {
@@ -85,7 +95,7 @@ impl Communicator {
     }
 
     pub(crate) fn open_with(config: &mut ffi::comm_config) -> Result<Communicator> {
-        let mut text = [0 as std::os::raw::c_char; 512];
+        let mut text = [0 as c_char; 512];
         let mut raw = std::ptr::null_mut();
         config.error_text = text.as_mut_ptr();
         config.error_text_bytes = text.len();
@@ -96,13 +106,14 @@ impl Communicator {
         }
     }
 
-    pub(crate) fn open_ranks(config: &mut ffi::comm_config, ranks: i32) -> Result<Vec<Communicator>> {
-        let mut text = [0 as std::os::raw::c_char; 512];
+    /// `devices`: the device of each rank, or NULL.
+    pub(crate) fn open_ranks(config: &mut ffi::comm_config, ranks: i32, devices: *const *const c_char) -> Result<Vec<Communicator>> {
+        let mut text = [0 as c_char; 512];
         let mut raw = vec![std::ptr::null_mut(); usize::try_from(ranks).unwrap_or(0).max(1)];
         config.error_text = text.as_mut_ptr();
         config.error_text_bytes = text.len();
         // SAFETY: as in open_with; there is room for all ranks, and the library refuses a number below 1.
-        match unsafe { ffi::comm_open_local(config, ranks, std::ptr::null(), raw.as_mut_ptr()) } {
+        match unsafe { ffi::comm_open_local(config, ranks, devices, raw.as_mut_ptr()) } {
             ffi::COMM_OK => Ok(raw.into_iter().map(Communicator::new).collect()),
             result => Err(opening(result, &text)),
         }
@@ -142,6 +153,11 @@ impl Communicator {
             node: (info.node, info.nodes),
             local_rank: (info.local_rank, info.local_ranks),
             library: text_of(&info.library),
+            name: text_of(&info.name),
+            cpus: info.cpus,
+            device_buffers: info.device_buffers != 0,
+            stream_wait: info.stream_wait != 0,
+            fixed_order: info.fixed_order != 0,
         })
     }
 
@@ -204,13 +220,21 @@ impl Communicator {
     /// As [`Communicator::duplicate`], with a name for traces and errors, and a priority on this rank: 1 is moved before others, -1 when
     /// nothing else moves.
     pub fn duplicate_with(&self, name: &str, priority: i32) -> Result<Communicator> {
+        self.duplicate_as(name, ffi::comm_options { priority, ..Default::default() })
+    }
+
+    /// As [`Communicator::duplicate`], with a stream of the program's for the work on the device. With backends nccl and cuda only.
+    pub fn duplicate_on(&self, stream: Stream) -> Result<Communicator> {
+        self.duplicate_as("", ffi::comm_options { stream: stream.raw(), ..Default::default() })
+    }
+
+    fn duplicate_as(&self, name: &str, options: ffi::comm_options) -> Result<Communicator> {
         let name =
             CString::new(name).map_err(|_| Error::new(ErrorKind::Argument, "duplicate_with: name has a zero byte; expected none"))?;
         let options = ffi::comm_options {
             size: std::mem::size_of::<ffi::comm_options>(),
             name: if name.as_bytes().is_empty() { std::ptr::null() } else { name.as_ptr() },
-            priority,
-            ..Default::default()
+            ..options
         };
         self.make(|c, out, request| unsafe { ffi::comm_dup(c, &options, out, request) }).map(one)
     }
@@ -226,6 +250,30 @@ impl Communicator {
         self.make(|c, out, request| unsafe { ffi::comm_split_place(c, place as ffi::comm_place, out, request) }).map(one)
     }
 
+    /// Views the ranks as a mesh, of which the last axis changes fastest, and makes a communicator for each axis: of the ranks that differ
+    /// from this one in that coordinate only. The product of the lengths is the number of ranks. Collective.
+    ///
+    /// ```no_run
+    /// # fn main() -> commstream::Result<()> {
+    /// let world = commstream::Communicator::open()?; // 8 ranks
+    /// let axes = world.split_mesh(&[2, 4])?;
+    /// let (data, tensor) = (&axes[0], &axes[1]);
+    /// assert_eq!((data.size(), tensor.size()), (2, 4));
+    /// # Ok(()) }
+    /// ```
+    pub fn split_mesh(&self, shape: &[i32]) -> Result<Vec<Communicator>> {
+        let mut raw = vec![std::ptr::null_mut(); shape.len().max(1)];
+        let into = raw.as_mut_ptr();
+        let made = as_call(move |c, request| unsafe { ffi::comm_split_mesh(c, shape.as_ptr(), shape.len(), into, request) });
+        self.handle.run(made)?;
+        if raw.iter().any(|axis| axis.is_null()) {
+            raw.into_iter().filter(|axis| !axis.is_null()).map(Communicator::new).for_each(drop);
+            self.sync()?; // says why
+            return Err(Error::new(ErrorKind::State, "split_mesh: an axis has no communicator"));
+        }
+        Ok(raw.into_iter().map(Communicator::new).collect())
+    }
+
     /// Makes a communicator of some ranks, in this order. Only they call it, with the same list and tag.
     pub fn subset(&self, ranks: &[i32], tag: u32) -> Result<Communicator> {
         self.make(|c, out, request| unsafe { ffi::comm_subset(c, ranks.as_ptr(), ranks.len(), tag, out, request) }).map(one)
@@ -235,6 +283,12 @@ impl Communicator {
     pub fn sync(&self) -> Result<()> {
         // SAFETY: as for rank.
         self.handle.check(unsafe { ffi::comm_sync(self.handle.raw(), ffi::COMM_FOREVER) })
+    }
+
+    /// As [`Communicator::sync`], for all communicators of this world, and of worlds that joined it ([`Config::engine_of`]).
+    pub fn sync_all(&self) -> Result<()> {
+        // SAFETY: as for rank.
+        self.handle.check(unsafe { ffi::comm_sync_all(self.handle.raw(), ffi::COMM_FOREVER) })
     }
 
     /// Moves what can move, on all communicators of this world, without waiting. `true`: there is more to do now; call again.
@@ -266,103 +320,6 @@ impl Communicator {
         }
     }
 
-    /// Waits until every rank has called it.
-    pub fn barrier(&self) -> Result<()> {
-        self.handle.run(calls::barrier())
-    }
-
-    /// Copies the root's elements to every other rank. All buffers have the same length.
-    pub fn broadcast<T: Element>(&self, buffer: &mut [T], root: i32) -> Result<()> {
-        self.handle.run(calls::broadcast(buffer, root))
-    }
-
-    /// Combines the inputs of all ranks element by element; every rank gets the result. All buffers have the same length.
-    pub fn allreduce<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
-        self.handle.run(calls::allreduce(input, output, op)?)
-    }
-
-    /// As [`Communicator::allreduce`], with the input in the buffer that gets the result.
-    pub fn allreduce_in_place<T: Element>(&self, buffer: &mut [T], op: Op) -> Result<()> {
-        self.handle.run(calls::allreduce_in_place(buffer, op))
-    }
-
-    /// Combines the inputs of all ranks on the root, which passes an output of the same length; the others pass `None`.
-    pub fn reduce<T: Element>(&self, input: &[T], output: Option<&mut [T]>, op: Op, root: i32) -> Result<()> {
-        self.handle.run(calls::reduce(self.rank(), input, output, op, root)?)
-    }
-
-    /// Combines the inputs of ranks 0 to this one.
-    pub fn scan<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
-        self.handle.run(calls::scan(input, output, op, false)?)
-    }
-
-    /// Combines the inputs of the ranks before this one. Rank 0's output is not changed.
-    pub fn exscan<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
-        self.handle.run(calls::scan(input, output, op, true)?)
-    }
-
-    /// Combines inputs that have one block for each rank; each rank gets its block of the result.
-    pub fn reduce_scatter<T: Element>(&self, input: &[T], output: &mut [T], op: Op) -> Result<()> {
-        self.handle.run(calls::reduce_scatter(self.ranks(), input, output, op)?)
-    }
-
-    /// As [`Communicator::reduce_scatter`], with blocks of `counts[rank]` elements.
-    pub fn reduce_scatter_v<T: Element>(&self, input: &[T], output: &mut [T], counts: &[usize], op: Op) -> Result<()> {
-        self.handle.run(calls::reduce_scatter_v(self.rank(), self.ranks(), input, output, counts, op)?)
-    }
-
-    /// Collects the inputs of all ranks on the root, in the order of ranks; the others pass `None`.
-    pub fn gather<T: Element>(&self, input: &[T], output: Option<&mut [T]>, root: i32) -> Result<()> {
-        self.handle.run(calls::gather(self.rank(), self.ranks(), input, output, root)?)
-    }
-
-    /// As [`Communicator::gather`], with inputs of any length; the root says where each goes.
-    pub fn gather_v<T: Element>(&self, input: &[T], output: Option<(&mut [T], Layout<'_>)>, root: i32) -> Result<()> {
-        self.handle.run(calls::gather_v(self.rank(), self.ranks(), input, output, root)?)
-    }
-
-    /// Distributes the blocks of the root's input, one to each rank; the others pass `None`.
-    pub fn scatter<T: Element>(&self, input: Option<&[T]>, output: &mut [T], root: i32) -> Result<()> {
-        self.handle.run(calls::scatter(self.rank(), self.ranks(), input, output, root)?)
-    }
-
-    /// As [`Communicator::scatter`], with blocks of any length; the root says where each is.
-    pub fn scatter_v<T: Element>(&self, input: Option<(&[T], Layout<'_>)>, output: &mut [T], root: i32) -> Result<()> {
-        self.handle.run(calls::scatter_v(self.rank(), self.ranks(), input, output, root)?)
-    }
-
-    /// Collects the inputs of all ranks on every rank, in the order of ranks.
-    pub fn allgather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        self.handle.run(calls::allgather(self.ranks(), input, output)?)
-    }
-
-    /// As [`Communicator::allgather`], with inputs of any length. All ranks pass the same layout.
-    pub fn allgather_v<T: Element>(&self, input: &[T], output: &mut [T], layout: Layout<'_>) -> Result<()> {
-        self.handle.run(calls::allgather_v(self.rank(), self.ranks(), input, output, layout)?)
-    }
-
-    /// Sends block i of the input to rank i, and receives block j of the output from rank j.
-    pub fn alltoall<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        self.handle.run(calls::alltoall(self.ranks(), input, output)?)
-    }
-
-    /// As [`Communicator::alltoall`], with blocks of any length.
-    pub fn alltoall_v<T: Element>(&self, input: &[T], input_layout: Layout<'_>, output: &mut [T], output_layout: Layout<'_>) -> Result<()> {
-        self.handle.run(calls::alltoall_v(self.ranks(), input, input_layout, output, output_layout)?)
-    }
-
-    /// Sends a message. Returns when the buffer may be reused, which does not mean that the message was received.
-    pub fn send<T: Element>(&self, buffer: &[T], peer: i32, tag: u32) -> Result<()> {
-        self.handle.run(calls::send(buffer, peer, tag))
-    }
-
-    /// Receives a message of up to the buffer's length. `None`: from any rank, or with any tag.
-    pub fn receive<T: Element>(&self, buffer: &mut [T], peer: Option<i32>, tag: Option<u32>) -> Result<Status> {
-        let mut status = ffi::comm_status::default();
-        self.handle.run(calls::receive(buffer, peer, tag, &mut status))?;
-        Ok(Status::of(status))
-    }
-
     /// Waits for a message that such a receive would match, and leaves it. `None`: `timeout` has passed.
     pub fn probe(&self, peer: Option<i32>, tag: Option<u32>, timeout: Duration) -> Result<Option<Status>> {
         let mut status = ffi::comm_status::default();
@@ -374,24 +331,13 @@ impl Communicator {
             result => Err(Error::of(self.handle.raw(), result)),
         }
     }
-
-    /// Sends to one rank and receives from another, at the same time.
-    pub fn send_receive<T: Element>(&self, out: &[T], to: i32, back: &mut [T], from: i32, tag: u32) -> Result<Status> {
-        scope(|s| {
-            let received = s.receive(self, back, Some(from), Some(tag))?;
-            let sent = s.send(self, out, to, tag)?;
-            let (_, status) = received.wait()?;
-            sent.wait()?;
-            Ok(status)
-        })
-    }
 }
 
 fn one(made: Option<Communicator>) -> Communicator {
     made.expect("the call gives a communicator or an error")
 }
 
-fn opening(result: ffi::comm_result, text: &[std::os::raw::c_char]) -> Error {
+fn opening(result: ffi::comm_result, text: &[c_char]) -> Error {
     let said = text_of(text);
     if said.is_empty() {
         Error::plain(result)

@@ -17,6 +17,44 @@ pub enum Progress {
     Thread = ffi::COMM_PROGRESS_THREAD,
 }
 
+/// Where callbacks run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Callbacks {
+    /// On any thread that makes progress: in a wait or test, or on the progress thread.
+    Anywhere = ffi::COMM_NOTIFY_ANY,
+    /// Only inside [`Communicator::progress`] and when a communicator is closed: for event loops.
+    InProgress = ffi::COMM_NOTIFY_PROGRESS,
+}
+
+/// The order of operands in reductions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Order {
+    /// The same call gives the same bits with every backend.
+    Fixed = ffi::COMM_ORDER_FIXED,
+    /// The order of the backend's library.
+    Free = ffi::COMM_ORDER_FREE,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(i32)]
+pub enum LogLevel {
+    /// Nothing.
+    Off = ffi::COMM_LOG_OFF,
+    /// Errors.
+    Error = ffi::COMM_LOG_ERROR,
+    /// And warnings.
+    Warning = ffi::COMM_LOG_WARNING,
+    /// And, once, what was chosen and why.
+    Info = ffi::COMM_LOG_INFO,
+    /// And connections, progress and the like.
+    Debug = ffi::COMM_LOG_DEBUG,
+    /// And each operation.
+    Trace = ffi::COMM_LOG_TRACE,
+}
+
 /// The identity of a world, made on rank 0 and given to the other ranks by private means: instead of an address and a secret.
 #[derive(Clone)]
 pub struct Id(ffi::comm_id);
@@ -60,6 +98,10 @@ pub struct Config {
     id: Option<Id>,
     secret: Vec<u8>,
     progress: Option<Progress>,
+    callbacks: Option<Callbacks>,
+    order: Option<Order>,
+    log_level: Option<LogLevel>,
+    engine_of: Option<Communicator>,
     open_timeout: Duration,
     operation_timeout: Duration,
 }
@@ -118,6 +160,30 @@ impl Config {
         self
     }
 
+    /// Where callbacks run ([`Request::on_complete`](crate::Request::on_complete)); anywhere if not set.
+    pub fn callbacks(mut self, callbacks: Callbacks) -> Config {
+        self.callbacks = Some(callbacks);
+        self
+    }
+
+    /// The order of operands in reductions. Fixed if not set, except for backends mpi and nccl where they are named.
+    pub fn order(mut self, order: Order) -> Config {
+        self.order = Some(order);
+        self
+    }
+
+    /// How much is logged; errors and warnings if not set. `COMM_LOG` overrides it.
+    pub fn log_level(mut self, level: LogLevel) -> Config {
+        self.log_level = Some(level);
+        self
+    }
+
+    /// Joins the engine of another world's communicator: one wait moves both, and events work in both.
+    pub fn engine_of(mut self, other: &Communicator) -> Config {
+        self.engine_of = Some(other.clone());
+        self
+    }
+
     /// How long opening waits for the other ranks; 60 s if not set.
     pub fn open_timeout(mut self, timeout: Duration) -> Config {
         self.open_timeout = timeout;
@@ -138,7 +204,16 @@ impl Config {
     /// Opens a world whose ranks are threads of this process, and returns the communicator of each: for tests, and for several devices in
     /// one process.
     pub fn open_ranks(&self, ranks: i32) -> Result<Vec<Communicator>> {
-        self.with(|config| Communicator::open_ranks(config, ranks))
+        self.with(|config| Communicator::open_ranks(config, ranks, std::ptr::null()))
+    }
+
+    /// As [`Config::open_ranks`], with a rank for each of these devices, such as "cuda:0"; `None`: memory of the host. With backends nccl and
+    /// cuda.
+    pub fn open_devices(&self, devices: &[Option<&str>]) -> Result<Vec<Communicator>> {
+        let names: Vec<Option<CString>> = devices.iter().map(|name| text("device", *name)).collect::<Result<_>>()?;
+        let at: Vec<_> = names.iter().map(|name| name.as_ref().map_or(std::ptr::null(), |name| name.as_ptr())).collect();
+        let ranks = i32::try_from(devices.len()).unwrap_or(i32::MAX);
+        self.with(|config| Communicator::open_ranks(config, ranks, at.as_ptr()))
     }
 
     fn with<R>(&self, call: impl FnOnce(&mut ffi::comm_config) -> Result<R>) -> Result<R> {
@@ -159,6 +234,10 @@ impl Config {
             secret: if self.secret.is_empty() { std::ptr::null() } else { self.secret.as_ptr().cast() },
             secret_bytes: self.secret.len(),
             progress: self.progress.unwrap_or(Progress::Auto) as ffi::comm_progress_mode,
+            notify: self.callbacks.map_or(ffi::COMM_NOTIFY_DEFAULT, |callbacks| callbacks as ffi::comm_notify_mode),
+            order: self.order.map_or(ffi::COMM_ORDER_DEFAULT, |order| order as ffi::comm_order),
+            log_level: self.log_level.map_or(ffi::COMM_LOG_DEFAULT, |level| level as ffi::comm_log_level),
+            engine_of: self.engine_of.as_ref().map_or(std::ptr::null_mut(), |other| other.handle.raw()),
             open_timeout_ns: nanoseconds(self.open_timeout),
             operation_timeout_ns: nanoseconds(self.operation_timeout),
             ..Default::default()

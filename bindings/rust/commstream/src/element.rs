@@ -1,13 +1,39 @@
 use commstream_sys as ffi;
 
-/// A type whose values can be sent.
+/// A type whose values can be sent: numbers, arrays of them, and what a program implements it for.
+///
+/// ```
+/// use commstream::{commstream_sys as ffi, Element};
+///
+/// /// A 2x2 matrix by rows.
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// struct Matrix {
+///     rows: [[f64; 2]; 2],
+/// }
+///
+/// // SAFETY: it is four f64 without anything between them.
+/// unsafe impl Element for Matrix {
+///     const TYPE: ffi::comm_type = ffi::COMM_F64;
+///     const COUNT: usize = 4;
+/// }
+/// ```
 ///
 /// # Safety
 ///
-/// `TYPE` is the C library's name of a type with the same size and layout, and every pattern of bits of that size is a value.
+/// A value is `COUNT` values of the C library's type `TYPE`, without padding, and every pattern of bits of that size is a value. A structure
+/// of different types is `COMM_BYTE`, with its size as `COUNT`; it has no padding either.
 pub unsafe trait Element: Copy + Send + Sync + 'static {
-    /// Its number in the C library.
+    /// The number of its type in the C library.
     const TYPE: ffi::comm_type;
+    /// How many values of that type it has.
+    const COUNT: usize = 1;
+}
+
+// SAFETY: an array has no padding.
+unsafe impl<T: Element, const N: usize> Element for [T; N] {
+    const TYPE: ffi::comm_type = T::TYPE;
+    const COUNT: usize = N * T::COUNT;
 }
 
 macro_rules! elements {
@@ -22,10 +48,26 @@ elements! {
     i8 => COMM_I8, i16 => COMM_I16, i32 => COMM_I32, i64 => COMM_I64,
     u8 => COMM_U8, u16 => COMM_U16, u32 => COMM_U32, u64 => COMM_U64,
     f32 => COMM_F32, f64 => COMM_F64,
+    Bool => COMM_BOOL, Float8E4M3 => COMM_F8E4M3, Float8E5M2 => COMM_F8E5M2,
     Half => COMM_F16, Bfloat16 => COMM_BF16, Complex<f32> => COMM_C64, Complex<f64> => COMM_C128,
     Indexed<f32, i32> => COMM_F32_INDEX, Indexed<f64, i64> => COMM_F64_INDEX,
     Indexed<i32, i32> => COMM_I32_INDEX, Indexed<i64, i64> => COMM_I64_INDEX,
 }
+
+/// A truth value: a byte that is 0 or not, for the logical operators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Bool(pub u8);
+
+/// The bits of an 8-bit float with 4 bits of exponent. It has no infinity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Float8E4M3(pub u8);
+
+/// The bits of an 8-bit float with 5 bits of exponent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Float8E5M2(pub u8);
 
 /// The bits of an IEEE 754 binary16. Arithmetic is the library's; convert with a crate of your choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

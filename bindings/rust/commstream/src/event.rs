@@ -27,7 +27,11 @@ impl Event {
         Ok(Event { raw, _world: Arc::clone(&c.handle) })
     }
 
-    fn check(&self, result: ffi::comm_result) -> Result<()> {
+    pub(crate) fn raw(&self) -> *mut ffi::comm_event {
+        self.raw
+    }
+
+    pub(crate) fn check(&self, result: ffi::comm_result) -> Result<()> {
         if result == ffi::COMM_OK {
             Ok(())
         } else {
@@ -55,7 +59,11 @@ impl Event {
 
     /// Whether it is reached. The error of what it waits for, if that failed.
     pub fn is_reached(&self) -> Result<bool> {
-        self.wait(Duration::ZERO)
+        // SAFETY: as for record.
+        match unsafe { ffi::comm_event_query(self.raw) } {
+            ffi::COMM_PENDING => Ok(false),
+            result => self.check(result).map(|()| true),
+        }
     }
 
     /// Waits until it is reached. `false`: `timeout` passed first.

@@ -1,8 +1,8 @@
-use std::os::raw::c_void;
 use std::sync::{Mutex, PoisonError};
 
 use commstream_sys as ffi;
 
+use crate::inside::{self, elsewhere};
 use crate::{Error, Result};
 
 /// A communicator of the C library. It is closed when the last [`Communicator`](crate::Communicator), scope, plan or window that uses it
@@ -39,14 +39,18 @@ impl Handle {
 
     /// Makes a call that gives a request. The caller waits for the request before it gives up the buffers of the call.
     pub(crate) fn start(&self, call: impl Call) -> Result<ffi::comm_request> {
+        inside::may_start()?;
         let mut request = NONE;
         // SAFETY: a `Call` passes buffers that are valid until the request ends, and the handle is open.
         self.check(unsafe { call.make(self.raw, &mut request) })?;
         Ok(request)
     }
 
-    /// Waits until the request ends, whatever the result, so that nobody touches its buffers any more.
+    /// Waits until the request ends, whatever the result, so that nobody touches its buffers any more. [`inside::may_finish`] is true.
     pub(crate) fn finish(&self, request: ffi::comm_request) -> Result<()> {
+        if inside::may_wait().is_err() {
+            return Ok(()); // it has succeeded
+        }
         // SAFETY: a request may be waited for at any time, also if its communicator was closed.
         let result = unsafe { ffi::comm_wait(request, ffi::COMM_FOREVER) };
         if result == ffi::COMM_OK {
@@ -69,6 +73,7 @@ impl Handle {
 
     /// Makes a call and waits for it.
     pub(crate) fn run(&self, call: impl Call) -> Result<()> {
+        inside::may_wait()?; // before it has the buffers
         let request = self.start(call)?;
         self.finish(request)
     }
@@ -91,7 +96,13 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let _ = self.close(ffi::COMM_DEFAULT_TIMEOUT);
+        if inside::may_wait().is_ok() {
+            let _ = self.close(ffi::COMM_DEFAULT_TIMEOUT);
+        } else {
+            // A callback had the last clone. Whoever closes waits for callbacks.
+            let rest = Handle { raw: self.raw, closed: Mutex::new(*self.closed.lock().unwrap_or_else(PoisonError::into_inner)) };
+            elsewhere(move || drop(rest));
+        }
     }
 }
 
@@ -111,12 +122,4 @@ impl<F: FnOnce(*mut ffi::comm_communicator, *mut ffi::comm_request) -> ffi::comm
 /// Gives a closure the types of a call's arguments.
 pub(crate) fn as_call<F: FnOnce(*mut ffi::comm_communicator, *mut ffi::comm_request) -> ffi::comm_result>(make: F) -> F {
     make
-}
-
-pub(crate) fn input<T>(slice: &[T]) -> *const c_void {
-    slice.as_ptr().cast()
-}
-
-pub(crate) fn output<T>(slice: &mut [T]) -> *mut c_void {
-    slice.as_mut_ptr().cast()
 }

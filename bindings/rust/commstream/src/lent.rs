@@ -3,7 +3,8 @@ use std::ptr::NonNull;
 
 use commstream_sys as ffi;
 
-use crate::Status;
+use crate::span::Span;
+use crate::{Error, ErrorKind, Status};
 
 /// What a request gives back once its operation is complete.
 pub trait Output {
@@ -11,6 +12,11 @@ pub trait Output {
     type Value;
     #[doc(hidden)]
     fn value(self) -> Self::Value;
+    /// The error of the operation, with what this output knows about it.
+    #[doc(hidden)]
+    fn explain(&self, error: Error) -> Error {
+        error
+    }
 }
 
 impl Output for () {
@@ -31,10 +37,8 @@ impl<'scope, T> Lent<'scope, T> {
         Lent { at: NonNull::from(slice).cast(), length, of: PhantomData }
     }
 
-    /// To name it in a call. The reference is gone before the operation starts.
-    pub(crate) fn slice(&mut self) -> &mut [T] {
-        // SAFETY: it is borrowed for 'scope, and nobody uses it yet.
-        unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.length) }
+    pub(crate) fn span(&self) -> Span {
+        Span::new(self.at.as_ptr(), self.length)
     }
 }
 
@@ -53,18 +57,51 @@ impl<O: Output> Output for Option<O> {
     }
 }
 
-/// The output of a receive, until it is complete.
-pub struct Received<'scope, T> {
-    pub(crate) buffer: Lent<'scope, T>,
-    pub(crate) status: *const ffi::comm_status,
+/// What the C library writes beside a buffer. The scope keeps it for as long.
+#[derive(Default)]
+pub(crate) struct Written {
+    pub(crate) status: ffi::comm_status,
+    pub(crate) bytes: usize,
 }
 
-impl<'scope, T> Output for Received<'scope, T> {
+/// The output of a receive, until it is complete.
+pub struct Received<B> {
+    pub(crate) buffer: B,
+    pub(crate) written: *const Written,
+}
+
+impl<B: Output> Output for Received<B> {
     /// The whole buffer, and what came: its first [`Status::count`] elements.
-    type Value = (&'scope mut [T], Status);
+    type Value = (B::Value, Status);
     fn value(self) -> Self::Value {
-        // SAFETY: the scope keeps the status, and the operation that wrote it is complete.
-        (self.buffer.value(), unsafe { Status::of(*self.status) })
+        // SAFETY: the scope keeps it, and the operation that wrote it is complete.
+        let status = unsafe { (*self.written).status };
+        (self.buffer.value(), Status::of(status))
+    }
+}
+
+/// The output of [`Scope::broadcast_bytes`](crate::Scope::broadcast_bytes), until it is complete.
+pub struct LentBytes<'scope> {
+    pub(crate) buffer: Option<Lent<'scope, u8>>,
+    pub(crate) written: *const Written,
+}
+
+impl<'scope> Output for LentBytes<'scope> {
+    /// The bytes that came: the beginning of the buffer.
+    type Value = &'scope mut [u8];
+    fn value(self) -> &'scope mut [u8] {
+        // SAFETY: as for a receive.
+        let bytes = unsafe { (*self.written).bytes };
+        self.buffer.map_or(&mut [][..], |buffer| &mut buffer.value()[..bytes])
+    }
+    fn explain(&self, mut error: Error) -> Error {
+        if error.kind == ErrorKind::Truncated {
+            // SAFETY: as for a receive; it has ended.
+            let bytes = unsafe { (*self.written).bytes };
+            let room = self.buffer.as_ref().map_or(0, |buffer| buffer.span().length);
+            error.text = format!("broadcast_bytes: the root sent {bytes} bytes; the buffer has {room}");
+        }
+        error
     }
 }
 

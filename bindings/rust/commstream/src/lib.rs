@@ -26,35 +26,53 @@
 //! **Errors.** Every call returns a [`Result`]; an [`Error`] names the rank and the operation. If a rank dies, every operation with it ends
 //! with [`ErrorKind::Peer`] on all others, which may then [`shrink`](Communicator::shrink) and go on.
 //!
-//! **Not here** yet, and in `commstream_sys`: device buffers and CUDA streams, operators of the program's own, callbacks,
-//! `broadcast_bytes`, traces and predictions.
+//! **Threads.** Any thread may call anything. Operators of the program's own ([`Operator`]) and callbacks ([`Request::on_complete`]) run on any
+//! thread that makes progress; what may be done there is said at each.
+//!
+//! [`functions`] has all functions of the C library, and what they are here.
 #![deny(missing_docs)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod blocking;
 mod buckets;
+mod callback;
 mod calls;
 mod communicator;
 mod config;
+mod device;
+mod device_calls;
 mod element;
 mod error;
 mod event;
 mod handle;
+mod inside;
+mod inspect;
 mod lent;
+mod operator;
 mod queue;
+mod request;
 mod scope;
+mod span;
+mod started;
+mod started_in_place;
 mod task;
 mod window;
 
-pub use buckets::{BucketOptions, Buckets};
+pub use buckets::{BucketOptions, Buckets, DeviceBuckets};
 pub use calls::Layout;
 pub use communicator::{Communicator, Info, Place, Status};
-pub use config::{Config, Id, Progress};
-pub use element::{Bfloat16, Complex, Element, Half, Indexed, Op};
+pub use config::{Callbacks, Config, Id, LogLevel, Order, Progress};
+pub use device::{DeviceSlice, DeviceSliceMut, Stream};
+pub use device_calls::OnDevice;
+pub use element::{Bfloat16, Bool, Complex, Element, Float8E4M3, Float8E5M2, Half, Indexed, Op};
 pub use error::{Error, ErrorKind, Result};
 pub use event::Event;
-pub use lent::{Lent, Output, Received};
+pub use inspect::{algorithms, backends, options, version, Backend, Call, Operation, OptionInfo, Peer, Statistics};
+pub use lent::{Lent, LentBytes, Output, Received};
+pub use operator::{Operator, Reduce};
 pub use queue::{Queue, Recorder};
-pub use scope::{scope, Request, Scope};
+pub use request::{wait_any, Request};
+pub use scope::{scope, Scope};
 pub use task::{start, Plan, Task};
 pub use window::Window;
 
@@ -65,6 +83,12 @@ pub const FOREVER: std::time::Duration = std::time::Duration::MAX;
 
 pub(crate) fn nanoseconds(time: std::time::Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[doc = include_str!("../FUNCTIONS.md")]
+pub mod functions {
+    #[cfg(doc)]
+    use crate::*;
 }
 
 /// The scripts of the manual's page are tests.

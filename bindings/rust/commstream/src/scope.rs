@@ -2,23 +2,25 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::Arc;
-use std::time::Duration;
 
 use commstream_sys as ffi;
 
-use crate::calls::{self, Layout};
 use crate::handle::{Call, Handle, NONE};
-use crate::lent::{Kept, Lent, Output, Received};
+use crate::inside;
+use crate::lent::{Kept, Written};
+use crate::operator::{How, Watched};
 use crate::queue::{Queue, Recorder};
-use crate::{nanoseconds, Communicator, Element, Error, ErrorKind, Op, Result};
+use crate::request::Request;
+#[cfg(doc)]
+use crate::ErrorKind;
+use crate::{Communicator, Element, Reduce, Result};
 
 /// Calls that return at once, with buffers that they borrow. See [`scope()`].
 ///
 /// Each method starts the operation and returns its [`Request`]. What each does, and what its buffers must be, is said at the blocking
 /// method of the same name of [`Communicator`]. Inputs are borrowed until the scope ends. An output comes back from [`Request::wait`].
 pub struct Scope<'scope, 'env: 'scope> {
-    open: RefCell<Vec<Option<Open>>>,
-    statuses: RefCell<Vec<Kept<ffi::comm_status>>>,
+    pub(crate) state: State,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -33,7 +35,8 @@ struct Open {
 ///
 /// So the buffers of an operation cannot be used while it runs, and are free when `scope` returns. If `body` returns an error or panics,
 /// receives that have matched nothing are cancelled; all else is waited for, at most until its deadline. The result is the error of
-/// `body`, or of the first operation that failed and was not waited for.
+/// `body`, or of the first operation that failed and was not waited for. Inside a callback, where nothing may wait, it is
+/// [`ErrorKind::State`], and `body` does not run.
 ///
 /// ```
 /// # fn main() -> commstream::Result<()> {
@@ -81,6 +84,7 @@ struct Open {
 /// # }
 /// ```
 pub fn scope<'env, R>(body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>) -> Result<R> {
+    inside::may_wait()?;
     let scope = Scope::new();
     let result = catch_unwind(AssertUnwindSafe(|| body(&scope)));
     if !matches!(result, Ok(Ok(_))) {
@@ -91,37 +95,112 @@ pub fn scope<'env, R>(body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>)
     finished.map(|()| value)
 }
 
+/// What a scope has: the operations that it waits for, and what they use beside the buffers.
+#[derive(Default)]
+pub(crate) struct State {
+    open: RefCell<Vec<Option<Open>>>,
+    kept: RefCell<Keeps>,
+}
+
+/// What operations use beside their buffers. A plan has it after its scope.
+#[derive(Default)]
+pub(crate) struct Keeps {
+    written: Vec<Kept<Written>>,
+    operators: Vec<Arc<dyn Watched>>,
+}
+
+impl Keeps {
+    /// The result of an operation, or the panic of an operator that it may have used: that failed the whole world.
+    pub(crate) fn checked(&self, result: Result<()>) -> Result<()> {
+        self.operators.iter().find_map(|operator| operator.failed()).map_or(result, Err)
+    }
+}
+
+impl State {
+    /// Waits for one operation, which has ended then. [`ErrorKind::State`] inside a callback while it goes on.
+    pub(crate) fn finish_one(&self, place: usize) -> Result<()> {
+        if !self.raw(place).map_or(true, inside::may_finish) {
+            return inside::may_wait();
+        }
+        let open = self.open.borrow_mut()[place].take();
+        let result = open.map_or(Ok(()), |open| open.handle.finish(open.request));
+        self.kept.borrow().checked(result)
+    }
+
+    /// None: it has ended, and was waited for.
+    pub(crate) fn raw(&self, place: usize) -> Option<ffi::comm_request> {
+        self.open.borrow()[place].as_ref().map(|open| open.request)
+    }
+
+    fn note(&self, handle: &Arc<Handle>, request: ffi::comm_request) -> usize {
+        let mut open = self.open.borrow_mut();
+        open.push(Some(Open { handle: Arc::clone(handle), request }));
+        open.len() - 1
+    }
+
+    /// A place where operations write, for as long as they may.
+    pub(crate) fn written(&self) -> *mut Written {
+        let written = Kept::new(Written::default());
+        let at = written.at();
+        self.kept.borrow_mut().written.push(written);
+        at
+    }
+
+    pub(crate) fn keep_operator(&self, operator: Option<Arc<dyn Watched>>) {
+        let mut kept = self.kept.borrow_mut();
+        if let Some(operator) = operator.filter(|operator| kept.operators.iter().all(|other| !std::ptr::eq(other.id(), operator.id()))) {
+            kept.operators.push(operator);
+        }
+    }
+}
+
 impl Scope<'_, '_> {
     pub(crate) fn new() -> Self {
-        Scope { open: RefCell::new(Vec::new()), statuses: RefCell::new(Vec::new()), scope: PhantomData, env: PhantomData }
+        Scope { state: State::default(), scope: PhantomData, env: PhantomData }
+    }
+
+    /// Whether `finish` gives the buffers back.
+    pub(crate) fn may_finish(&self) -> bool {
+        inside::may_wait().is_ok() || self.state.open.borrow().iter().flatten().all(|open| inside::may_finish(open.request))
     }
 
     /// Waits for everything that is still open, and returns the first error. Afterwards nobody uses the buffers.
     pub(crate) fn finish(&self) -> Result<()> {
         let mut first = Ok(());
-        for open in self.open.take().into_iter().flatten() {
+        for open in self.state.open.take().into_iter().flatten() {
             let result = open.handle.finish(open.request);
             first = first.and(result);
         }
-        first
+        self.state.kept.borrow().checked(first)
     }
 
-    /// Where receives that were recorded put their status.
-    pub(crate) fn into_statuses(self) -> Vec<Kept<ffi::comm_status>> {
-        self.statuses.into_inner()
+    /// What operations that were recorded use.
+    pub(crate) fn into_kept(self) -> Keeps {
+        self.state.kept.into_inner()
+    }
+
+    /// Lets another thread wait for what is open: here, inside a callback, nothing can. The buffers must stay for ever.
+    pub(crate) fn finish_elsewhere(&self) {
+        let rest = Rest { open: self.state.open.take(), kept: self.state.kept.take() };
+        inside::elsewhere(move || rest.finish());
+    }
+
+    /// The requests of everything that is open.
+    pub(crate) fn requests(&self) -> Vec<ffi::comm_request> {
+        self.state.open.borrow().iter().flatten().map(|open| open.request).collect()
     }
 
     /// Cancels receives that have matched nothing: the program will not make the call that they wait for.
     pub(crate) fn cancel(&self) {
-        for open in self.open.borrow().iter().flatten() {
+        for request in self.requests() {
             // SAFETY: a request may be cancelled at any time; what cannot be cancelled goes on.
-            let _ = unsafe { ffi::comm_cancel(open.request) };
+            let _ = unsafe { ffi::comm_cancel(request) };
         }
     }
 
     /// Whether everything has ended. `finish` has the errors.
     pub(crate) fn test(&self) -> bool {
-        for slot in self.open.borrow_mut().iter_mut() {
+        for slot in self.state.open.borrow_mut().iter_mut() {
             if let Some(open) = slot {
                 // SAFETY: a request may be tested at any time.
                 match unsafe { ffi::comm_test(open.request) } {
@@ -135,12 +214,43 @@ impl Scope<'_, '_> {
     }
 }
 
+/// What another thread waits for.
+struct Rest {
+    open: Vec<Option<Open>>,
+    kept: Keeps,
+}
+
+// SAFETY: any thread may wait for requests. What operations write is not read.
+unsafe impl Send for Rest {}
+
+impl Rest {
+    fn finish(self) {
+        for open in self.open.into_iter().flatten() {
+            let _ = open.handle.finish(open.request);
+        }
+        drop(self.kept);
+    }
+}
+
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts or records a call. The scope has the buffers that `call` names, and waits for the request.
     pub(crate) fn begin<O>(&'scope self, queue: &impl Queue, call: impl Call, output: O) -> Result<Request<'scope, O>> {
-        self.open.borrow_mut().reserve(1); // so that nothing fails between the start and the note of it
-        let place = queue.take(self.mark(), call)?.map(|request| self.note(queue.handle(), request));
-        Ok(Request { open: &self.open, place, output })
+        self.state.open.borrow_mut().reserve(1); // so that nothing fails between the start and the note of it
+        let place = queue.take(self.mark(), call)?.map(|request| self.state.note(queue.handle(), request));
+        Ok(Request { state: &self.state, place, output })
+    }
+
+    /// The same for a reduction.
+    pub(crate) fn begin_with<T: Element, C: Call, O>(
+        &'scope self,
+        queue: &impl Queue,
+        op: impl Reduce<T>,
+        call: impl FnOnce(How) -> Result<C>,
+        output: O,
+    ) -> Result<Request<'scope, O>> {
+        let (how, operator) = op.how(queue.handle())?;
+        self.state.keep_operator(operator);
+        self.begin(queue, call(how)?, output)
     }
 
     /// Tells this scope from others.
@@ -148,322 +258,21 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         (self as *const Self).cast()
     }
 
-    fn note(&self, handle: &Arc<Handle>, request: ffi::comm_request) -> usize {
-        let mut open = self.open.borrow_mut();
-        open.push(Some(Open { handle: Arc::clone(handle), request }));
-        open.len() - 1
-    }
-
-    /// Starts [`Communicator::barrier`].
-    pub fn barrier(&'scope self, c: &impl Queue) -> Result<Request<'scope>> {
-        self.begin(c, calls::barrier(), ())
-    }
-
-    /// Starts [`Communicator::broadcast`].
-    pub fn broadcast<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        buffer: &'scope mut [T],
-        root: i32,
-    ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut buffer = Lent::new(buffer);
-        let call = calls::broadcast(buffer.slice(), root);
-        self.begin(c, call, buffer)
-    }
-
-    /// Starts [`Communicator::allreduce`].
-    pub fn allreduce<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        input: &'scope [T],
-        output: &'scope mut [T],
-        op: Op,
-    ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut output = Lent::new(output);
-        let call = calls::allreduce(input, output.slice(), op)?;
-        self.begin(c, call, output)
-    }
-
-    /// Starts [`Communicator::allreduce_in_place`].
-    pub fn allreduce_in_place<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        buffer: &'scope mut [T],
-        op: Op,
-    ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut buffer = Lent::new(buffer);
-        let call = calls::allreduce_in_place(buffer.slice(), op);
-        self.begin(c, call, buffer)
-    }
-
-    /// Starts [`Communicator::reduce`].
-    pub fn reduce<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        input: &'scope [T],
-        output: Option<&'scope mut [T]>,
-        op: Op,
-        root: i32,
-    ) -> Result<Request<'scope, Option<Lent<'scope, T>>>> {
-        let mut output = output.map(Lent::new);
-        let call = calls::reduce(c.rank(), input, output.as_mut().map(Lent::slice), op, root)?;
-        self.begin(c, call, output)
-    }
-
-    /// Starts [`Communicator::scan`].
-    pub fn scan<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        input: &'scope [T],
-        output: &'scope mut [T],
-        op: Op,
-    ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut output = Lent::new(output);
-        let call = calls::scan(input, output.slice(), op, false)?;
-        self.begin(c, call, output)
-    }
-
-    /// Starts [`Communicator::exscan`].
-    pub fn exscan<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        input: &'scope [T],
-        output: &'scope mut [T],
-        op: Op,
-    ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut output = Lent::new(output);
-        let call = calls::scan(input, output.slice(), op, true)?;
-        self.begin(c, call, output)
-    }
-
-    /// Starts [`Communicator::reduce_scatter`].
-    pub fn reduce_scatter<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        input: &'scope [T],
-        output: &'scope mut [T],
-        op: Op,
-    ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut output = Lent::new(output);
-        let call = calls::reduce_scatter(c.ranks(), input, output.slice(), op)?;
-        self.begin(c, call, output)
-    }
-
-    /// Starts [`Communicator::reduce_scatter_v`].
-    pub fn reduce_scatter_v<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        input: &'scope [T],
-        output: &'scope mut [T],
-        counts: &[usize],
-        op: Op,
-    ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut output = Lent::new(output);
-        let call = calls::reduce_scatter_v(c.rank(), c.ranks(), input, output.slice(), counts, op)?;
-        self.begin(c, call, output)
-    }
-
-    /// Starts [`Communicator::gather`].
-    pub fn gather<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        input: &'scope [T],
-        output: Option<&'scope mut [T]>,
-        root: i32,
-    ) -> Result<Request<'scope, Option<Lent<'scope, T>>>> {
-        let mut output = output.map(Lent::new);
-        let call = calls::gather(c.rank(), c.ranks(), input, output.as_mut().map(Lent::slice), root)?;
-        self.begin(c, call, output)
-    }
-
-    /// Starts [`Communicator::gather_v`].
-    pub fn gather_v<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        input: &'scope [T],
-        output: Option<(&'scope mut [T], Layout<'_>)>,
-        root: i32,
-    ) -> Result<Request<'scope, Option<Lent<'scope, T>>>> {
-        let (mut buffer, layout) = output.map_or((None, None), |(buffer, layout)| (Some(Lent::new(buffer)), Some(layout)));
-        let call = calls::gather_v(c.rank(), c.ranks(), input, buffer.as_mut().map(Lent::slice).zip(layout), root)?;
-        self.begin(c, call, buffer)
-    }
-
-    /// Starts [`Communicator::scatter`].
-    pub fn scatter<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        input: Option<&'scope [T]>,
-        output: &'scope mut [T],
-        root: i32,
-    ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut output = Lent::new(output);
-        let call = calls::scatter(c.rank(), c.ranks(), input, output.slice(), root)?;
-        self.begin(c, call, output)
-    }
-
-    /// Starts [`Communicator::scatter_v`].
-    pub fn scatter_v<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        input: Option<(&'scope [T], Layout<'_>)>,
-        output: &'scope mut [T],
-        root: i32,
-    ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut output = Lent::new(output);
-        let call = calls::scatter_v(c.rank(), c.ranks(), input, output.slice(), root)?;
-        self.begin(c, call, output)
-    }
-
-    /// Starts [`Communicator::allgather`].
-    pub fn allgather<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        input: &'scope [T],
-        output: &'scope mut [T],
-    ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut output = Lent::new(output);
-        let call = calls::allgather(c.ranks(), input, output.slice())?;
-        self.begin(c, call, output)
-    }
-
-    /// Starts [`Communicator::allgather_v`].
-    pub fn allgather_v<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        input: &'scope [T],
-        output: &'scope mut [T],
-        layout: Layout<'_>,
-    ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut output = Lent::new(output);
-        let call = calls::allgather_v(c.rank(), c.ranks(), input, output.slice(), layout)?;
-        self.begin(c, call, output)
-    }
-
-    /// Starts [`Communicator::alltoall`].
-    pub fn alltoall<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        input: &'scope [T],
-        output: &'scope mut [T],
-    ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut output = Lent::new(output);
-        let call = calls::alltoall(c.ranks(), input, output.slice())?;
-        self.begin(c, call, output)
-    }
-
-    /// Starts [`Communicator::alltoall_v`].
-    pub fn alltoall_v<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        input: &'scope [T],
-        input_layout: Layout<'_>,
-        output: &'scope mut [T],
-        output_layout: Layout<'_>,
-    ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut output = Lent::new(output);
-        let call = calls::alltoall_v(c.ranks(), input, input_layout, output.slice(), output_layout)?;
-        self.begin(c, call, output)
-    }
-
-    /// Starts [`Communicator::send`].
-    pub fn send<T: Element>(&'scope self, c: &impl Queue, buffer: &'scope [T], peer: i32, tag: u32) -> Result<Request<'scope>> {
-        self.begin(c, calls::send(buffer, peer, tag), ())
-    }
-
-    /// Starts [`Communicator::receive`].
-    pub fn receive<T: Element>(
-        &'scope self,
-        c: &impl Queue,
-        buffer: &'scope mut [T],
-        peer: Option<i32>,
-        tag: Option<u32>,
-    ) -> Result<Request<'scope, Received<'scope, T>>> {
-        let status = Kept::new(ffi::comm_status::default());
-        let at = status.at();
-        self.statuses.borrow_mut().push(status); // for as long as the operation may write it
-        let mut buffer = Lent::new(buffer);
-        let call = calls::receive(buffer.slice(), peer, tag, at);
-        self.begin(c, call, Received { buffer, status: at })
-    }
-
     /// Runs `record`, which makes calls of this scope on the recorder that it is given, and starts them as one batch without an order
     /// between them. Small allreduces become one exchange. The request completes with all of them, and has the first error among them. If
     /// `record` returns an error, nothing is started, on any rank.
     pub fn group(&'scope self, c: &Communicator, record: impl FnOnce(&Recorder) -> Result<()>) -> Result<Request<'scope>> {
+        inside::may_start()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the handle is open.
         c.handle.check(unsafe { ffi::comm_group_begin(c.handle.raw(), &mut raw) })?;
-        self.open.borrow_mut().reserve(1);
+        self.state.open.borrow_mut().reserve(1);
         let recorded = Recorder::record(c, raw, self.mark(), record);
         let mut request = NONE;
         // SAFETY: the recorder is consumed here. The scope has the buffers, and waits for the request.
         let ended = c.handle.check(unsafe { ffi::comm_group_end(raw, &mut request) });
-        let place = Some(self.note(&c.handle, request));
+        let place = Some(self.state.note(&c.handle, request));
         recorded.and(ended)?;
-        Ok(Request { open: &self.open, place, output: () })
-    }
-}
-
-/// A started operation of a [`Scope`]. Dropping it does not stop it; the scope waits for it.
-#[must_use = "the scope waits for the operation at its end; wait for it here to use its output, or `let _ =` it"]
-pub struct Request<'scope, O = ()> {
-    open: &'scope RefCell<Vec<Option<Open>>>,
-    place: Option<usize>, // None: it was recorded
-    output: O,
-}
-
-impl<'scope, O: Output> Request<'scope, O> {
-    /// Waits until the operation is complete, and makes progress on all others meanwhile. The operation's deadline ends the wait.
-    ///
-    /// [`ErrorKind::State`] if it was only recorded: wait for its plan or group.
-    pub fn wait(self) -> Result<O::Value> {
-        let place = self.place()?;
-        let open = self.open.borrow_mut()[place].take();
-        open.map_or(Ok(()), |open| open.handle.finish(open.request))?;
-        Ok(self.output.value())
-    }
-}
-
-impl<O> Request<'_, O> {
-    fn place(&self) -> Result<usize> {
-        self.place.ok_or_else(|| Error::new(ErrorKind::State, "this call was only recorded; wait for its plan or group"))
-    }
-
-    /// None: it has ended, and was waited for.
-    fn raw(&self) -> Result<Option<ffi::comm_request>> {
-        let place = self.place()?;
-        Ok(self.open.borrow()[place].as_ref().map(|open| open.request))
-    }
-
-    /// Whether the operation has ended, also with an error, which [`Request::wait`] returns. Makes progress if it has not.
-    pub fn is_complete(&self) -> Result<bool> {
-        self.wait_for(Duration::ZERO)
-    }
-
-    /// Waits for a limited time; then as [`Request::is_complete`]. The operation goes on.
-    pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
-        let request = self.raw()?.unwrap_or(NONE);
-        // SAFETY: a request may be waited for at any time.
-        Ok(unsafe { ffi::comm_wait(request, nanoseconds(timeout)) } != ffi::COMM_PENDING)
-    }
-
-    /// Cancels a receive that has matched nothing: its `wait` then returns [`ErrorKind::Cancelled`]. Any other operation goes on, and this
-    /// returns [`ErrorKind::State`].
-    pub fn cancel(&self) -> Result<()> {
-        let request = self.raw()?.ok_or_else(|| Error::new(ErrorKind::State, "cancel: the operation has ended"))?;
-        // SAFETY: a request may be cancelled at any time.
-        match unsafe { ffi::comm_cancel(request) } {
-            ffi::COMM_OK => Ok(()),
-            result => Err(Error::plain(result)),
-        }
-    }
-
-    /// Lets everything issued on `c` afterwards start only when this operation is complete. Returns at once. `c` may be another
-    /// communicator of the same world.
-    pub fn before(&self, c: &Communicator) -> Result<()> {
-        let request = self.raw()?.unwrap_or(NONE);
-        // SAFETY: the handle is open.
-        c.handle.check(unsafe { ffi::comm_queue_wait_request(c.handle.raw(), request) })
+        Ok(Request { state: &self.state, place, output: () })
     }
 }

@@ -1,15 +1,17 @@
 use commstream_sys as ffi;
 
 use crate::handle::{as_call, NONE};
+use crate::inside;
 use crate::lent::Kept;
 use crate::queue::Recorder;
-use crate::scope::Scope;
-use crate::{Communicator, Result};
+use crate::scope::{Keeps, Scope};
+use crate::{Communicator, Error, ErrorKind, Result};
 
 /// Operations that own their buffers and outlive the call that started them: for event loops, and for work of which another function sees
 /// the end. See [`start`].
 ///
-/// Dropping a task waits for its operations; receives that have matched nothing are cancelled.
+/// Dropping a task waits for its operations; receives that have matched nothing are cancelled. Inside a callback nothing may wait, so a task
+/// that is dropped there before its operations have succeeded leaks its buffers.
 pub struct Task<B: 'static> {
     scope: Scope<'static, 'static>,
     buffers: Option<Kept<B>>,
@@ -59,13 +61,22 @@ unsafe fn extended<'scope>(scope: &Scope<'static, 'static>) -> &'scope Scope<'sc
 unsafe impl<B: Send + 'static> Send for Task<B> {}
 
 impl<B: 'static> Task<B> {
+    pub(crate) fn requests(&self) -> Vec<ffi::comm_request> {
+        self.scope.requests()
+    }
+
     /// Whether all operations have ended, also with an error, which [`Task::wait`] returns. Makes progress if they have not.
     pub fn is_complete(&mut self) -> bool {
         self.scope.test()
     }
 
     /// Waits for all operations and returns the buffers, or the first error.
+    ///
+    /// Inside a callback it returns [`ErrorKind::State`] unless all have succeeded, and the buffers are lost: poll there.
     pub fn wait(mut self) -> Result<B> {
+        if !self.scope.may_finish() {
+            return Err(Error::new(ErrorKind::State, "the task has not succeeded yet; inside a callback nothing may wait for it"));
+        }
         self.scope.finish()?;
         Ok(self.buffers.take().expect("taken only here").into_inner())
     }
@@ -74,7 +85,12 @@ impl<B: 'static> Task<B> {
 impl<B: 'static> Drop for Task<B> {
     fn drop(&mut self) {
         self.scope.cancel();
-        let _ = self.scope.finish();
+        if self.scope.may_finish() {
+            let _ = self.scope.finish();
+        } else {
+            self.scope.finish_elsewhere();
+            std::mem::forget(self.buffers.take()); // operations may be using them, and perhaps they cannot be sent
+        }
     }
 }
 
@@ -84,7 +100,7 @@ pub struct Plan<B: 'static> {
     communicator: Communicator,
     running: ffi::comm_request,
     buffers: Option<Kept<B>>,
-    _statuses: Vec<Kept<ffi::comm_status>>, // which recorded receives write
+    kept: Keeps,
 }
 
 // SAFETY: any thread may call the functions of plans, and the buffers may be sent.
@@ -116,6 +132,7 @@ impl Communicator {
         buffers: B,
         record: impl for<'scope> FnOnce(&'scope Scope<'scope, 'scope>, &Recorder, &'scope mut B) -> Result<()>,
     ) -> Result<Plan<B>> {
+        inside::may_wait()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the handle is open.
         self.handle.check(unsafe { ffi::comm_plan_begin(self.handle.raw(), &mut raw) })?;
@@ -128,12 +145,16 @@ impl Communicator {
         let mut plan = std::ptr::null_mut();
         // SAFETY: the recorder is consumed here.
         let ended = self.handle.check(unsafe { ffi::comm_plan_end(raw, &mut plan) });
-        let made = Plan { raw: plan, communicator: self.clone(), running: NONE, buffers: Some(buffers), _statuses: scope.into_statuses() };
+        let made = Plan { raw: plan, communicator: self.clone(), running: NONE, buffers: Some(buffers), kept: scope.into_kept() };
         recorded.and(finished).and(ended).map(|()| made)
     }
 }
 
 impl<B: 'static> Plan<B> {
+    pub(crate) fn running(&self) -> ffi::comm_request {
+        self.running
+    }
+
     /// Starts the operations. A start that is still running is waited for first.
     pub fn start(&mut self) -> Result<()> {
         self.wait()?;
@@ -150,9 +171,13 @@ impl<B: 'static> Plan<B> {
         unsafe { ffi::comm_test(self.running) != ffi::COMM_PENDING }
     }
 
-    /// Waits for the last start.
+    /// Waits for the last start. Inside a callback it returns [`ErrorKind::State`] unless that has succeeded.
     pub fn wait(&mut self) -> Result<()> {
-        self.communicator.handle.finish(std::mem::replace(&mut self.running, NONE))
+        if !inside::may_finish(self.running) {
+            return inside::may_wait();
+        }
+        let result = self.communicator.handle.finish(std::mem::replace(&mut self.running, NONE));
+        self.kept.checked(result)
     }
 
     /// The buffers. Waits for the last start first.
@@ -171,8 +196,13 @@ impl<B: 'static> Plan<B> {
 
 impl<B: 'static> Drop for Plan<B> {
     fn drop(&mut self) {
-        let _ = self.wait();
-        // SAFETY: it is freed once, and nothing runs. NULL, of a plan that was refused, is ignored.
+        if inside::may_finish(self.running) {
+            let _ = self.wait();
+        } else {
+            // Inside a callback nothing can wait. A start that runs finishes, and what it uses stays for ever.
+            std::mem::forget((self.buffers.take(), std::mem::take(&mut self.kept)));
+        }
+        // SAFETY: it is freed once, and nothing runs, or it keeps what it uses. NULL, of a plan that was refused, is ignored.
         unsafe { ffi::comm_plan_free(self.raw) };
     }
 }

@@ -2,9 +2,11 @@ use std::sync::Arc;
 
 use commstream_sys as ffi;
 
-use crate::handle::{as_call, input, output, Call, Handle};
+use crate::handle::{as_call, Call, Handle};
 use crate::lent::Lent;
-use crate::scope::{Request, Scope};
+use crate::request::Request;
+use crate::scope::Scope;
+use crate::span::Span;
 use crate::{Communicator, Element, Error, ErrorKind, Op, Result};
 
 /// Memory of all ranks that each of them can read, write and update without the owner taking part.
@@ -65,30 +67,34 @@ impl Window {
 
     /// Writes elements to a rank's part. They are there after a flush, fence or signal.
     pub fn put<T: Element>(&self, from: &[T], peer: i32, offset: usize) -> Result<()> {
-        self.handle().run(put(self.raw, from, peer, offset))
+        self.handle().run(put::<T>(self.raw, Span::of(from), peer, offset))
     }
 
     /// Reads elements of a rank's part.
     pub fn get<T: Element>(&self, to: &mut [T], peer: i32, offset: usize) -> Result<()> {
-        self.handle().run(get(self.raw, to, peer, offset))
+        self.handle().run(get::<T>(self.raw, Span::of_mut(to), peer, offset))
     }
 
     /// Combines elements with those of a rank's part, each atomically, and returns what was there before in `old`.
     pub fn fetch_op<T: Element>(&self, from: &[T], old: &mut [T], op: Op, peer: i32, offset: usize) -> Result<()> {
-        self.handle().run(fetch_op(self.raw, from, old, op, peer, offset)?)
+        self.handle().run(fetch_op::<T>(self.raw, Span::of(from), Span::of_mut(old), op, peer, offset)?)
     }
 
     /// Combines elements with those of a rank's part, each atomically.
     pub fn accumulate<T: Element>(&self, from: &[T], op: Op, peer: i32, offset: usize) -> Result<()> {
-        self.handle().run(accumulate(self.raw, from, op, peer, offset))
+        self.handle().run(accumulate::<T>(self.raw, Span::of(from), op, peer, offset))
     }
 
     /// Replaces an element of a rank's part by `desired` if it is `expected`, atomically, and returns what was there.
     pub fn compare_swap<T: Element>(&self, expected: T, desired: T, peer: i32, offset: usize) -> Result<T> {
+        if T::COUNT != 1 {
+            let text = format!("compare_swap: an element has {} numbers; expected one", T::COUNT);
+            return Err(Error::new(ErrorKind::Unsupported, text));
+        }
         let (expected, desired, mut old) = ([expected], [desired], [expected]);
-        let (at, by, to) = (input(&expected), input(&desired), output(&mut old));
-        self.handle()
-            .run(on(self.raw, move |w, request| unsafe { ffi::comm_compare_swap(w, at, by, to, T::TYPE, peer, offset, request) }))?;
+        let (from, by, to) = (Span::of(&expected), Span::of(&desired), Span::of_mut(&mut old));
+        let call = move |w, request| unsafe { ffi::comm_compare_swap(w, from.at, by.at, to.at, T::TYPE, peer, offset, request) };
+        self.handle().run(on(self.raw, call))?;
         Ok(old[0])
     }
 
@@ -108,28 +114,28 @@ impl Window {
     }
 }
 
-fn put<T: Element>(w: *mut ffi::comm_window, from: &[T], peer: i32, offset: usize) -> impl Call {
-    let (at, n) = (input(from), from.len());
-    on(w, move |w, request| unsafe { ffi::comm_put(w, at, n, T::TYPE, peer, offset, request) })
+fn put<T: Element>(w: *mut ffi::comm_window, from: Span, peer: i32, offset: usize) -> impl Call {
+    let n = from.length * T::COUNT;
+    on(w, move |w, request| unsafe { ffi::comm_put(w, from.at, n, T::TYPE, peer, offset, request) })
 }
 
-fn get<T: Element>(w: *mut ffi::comm_window, to: &mut [T], peer: i32, offset: usize) -> impl Call {
-    let (at, n) = (output(to), to.len());
-    on(w, move |w, request| unsafe { ffi::comm_get(w, at, n, T::TYPE, peer, offset, request) })
+fn get<T: Element>(w: *mut ffi::comm_window, to: Span, peer: i32, offset: usize) -> impl Call {
+    let n = to.length * T::COUNT;
+    on(w, move |w, request| unsafe { ffi::comm_get(w, to.at, n, T::TYPE, peer, offset, request) })
 }
 
-fn accumulate<T: Element>(w: *mut ffi::comm_window, from: &[T], op: Op, peer: i32, offset: usize) -> impl Call {
-    let (at, n) = (input(from), from.len());
-    on(w, move |w, request| unsafe { ffi::comm_accumulate(w, at, n, T::TYPE, op as u32, peer, offset, request) })
+fn accumulate<T: Element>(w: *mut ffi::comm_window, from: Span, op: Op, peer: i32, offset: usize) -> impl Call {
+    let n = from.length * T::COUNT;
+    on(w, move |w, request| unsafe { ffi::comm_accumulate(w, from.at, n, T::TYPE, op as u32, peer, offset, request) })
 }
 
-fn fetch_op<T: Element>(w: *mut ffi::comm_window, from: &[T], old: &mut [T], op: Op, peer: i32, offset: usize) -> Result<impl Call> {
-    if from.len() != old.len() {
-        let text = format!("fetch_op: old has {} elements; expected as many as from, {}", old.len(), from.len());
+fn fetch_op<T: Element>(w: *mut ffi::comm_window, from: Span, old: Span, op: Op, peer: i32, offset: usize) -> Result<impl Call> {
+    if from.length != old.length {
+        let text = format!("fetch_op: old has {} elements; expected as many as from, {}", old.length, from.length);
         return Err(Error::new(ErrorKind::Argument, text));
     }
-    let (at, to, n) = (input(from), output(old), old.len());
-    Ok(on(w, move |w, request| unsafe { ffi::comm_fetch_op(w, at, to, n, T::TYPE, op as u32, peer, offset, request) }))
+    let n = old.length * T::COUNT;
+    Ok(on(w, move |w, request| unsafe { ffi::comm_fetch_op(w, from.at, old.at, n, T::TYPE, op as u32, peer, offset, request) }))
 }
 
 fn flush(w: *mut ffi::comm_window, peer: Option<i32>) -> impl Call {
@@ -139,7 +145,7 @@ fn flush(w: *mut ffi::comm_window, peer: Option<i32>) -> impl Call {
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts [`Window::put`].
     pub fn put<T: Element>(&'scope self, w: &'scope Window, from: &'scope [T], peer: i32, offset: usize) -> Result<Request<'scope>> {
-        self.begin(&w.communicator, put(w.raw, from, peer, offset), ())
+        self.begin(&w.communicator, put::<T>(w.raw, Span::of(from), peer, offset), ())
     }
 
     /// Starts [`Window::get`].
@@ -150,8 +156,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         peer: i32,
         offset: usize,
     ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut to = Lent::new(to);
-        let call = get(w.raw, to.slice(), peer, offset);
+        let to = Lent::new(to);
+        let call = get::<T>(w.raw, to.span(), peer, offset);
         self.begin(&w.communicator, call, to)
     }
 
@@ -164,7 +170,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         peer: i32,
         offset: usize,
     ) -> Result<Request<'scope>> {
-        self.begin(&w.communicator, accumulate(w.raw, from, op, peer, offset), ())
+        self.begin(&w.communicator, accumulate::<T>(w.raw, Span::of(from), op, peer, offset), ())
     }
 
     /// Starts [`Window::fetch_op`].
@@ -177,8 +183,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         peer: i32,
         offset: usize,
     ) -> Result<Request<'scope, Lent<'scope, T>>> {
-        let mut old = Lent::new(old);
-        let call = fetch_op(w.raw, from, old.slice(), op, peer, offset)?;
+        let old = Lent::new(old);
+        let call = fetch_op::<T>(w.raw, Span::of(from), old.span(), op, peer, offset)?;
         self.begin(&w.communicator, call, old)
     }
 

@@ -1,8 +1,9 @@
 //! Ranks that are processes: comm-run starts this file's own tests, which then find themselves to be a rank.
 use std::process::Command;
+use std::sync::mpsc::{channel, TryRecvError};
 use std::time::Instant;
 
-use commstream::{Communicator, ErrorKind, Op, Result};
+use commstream::{Communicator, Config, ErrorKind, Op, Operator, Progress, Result};
 
 /// Runs test `name` of this file on ranks, unless it already is one of them. COMMSTREAM_RUN names comm-run if it is not in PATH.
 fn on_ranks(name: &str, ranks: u32, backend: &str, body: fn() -> Result<()>) {
@@ -58,6 +59,50 @@ fn death() -> Result<()> {
     assert_eq!(one[0], 2);
     println!("it is as it must be");
     Ok(())
+}
+
+/// An operator of several numbers, on threads of the library too; callbacks; then a panic in the operator of rank 1, which fails every rank.
+fn operators() -> Result<()> {
+    let world = Config::new().progress(Progress::Thread).open()?;
+    let (rank, size) = (world.rank(), world.size());
+    let then = Operator::associative(&world, "then", move |[a, b]: [i64; 2], [c, d]: [i64; 2]| {
+        assert!(rank != 1 || d != i64::MAX, "on purpose");
+        [a.wrapping_mul(c), b.wrapping_mul(c).wrapping_add(d)]
+    })?;
+    let mut all = vec![[2, 1]; 40_000];
+    let (done, ended) = channel();
+    commstream::scope(|s| {
+        let request = s.allreduce_in_place(&world, &mut all, &then)?;
+        request.on_complete(move |result| done.send(result).unwrap())
+    })?;
+    assert!(all.iter().all(|x| *x == [1 << size, (1 << size) - 1]));
+    while let Err(TryRecvError::Empty) = ended.try_recv() {
+        world.progress()?;
+    }
+    let mut bytes = vec![rank as u8; if rank == 2 { 100_000 } else { 200_000 }];
+    assert_eq!(world.broadcast_bytes(Some(&mut bytes), 2)?, 100_000);
+    assert!(bytes[..100_000].iter().all(|b| *b == 2));
+    all.fill([1, i64::MAX]);
+    let began = Instant::now();
+    let error = loop {
+        match world.allreduce_in_place(&mut all, &then) {
+            Err(error) => break error,
+            Ok(()) => assert!(began.elapsed().as_secs() < 20),
+        }
+    };
+    assert_eq!(error.kind, ErrorKind::Aborted, "{error}");
+    println!("it is as it must be");
+    Ok(())
+}
+
+#[test]
+fn operators_over_shared_memory() {
+    on_ranks("operators_over_shared_memory", 3, "shm", operators);
+}
+
+#[test]
+fn operators_over_tcp() {
+    on_ranks("operators_over_tcp", 3, "tcp", operators);
 }
 
 #[test]

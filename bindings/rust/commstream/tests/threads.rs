@@ -2,34 +2,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use commstream::{start, BucketOptions, Buckets, Communicator, Complex, Config, Error, ErrorKind, Event, Indexed, Layout, Op, Result};
+use commstream::{start, BucketOptions, Buckets, Complex, Config, Error, ErrorKind, Event, Indexed, Layout, Op, Result};
 
-/// Runs `body` on the ranks of a world, for each number of ranks.
-fn with_ranks(body: impl Fn(&Communicator) -> Result<()> + Sync) {
-    for ranks in 1..=4 {
-        with(ranks, &body);
-    }
-}
-
-fn with(ranks: i32, body: &(impl Fn(&Communicator) -> Result<()> + Sync)) {
-    let worlds = Config::new().backend("local").operation_timeout(Duration::from_secs(20)).open_ranks(ranks).unwrap();
-    std::thread::scope(|threads| {
-        for world in worlds {
-            threads.spawn(move || {
-                body(&world).unwrap_or_else(|error| panic!("rank {} of {ranks}: {error}", world.rank()));
-                world.close(Duration::from_secs(10)).unwrap();
-            });
-        }
-    });
-}
-
-fn kind<T>(result: Result<T>) -> ErrorKind {
-    result.err().expect("an error").kind
-}
-
-fn text<T>(result: Result<T>) -> String {
-    result.err().expect("an error").text
-}
+mod world;
+use world::{kind, text, with, with_ranks};
 
 /// A vector that differs between ranks.
 fn of(rank: i32, n: usize) -> Vec<i64> {
