@@ -7,6 +7,7 @@
 
 #include "base/home.h"
 #include "group.h"
+#include "selection.h"
 
 #include <errno.h>
 #include <linux/filter.h>
@@ -22,7 +23,7 @@
 extern const struct comm_env env_posix;
 static const struct comm_env *const env = &env_posix;
 
-enum { ROUNDS = 300000, GUEST_ROUNDS = 4000, GUESTS = 3 };
+enum { ROUNDS = 300000, GUESTS = 3 };
 
 static struct {
     struct base_home_lock lock;
@@ -45,7 +46,7 @@ static void *guest(void *arg)
 
     while (!atomic_load(&shared.ready))
         env->relax(env, true);
-    for (int i = 0; i < GUEST_ROUNDS; i++) {
+    for (uint32_t i = 0, rounds = selected(4000, 4000, 1000); i < rounds; i++) {
         if (i % 3 == 0) {
             base_home_visit(&shared.lock, env);
         } else if (!base_home_trylock(&shared.lock, env)) {

@@ -10,6 +10,7 @@
 #include "shm/hello.h"
 #include "shm/segment.h"
 #include "channel/shmchan.h"
+#include "selection.h"
 #include "wire/test_shm.h"
 
 #include <dirent.h>
@@ -387,7 +388,7 @@ static void ping(struct rank *r)
 static void small_exchange(void **state)
 {
     (void)state;
-    shm_processes(2, 20000, ping, -1);
+    shm_processes(2, (int)selected(20000, 20000, 2000), ping, -1);
 }
 
 int main(void)
