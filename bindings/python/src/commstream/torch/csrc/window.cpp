@@ -1,4 +1,6 @@
 /* Memory that ranks of one host share, and windows: one-sided communication. */
+#include <cstring>
+
 #include "backend.hpp"
 
 namespace commstream
@@ -21,6 +23,11 @@ void free_piece(void *piece)
 
 Piece *new_piece(const std::shared_ptr<World> &world, size_t bytes)
 {
+    comm_info info{};
+    info.size = sizeof info;
+    world->check(comm_describe(world->get(), &info), "memory allocation");
+    TORCH_CHECK_NOT_IMPLEMENTED(strcmp(info.backend, "nccl") != 0,
+                                "commstream: memory allocation on backend nccl, whose memory is the device's; use torch.empty");
     void *memory;
     world->check(comm_mem_alloc(world->get(), bytes ? bytes : 1, &memory), "memory allocation");
     return new Piece{Hold(world), memory};
