@@ -112,6 +112,7 @@ void Operation::absorb(Operation &part)
     append(outputs, part.outputs);
     append(after, part.after);
     append(statuses, part.statuses);
+    sends += part.sends;
     parts.push_back(part.key);
 }
 
@@ -187,6 +188,8 @@ void Operation::settle_taken(comm_result result)
     after.clear();
     if (result == COMM_OK)
         keep.clear();
+    if (result == COMM_OK || result == COMM_ERR_TRUNCATED)
+        world->received += statuses.size();
     leave(true);
 }
 

@@ -39,6 +39,7 @@ struct Operation : std::enable_shared_from_this<Operation> {
     bool recorded = false; /* part of a coalescing block that has not ended */
     bool calling = false;  /* a block: a call of it has begun and is not recorded; if that is still so later, the call was refused */
     bool message = false;
+    uint64_t sends = 0; /* messages that it sends */
     std::vector<at::Tensor> keep;
     std::vector<at::Tensor> outputs;
     std::vector<std::function<void()>> after; /* copies results to where they belong */
