@@ -92,7 +92,10 @@ std::shared_ptr<Operation> Backend::begin(const char *name, std::chrono::millise
         drop_block(dropped);
     if (recorder_)
         block_->calling = true;
-    return std::make_shared<Operation>(world_, name, timeout.count() > 0 ? std::min(timeout, world_->deadline()) : timeout_);
+    auto begun = std::make_shared<Operation>(world_, name, timeout.count() > 0 ? std::min(timeout, world_->deadline()) : timeout_);
+    if (!recorder_)
+        begun->extend(extensions_);
+    return begun;
 }
 
 WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls)
@@ -232,6 +235,18 @@ void Backend::setTimeout(std::chrono::milliseconds timeout)
     TORCH_CHECK_VALUE(timeout.count() > 0 && timeout <= most, "commstream: timeout of ", timeout.count(), " ms; expected 1 to ",
                       most.count(), ", the timeout that the process group was made with");
     timeout_ = timeout;
+}
+
+void Backend::addEphemeralTimeout(const std::chrono::milliseconds &more)
+{
+    TORCH_CHECK_VALUE(more.count() >= 0, "commstream: ephemeral timeout of ", more.count(), " ms; expected 0 or more");
+    extensions_->add(more);
+    std::unique_lock<std::mutex> hold(lock_);
+    auto usual = timeout_, most = longest_timeout(usual);
+    hold.unlock();
+    if (usual + more > most)
+        TORCH_WARN("commstream: ", group(), ": ephemeral timeout of ", more.count(), " ms after ", usual.count(),
+                   " ms; a work has at most ", most.count(), " ms, the timeout that the process group was made with");
 }
 
 ErrorType error_of(const World &world)

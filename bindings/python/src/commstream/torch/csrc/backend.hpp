@@ -90,6 +90,7 @@ class Backend final : public c10d::Backend
     void setSequenceNumberForGroup() override {}
     uint64_t getSequenceNumberForGroup() override;
     void setTimeout(std::chrono::milliseconds timeout);
+    void addEphemeralTimeout(const std::chrono::milliseconds &more);
     ErrorType getError();
     void abort();
     void shutdown();
@@ -197,6 +198,7 @@ class Backend final : public c10d::Backend
     std::shared_ptr<Operation> block_;
     State state_ = State::open;
     Suspended suspended_;
+    std::shared_ptr<Extensions> extensions_ = std::make_shared<Extensions>();
     uint64_t sequence_ = 0;
     uint32_t shrinks_ = 0;
     bool estimating_ = false;
