@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import commstream.torch
-from team import Team, group, expect
+from team import Team, expect, group, needs
 
 
 def source_of(g):
@@ -89,6 +89,44 @@ def case_subset():
     dist.barrier()
 
 
+def case_empty():
+    """Tensors in memory of the library, on one rank or on all; windows map them. They outlive their group."""
+    rank, g = dist.get_rank(), dist.new_group(backend="commstream")
+    t = commstream.torch.empty(3, 5, dtype=torch.int64, group=g).fill_(rank)
+    assert t.shape == (3, 5) and t.dtype == torch.int64 and t.is_contiguous() and t.data_ptr() % 4096 == 0
+    dist.all_reduce(t, group=g)
+    total = sum(range(dist.get_world_size()))
+    assert (t == total).all(), t
+    for made in (commstream.torch.empty(2, 3), commstream.torch.empty((2, 3)), commstream.torch.empty(torch.Size([2, 3]))):
+        assert made.shape == (2, 3) and made.dtype == torch.get_default_dtype()
+    assert commstream.torch.empty().shape == () and commstream.torch.empty(0, 3).numel() == 0
+    assert commstream.torch.empty(7, dtype=torch.complex64).dtype == torch.complex64
+    for _ in range(300):  # more than a segment has at a time
+        commstream.torch.empty(1 << 20, dtype=torch.uint8, group=g).fill_(1)
+    expect(ValueError, "sizes (2, -1); expected 0 or more", lambda: commstream.torch.empty(2, -1))
+    expect(TypeError, "empty: the group's backend for CPU tensors is gloo", lambda: commstream.torch.empty(1, group=group("gloo")))
+    dist.destroy_process_group(g)
+    assert (t == total).all()
+
+
+def case_empty_is_mapped():
+    """A peer reads it where it is."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    g = dist.new_group(backend="commstream")
+    t = commstream.torch.empty(10, group=g).fill_(rank)
+    window = g._get_backend(torch.device("cpu")).new_window(t)
+    dist.barrier()
+    right = window.map_remote_tensor((rank + 1) % size)
+    assert (right == (rank + 1) % size).all(), right
+    dist.barrier()
+    t.fill_(rank + 10)
+    dist.barrier()
+    assert (right == (rank + 1) % size + 10).all(), right
+    dist.barrier()
+    del right
+    window.tensor_deregister()
+
+
 def case_refused():
     """All ranks hear of it, and the group goes on."""
     expect(ValueError, f"rank {source_of(None)} passed NoneType", lambda: shared(None))
@@ -145,6 +183,13 @@ class OfTwo(unittest.TestCase):
 
     def test_subset(self):
         self.team.call(case_subset)
+
+    def test_empty(self):
+        self.team.call(case_empty)
+
+    @needs("new_window")
+    def test_empty_is_mapped(self):
+        self.team.call(case_empty_is_mapped)
 
     def test_refused(self):
         self.team.call(case_refused)

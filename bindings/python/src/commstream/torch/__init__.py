@@ -14,6 +14,7 @@ import atexit
 import contextlib
 import functools
 import os
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -41,9 +42,7 @@ def shared_tensor(tensor: torch.Tensor | None = None, *, group: dist.ProcessGrou
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     if not 0 <= group_src < size:
         raise ValueError(f"commstream: shared_tensor: group_src={group_src}; expected 0 to {size - 1}")
-    backend = group._get_backend(torch.device("cpu"))
-    if backend.name() != "commstream":
-        raise TypeError(f"commstream: shared_tensor: the group's backend for CPU tensors is {backend.name()}; expected commstream")
+    backend = _backend_of(group, "shared_tensor")
     told = [_describe(tensor) if rank == group_src else None]
     dist.broadcast_object_list(told, src=dist.get_global_rank(group, group_src), group=group, device=torch.device("cpu"))
     wrong, dtype, shape, count = told[0]
@@ -53,6 +52,32 @@ def shared_tensor(tensor: torch.Tensor | None = None, *, group: dist.ProcessGrou
         return torch.empty(shape, dtype=dtype)
     given = tensor.detach().contiguous() if rank == group_src else None
     return _extension.share(backend, given, count * dtype.itemsize, group_src).view(dtype).view(shape)
+
+
+def empty(*size: int | Sequence[int], dtype: torch.dtype | None = None, group: dist.ProcessGroup | None = None) -> torch.Tensor:
+    """Returns a tensor of that shape on the CPU, in memory of the library, which the other ranks of the host read without a copy.
+
+    It is as :func:`torch.empty`: the shape is given as integers or as one sequence, and the type is torch's default without `dtype`. Its
+    elements are not set. It is local, and any call on `group` (None: the default group) takes it, as windows do.
+
+    The memory comes out of the group's segment (``COMM_SHM_SEGMENT_BYTES``). It outlives the group, and is given back when the last tensor
+    that uses it is gone. While it is in use, `suspend` of the group is refused.
+
+    Raises TypeError if the group's backend is another one, RuntimeError if there is no room.
+    """
+    shape = torch.Size(size[0] if len(size) == 1 and not isinstance(size[0], int) else size)
+    dtype = dtype or torch.get_default_dtype()
+    backend = _backend_of(group or dist.group.WORLD, "empty")
+    if min(shape, default=1) < 0:
+        raise ValueError(f"commstream: empty: sizes {tuple(shape)}; expected 0 or more")
+    return _extension.allocate(backend, shape.numel() * dtype.itemsize).view(dtype).view(shape)
+
+
+def _backend_of(group: dist.ProcessGroup, call: str):
+    backend = group._get_backend(torch.device("cpu"))
+    if backend.name() != "commstream":
+        raise TypeError(f"commstream: {call}: the group's backend for CPU tensors is {backend.name()}; expected commstream")
+    return backend
 
 
 def _describe(tensor: torch.Tensor | None) -> tuple:

@@ -53,10 +53,27 @@ Backend::Backend(const StorePtr &store, int rank, int size, std::shared_ptr<Worl
     init();
 }
 
-std::shared_ptr<World> Backend::world()
+std::string Backend::group() const
+{
+    if (getGroupUid().empty())
+        return "the process group";
+    return "process group " + getGroupUid();
+}
+
+void Backend::check_open(const char *name) const
+{
+    if (state_ == State::open && world_)
+        return;
+    std::string who = c10::str("commstream: ", name, *name ? ": " : "", group());
+    TORCH_CHECK(state_ != State::suspended, who, " is suspended; expected resume() on all of its ranks first");
+    TORCH_CHECK(state_ == State::open, who, " is being suspended or resumed by another thread");
+    TORCH_CHECK(false, who, " has no world: it was shut down, or reconfigure() comes first");
+}
+
+std::shared_ptr<World> Backend::world(const char *name)
 {
     std::lock_guard<std::mutex> hold(lock_);
-    TORCH_CHECK(world_, "commstream: the process group has no world: it was shut down, or reconfigure() comes first");
+    check_open(name);
     return world_;
 }
 
@@ -70,18 +87,22 @@ std::shared_ptr<Operation> Backend::begin(const char *name, std::chrono::millise
 {
     Dropped dropped;
     std::lock_guard<std::mutex> hold(lock_);
-    TORCH_CHECK(world_, "commstream: ", name, ": the process group has no world: it was shut down, or reconfigure() comes first");
+    check_open(name);
     if (recorder_ && block_->calling)
         drop_block(dropped);
     if (recorder_)
         block_->calling = true;
-    return std::make_shared<Operation>(world_, name, timeout.count() > 0 ? std::min(timeout, world_->deadline()) : timeout_);
+    auto begun = std::make_shared<Operation>(world_, name, timeout.count() > 0 ? std::min(timeout, world_->deadline()) : timeout_);
+    if (!recorder_)
+        begun->extend(extensions_);
+    return begun;
 }
 
 WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls)
 {
     Dropped dropped;
     std::lock_guard<std::mutex> hold(lock_);
+    check_open(operation->name.c_str());
     comm_communicator *c = operation->world->get();
     if (!operation->message)
         operation->sequence = ++sequence_;
@@ -103,6 +124,7 @@ WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, 
     else if (!calls.empty())
         result = issue(c, c, request, {[&](comm_communicator *group, comm_request *r) { return issue_group(group, r, calls); }});
     operation->world->check(result, operation->name);
+    operation->world->sent += operation->sends;
     auto work = c10::make_intrusive<Work>(operation, rank_, type);
     /* A caller that waits at once needs no thread, with hooks either: it calls them, or else whoever the work is left to. */
     if (async && !operation->complete())
@@ -178,6 +200,7 @@ WorkPtr Backend::endCoalescing()
     if (result != COMM_OK)
         dropped.block = block;
     world_->check(result, block->name);
+    world_->sent += block->sends;
     block->recorded = false;
     auto work = c10::make_intrusive<Work>(block, rank_, c10d::OpType::COALESCED);
     if (!block->complete())
@@ -197,18 +220,39 @@ uint64_t Backend::getSequenceNumberForGroup()
     return sequence_;
 }
 
+/* The longest timeout of a work: the library's deadline is fixed when a world opens. The lock is held. */
+std::chrono::milliseconds Backend::longest_timeout(std::chrono::milliseconds without_world) const
+{
+    if (world_)
+        return world_->deadline();
+    return state_ == State::suspended ? suspended_.deadline : without_world;
+}
+
 void Backend::setTimeout(std::chrono::milliseconds timeout)
 {
     std::lock_guard<std::mutex> hold(lock_);
-    TORCH_CHECK_VALUE(timeout.count() > 0 && (!world_ || timeout <= world_->deadline()), "commstream: timeout of ", timeout.count(),
-                      " ms; expected 1 to ", world_ ? world_->deadline().count() : 0, ", the timeout that the process group was made with");
+    auto most = longest_timeout(timeout);
+    TORCH_CHECK_VALUE(timeout.count() > 0 && timeout <= most, "commstream: timeout of ", timeout.count(), " ms; expected 1 to ",
+                      most.count(), ", the timeout that the process group was made with");
     timeout_ = timeout;
 }
 
-ErrorType Backend::getError()
+void Backend::addEphemeralTimeout(const std::chrono::milliseconds &more)
+{
+    TORCH_CHECK_VALUE(more.count() >= 0, "commstream: ephemeral timeout of ", more.count(), " ms; expected 0 or more");
+    extensions_->add(more);
+    std::unique_lock<std::mutex> hold(lock_);
+    auto usual = timeout_, most = longest_timeout(usual);
+    hold.unlock();
+    if (usual + more > most)
+        TORCH_WARN("commstream: ", group(), ": ephemeral timeout of ", more.count(), " ms after ", usual.count(),
+                   " ms; a work has at most ", most.count(), " ms, the timeout that the process group was made with");
+}
+
+ErrorType error_of(const World &world)
 {
     comm_error detail;
-    if (!world()->failed(&detail))
+    if (!world.failed(&detail))
         return ErrorType::SUCCESS;
     switch (detail.result) {
     case COMM_ERR_TIMEOUT:
@@ -227,10 +271,25 @@ ErrorType Backend::getError()
     }
 }
 
+bool Backend::is_suspended()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    return state_ == State::suspended;
+}
+
+ErrorType Backend::getError()
+{
+    return is_suspended() ? ErrorType::SUCCESS : error_of(*world());
+}
+
+/* A suspended group has no peers that could hear of it. It ends. */
 void Backend::abort()
 {
     hooks_->aborting();
-    world()->abort(1);
+    if (is_suspended())
+        shutdown();
+    else
+        world()->abort(1);
 }
 
 void Backend::shutdown()
@@ -254,6 +313,8 @@ void Backend::waitForPendingWorks()
 
 std::unordered_map<std::string, uint64_t> Backend::getMemoryStats()
 {
+    if (is_suspended())
+        return {{"memory_bytes", 0}};
     auto all = world();
     comm_info info{};
     info.size = sizeof info;
@@ -266,6 +327,7 @@ void Backend::replace_world(std::shared_ptr<World> next)
     {
         std::lock_guard<std::mutex> hold(lock_);
         world_.swap(next);
+        state_ = State::open;
         if (world_)
             world_->hooks = hooks_;
     }

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "agreement.hpp"
 #include "compat.hpp"
 #include "operation.hpp"
 #include "types.hpp"
@@ -89,6 +90,7 @@ class Backend final : public c10d::Backend
     void setSequenceNumberForGroup() override {}
     uint64_t getSequenceNumberForGroup() override;
     void setTimeout(std::chrono::milliseconds timeout);
+    void addEphemeralTimeout(const std::chrono::milliseconds &more);
     ErrorType getError();
     void abort();
     void shutdown();
@@ -114,6 +116,10 @@ class Backend final : public c10d::Backend
     c10d::ReconfigureHandle get_reconfigure_handle() const override;
     WorkPtr reconfigure(const c10d::ReconfigureOptions &opts) override;
 #endif
+
+    /* suspend.cpp */
+    void suspend();
+    void resume();
 
     /* window.cpp */
     std::shared_ptr<c10::Allocator> getMemAllocator();
@@ -149,8 +155,24 @@ class Backend final : public c10d::Backend
     void unregisterCompletionHook(int64_t id) override;
 #endif
 
+    /* Throws unless it can be used. */
+    std::shared_ptr<World> world(const char *name = "");
+
   private:
-    std::shared_ptr<World> world();
+    /* While it is changing a thread suspends or resumes it, and calls of others are refused. */
+    enum class State { open, changing, suspended };
+    struct Suspended {
+        std::unique_ptr<Agreement> agreement;
+        StorePtr store; /* where its ranks meet again */
+        std::chrono::milliseconds deadline;
+    };
+
+    std::string group() const;
+    void check_open(const char *name) const; /* the lock is held */
+    void leave_state(State state);
+    bool is_suspended();
+    std::chrono::milliseconds longest_timeout(std::chrono::milliseconds without_world) const;
+    std::string hindrance(const World &world, std::chrono::milliseconds limit);
     void replace_world(std::shared_ptr<World> next);
     std::chrono::milliseconds timeout_of(const OptionsPtr &opts);
     void estimate(const std::vector<Call> &calls, const Operation &operation);
@@ -174,6 +196,9 @@ class Backend final : public c10d::Backend
     std::chrono::milliseconds timeout_;
     comm_communicator *recorder_ = nullptr; /* in a coalescing block */
     std::shared_ptr<Operation> block_;
+    State state_ = State::open;
+    Suspended suspended_;
+    std::shared_ptr<Extensions> extensions_ = std::make_shared<Extensions>();
     uint64_t sequence_ = 0;
     uint32_t shrinks_ = 0;
     bool estimating_ = false;
@@ -181,6 +206,9 @@ class Backend final : public c10d::Backend
     std::string handle_;
     std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
 };
+
+/* What a world has failed with. A refused call is no failure. */
+ErrorType error_of(const World &world);
 
 inline void *begin_of(const at::Tensor &t)
 {

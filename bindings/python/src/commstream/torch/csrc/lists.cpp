@@ -111,6 +111,12 @@ at::Tensor Scratch::take(int64_t n, const at::TensorOptions &options)
     return piece.narrow(0, 0, count).view(c10::typeMetaToScalarType(options.dtype()));
 }
 
+void Scratch::clear()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    kept_.clear();
+}
+
 at::Tensor input_of_list(Operation &op, const Tensors &list, const Tensors &outputs)
 {
     at::AutoDispatchBelowADInplaceOrView plain;

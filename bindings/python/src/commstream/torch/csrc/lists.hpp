@@ -22,6 +22,7 @@ class Scratch
   public:
     /* n elements, not initialized. */
     at::Tensor take(int64_t n, const at::TensorOptions &options);
+    void clear();
 
   private:
     std::mutex lock_;

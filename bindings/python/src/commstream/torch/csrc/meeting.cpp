@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <cstring>
 #include <random>
-#include <thread>
 
 #include <c10/util/Exception.h>
 
@@ -14,16 +13,6 @@ namespace
 {
 
 const char *const root_key = "commstream/attempt";
-
-std::string text_of(const std::vector<uint8_t> &bytes)
-{
-    return {bytes.begin(), bytes.end()};
-}
-
-std::vector<uint8_t> bytes_of(const std::string &text)
-{
-    return {text.begin(), text.end()};
-}
 
 } // namespace
 
@@ -36,7 +25,7 @@ std::string random_word()
 }
 
 Meeting::Meeting(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout)
-    : store_(store), rank_(rank), size_(size), timeout_(timeout), end_(Clock::now() + timeout)
+    : store_(store), rank_(rank), size_(size), timeout_(timeout), patience_(timeout)
 {
 }
 
@@ -45,11 +34,17 @@ std::string Meeting::key(const std::string &what, int rank) const
     return "commstream/" + attempt_ + "/" + what + "/" + std::to_string(rank);
 }
 
-bool Meeting::pause()
+void Meeting::set(const std::string &key, const std::vector<uint8_t> &value)
 {
-    std::this_thread::sleep_for(nap_);
-    nap_ = std::min(nap_ * 2, std::chrono::milliseconds(20));
-    return Clock::now() < end_;
+    store_->set(key, value);
+    keys_.push_back(key);
+}
+
+void Meeting::forget()
+{
+    for (const std::string &key : keys_)
+        remove_key(*store_, key);
+    keys_.clear();
 }
 
 void Meeting::missing(const std::vector<int> &ranks) const
@@ -74,7 +69,7 @@ void Meeting::open()
 void Meeting::welcome_all()
 {
     attempt_ = random_word();
-    store_->set(root_key, bytes_of(attempt_));
+    set(root_key, bytes_of(attempt_));
     std::vector<int> absent;
     for (int r = 1; r < size_; r++)
         absent.push_back(r);
@@ -82,15 +77,15 @@ void Meeting::welcome_all()
         std::vector<int> still;
         for (int r : absent)
             if (store_->check({key("hello", r)}))
-                store_->set(key("welcome", r), store_->get(key("hello", r)));
+                set(key("welcome", r), store_->get(key("hello", r)));
             else
                 still.push_back(r);
         if (still.size() < absent.size())
-            nap_ = std::chrono::milliseconds(1);
+            patience_.hope();
         absent = still;
         if (absent.empty())
             return;
-        if (!pause())
+        if (!patience_.nap())
             missing(absent);
     }
 }
@@ -104,18 +99,18 @@ void Meeting::be_welcomed()
         std::string attempt = text_of(store_->get(root_key));
         if (attempt != attempt_) {
             attempt_ = attempt;
-            store_->set(key("hello", rank_), bytes_of(word));
+            set(key("hello", rank_), bytes_of(word));
         }
         if (store_->check({key("welcome", rank_)}) && text_of(store_->get(key("welcome", rank_))) == word)
             return;
-    } while (pause());
+    } while (patience_.nap());
     missing({0});
 }
 
 void Meeting::allgather(const uint8_t *in, size_t bytes, uint8_t *out)
 {
     std::string round = std::to_string(round_++);
-    store_->set(key(round, rank_), std::vector<uint8_t>(in, in + bytes));
+    set(key(round, rank_), std::vector<uint8_t>(in, in + bytes));
     for (int r = 0; r < size_; r++, out += bytes) {
         std::vector<uint8_t> value = store_->get(key(round, r));
         TORCH_CHECK(value.size() == bytes, "store key ", key(round, r), " has ", value.size(), " bytes; expected ", bytes);

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include "store.hpp"
 
 namespace commstream
 {
@@ -30,23 +30,25 @@ class Meeting
     /* An allgather, as config.exchange is one. Returns 0, or 1 and keeps the error. */
     static int exchange(void *meeting, const void *in, size_t bytes, void *out);
     const std::string &error() const { return error_; }
+    /* The name that all ranks of this attempt have read, and no others; empty where there is one rank. */
+    const std::string &attempt() const { return attempt_; }
+    /* Removes this rank's keys, which all ranks have read. */
+    void forget();
 
   private:
-    using Clock = std::chrono::steady_clock;
-
     void welcome_all();
     void be_welcomed();
     void allgather(const uint8_t *in, size_t bytes, uint8_t *out);
     std::string key(const std::string &what, int rank) const;
-    bool pause(); /* false: time is up */
+    void set(const std::string &key, const std::vector<uint8_t> &value);
     [[noreturn]] void missing(const std::vector<int> &ranks) const;
 
     c10::intrusive_ptr<c10d::Store> store_;
     int rank_, size_;
     std::chrono::milliseconds timeout_;
-    Clock::time_point end_;
-    std::chrono::milliseconds nap_{1};
+    Patience patience_;
     std::string attempt_;
+    std::vector<std::string> keys_; /* that this rank has set */
     uint64_t round_ = 0;
     std::string error_;
 };

@@ -30,6 +30,7 @@ WorkPtr Backend::send(Tensors &tensors, int peer, int tag)
     check_tensor(tensors[0], "send");
     uint32_t t = tag_of(tag, "send");
     op->message = true;
+    op->sends = 1;
     at::Tensor buffer = op->input(tensors[0]);
     Elements e = elements_of(buffer);
     Call call{[=](comm_communicator *c, comm_request *r) { return comm_send(c, begin_of(buffer), e.n, e.type, peer, t, r); }};

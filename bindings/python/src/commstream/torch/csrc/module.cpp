@@ -7,6 +7,19 @@
 
 namespace py = pybind11;
 
+namespace
+{
+
+commstream::Backend &ours(const commstream::BackendPtr &backend, const char *call)
+{
+    auto *found = dynamic_cast<commstream::Backend *>(backend.get());
+    TORCH_CHECK_TYPE(found, "commstream: ", call, ": the group's backend for CPU tensors is ", backend->getBackendName(),
+                     "; expected commstream");
+    return *found;
+}
+
+} // namespace
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
 {
     m.doc() = "The torch.distributed backend of commstream.";
@@ -27,18 +40,21 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
     m.def(
         "share",
         [](const commstream::BackendPtr &backend, const std::optional<at::Tensor> &given, int64_t bytes, int64_t source) {
-            auto *ours = dynamic_cast<commstream::Backend *>(backend.get());
-            TORCH_CHECK_TYPE(ours, "commstream: shared_tensor: the group's backend for CPU tensors is ", backend->getBackendName(),
-                             "; expected commstream");
-            return ours->share(given, bytes, source);
+            return ours(backend, "shared_tensor").share(given, bytes, source);
         },
         py::arg("backend"), py::arg("given"), py::arg("bytes"), py::arg("source"), py::call_guard<py::gil_scoped_release>(),
         "Bytes that the ranks of each host share, with those of the source; collective.");
     m.def(
+        "allocate",
+        [](const commstream::BackendPtr &backend, int64_t bytes) {
+            return ours(backend, "empty").allocateTensor(bytes, at::TensorOptions().dtype(at::kByte));
+        },
+        py::arg("backend"), py::arg("bytes"), py::call_guard<py::gil_scoped_release>(), "Bytes in memory of the library.");
+    m.def(
         "drop_block",
         [](const commstream::BackendPtr &backend) {
-            if (auto *ours = dynamic_cast<commstream::Backend *>(backend.get()))
-                ours->dropCoalescing();
+            if (auto *found = dynamic_cast<commstream::Backend *>(backend.get()))
+                found->dropCoalescing();
         },
         py::arg("backend"), py::call_guard<py::gil_scoped_release>(),
         "Gives up a coalescing block that an exception has left. Backends that are not commstream's stay as they are.");

@@ -1,5 +1,6 @@
 #include "operation.hpp"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -35,6 +36,40 @@ std::atomic<uint64_t> keys{0};
 Operation::Operation(std::shared_ptr<World> w, const char *n, std::chrono::milliseconds t)
     : world(std::move(w)), name(n), timeout(t), key(keys.fetch_add(1) + 1)
 {
+}
+
+void Extensions::add(std::chrono::milliseconds more)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    active_ += more;
+}
+
+Extension::Extension(std::shared_ptr<Extensions> all) : all_(std::move(all))
+{
+    std::lock_guard<std::mutex> hold(all_->lock_);
+    more_ = all_->active_;
+    own_ = all_->active_ - all_->owned_;
+    all_->owned_ = all_->active_;
+}
+
+Extension::~Extension()
+{
+    std::lock_guard<std::mutex> hold(all_->lock_);
+    all_->owned_ -= own_;
+}
+
+void Extension::end()
+{
+    std::lock_guard<std::mutex> hold(all_->lock_);
+    all_->active_ -= own_;
+    all_->owned_ -= own_;
+    own_ = std::chrono::milliseconds(0);
+}
+
+void Operation::extend(const std::shared_ptr<Extensions> &all)
+{
+    extension_.emplace(all);
+    timeout = std::min(timeout + extension_->more(), world->deadline());
 }
 
 void Operation::use(const c10::Device &device)
@@ -112,6 +147,7 @@ void Operation::absorb(Operation &part)
     append(outputs, part.outputs);
     append(after, part.after);
     append(statuses, part.statuses);
+    sends += part.sends;
     parts.push_back(part.key);
 }
 
@@ -187,6 +223,10 @@ void Operation::settle_taken(comm_result result)
     after.clear();
     if (result == COMM_OK)
         keep.clear();
+    if (result == COMM_OK || result == COMM_ERR_TRUNCATED)
+        world->received += statuses.size();
+    if (extension_)
+        extension_->end();
     leave(true);
 }
 

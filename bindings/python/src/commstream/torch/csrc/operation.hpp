@@ -25,6 +25,39 @@ namespace commstream
 
 using Clock = std::chrono::steady_clock;
 
+/*
+ * What add_ephemeral_timeout() adds to the timeouts of works. Each addition counts for all works that begin after it, until the first of
+ * them has completed: that one owns it.
+ */
+class Extensions
+{
+  public:
+    void add(std::chrono::milliseconds more);
+
+  private:
+    friend class Extension;
+    std::mutex lock_;
+    std::chrono::milliseconds active_{0};
+    std::chrono::milliseconds owned_{0}; /* the part of it that a work owns */
+};
+
+/* What a work has of them. */
+class Extension
+{
+  public:
+    explicit Extension(std::shared_ptr<Extensions> all);
+    ~Extension(); /* of a work that never ran: the next one owns what it did */
+    Extension(const Extension &) = delete;
+    Extension &operator=(const Extension &) = delete;
+    std::chrono::milliseconds more() const { return more_; }
+    /* The work has completed. */
+    void end();
+
+  private:
+    std::shared_ptr<Extensions> all_;
+    std::chrono::milliseconds more_, own_;
+};
+
 struct Operation : std::enable_shared_from_this<Operation> {
     Operation(std::shared_ptr<World> w, const char *n, std::chrono::milliseconds t);
 
@@ -39,11 +72,15 @@ struct Operation : std::enable_shared_from_this<Operation> {
     bool recorded = false; /* part of a coalescing block that has not ended */
     bool calling = false;  /* a block: a call of it has begun and is not recorded; if that is still so later, the call was refused */
     bool message = false;
+    uint64_t sends = 0; /* messages that it sends */
     std::vector<at::Tensor> keep;
     std::vector<at::Tensor> outputs;
     std::vector<std::function<void()>> after; /* copies results to where they belong */
     std::vector<std::unique_ptr<comm_status>> statuses;
     std::optional<c10::Device> place; /* of its tensors; empty: it has none */
+
+    /* Adds to its timeout, but for the library's deadline. */
+    void extend(const std::shared_ptr<Extensions> &all);
 
     /* Throws unless all tensors are on one device. */
     void use(const c10::Device &device);
@@ -95,6 +132,7 @@ struct Operation : std::enable_shared_from_this<Operation> {
     bool taken_ = false;
     std::atomic<bool> settled_{false};
     bool adopted_ = false;
+    std::optional<Extension> extension_;
     std::exception_ptr error_;
     std::optional<Mark> copied_; /* on a device, behind what `after` did */
     c10::intrusive_ptr<c10::ivalue::Future> future_;

@@ -55,13 +55,14 @@ BackendPtr Backend::shrink(const std::vector<int64_t> &excluded, int flags, cons
     TORCH_CHECK_VALUE(mine != stay.end(), "commstream: shrink: rank ", rank_, " is excluded; expected a call of the other ranks only");
     comm_communicator *made = nullptr;
     comm_request request;
+    uint32_t number = shrinks_++;
     if (getError() == ErrorType::SUCCESS && !(flags & shrink_abort)) {
-        old->check(finish(comm_subset(old->get(), stay.data(), stay.size(), shrinks_++, &made, &request), request), "shrink");
+        old->check(finish(comm_subset(old->get(), stay.data(), stay.size(), number, &made, &request), request), "shrink");
     } else {
         old->check(comm_revoke(old->get()), "shrink");
         old->check(finish(comm_shrink(old->get(), &made, &request), request), "shrink");
     }
-    auto world = std::make_shared<World>(*old, made);
+    auto world = std::make_shared<World>(*old, made, c10::str("shrink ", number, " to ", stay));
     TORCH_CHECK(world->size() == static_cast<int>(stay.size()), "commstream: shrink: ", world->size(), " ranks are left; expected ",
                 stay.size(), ", those that were not excluded");
     return c10::make_intrusive<Backend>(store_, comm_rank(made), world->size(), world, timeout_of(opts), device_);

@@ -1,4 +1,6 @@
 /* Memory that ranks of one host share, and windows: one-sided communication. */
+#include <cstring>
+
 #include "backend.hpp"
 
 namespace commstream
@@ -21,6 +23,11 @@ void free_piece(void *piece)
 
 Piece *new_piece(const std::shared_ptr<World> &world, size_t bytes)
 {
+    comm_info info{};
+    info.size = sizeof info;
+    world->check(comm_describe(world->get(), &info), "memory allocation");
+    TORCH_CHECK_NOT_IMPLEMENTED(strcmp(info.backend, "nccl") != 0,
+                                "commstream: memory allocation on backend nccl, whose memory is the device's; use torch.empty");
     void *memory;
     world->check(comm_mem_alloc(world->get(), bytes ? bytes : 1, &memory), "memory allocation");
     return new Piece{Hold(world), memory};
@@ -29,25 +36,27 @@ Piece *new_piece(const std::shared_ptr<World> &world, size_t bytes)
 class Allocator final : public c10::Allocator
 {
   public:
-    explicit Allocator(std::shared_ptr<World> world) : world_(std::move(world)) {}
+    explicit Allocator(const c10::intrusive_ptr<Backend> &backend) : backend_(backend) {}
 
     c10::DataPtr allocate(size_t n) override
     {
-        Piece *piece = new_piece(world_, n);
+        c10::intrusive_ptr<Backend> backend = backend_.lock();
+        TORCH_CHECK(backend, "commstream: memory allocation: the process group is gone");
+        Piece *piece = new_piece(backend->world("memory allocation"), n);
         return {piece->bytes, piece, free_piece, at::Device(at::kCPU)};
     }
 
     void copy_data(void *to, const void *from, std::size_t count) const override { default_copy_data(to, from, count); }
 
   private:
-    std::shared_ptr<World> world_;
+    c10::weak_intrusive_ptr<Backend> backend_; /* whose world is another one after resume() */
 };
 
 } // namespace
 
 std::shared_ptr<c10::Allocator> Backend::getMemAllocator()
 {
-    return std::make_shared<Allocator>(world());
+    return std::make_shared<Allocator>(c10::intrusive_ptr<Backend>::reclaim_copy(this));
 }
 
 at::Tensor Backend::allocateTensor(long size, at::TensorOptions options)

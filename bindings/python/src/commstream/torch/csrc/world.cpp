@@ -10,25 +10,29 @@
 namespace commstream
 {
 
-World::World(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout, std::string device)
+World::World(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout, std::string device,
+             bool again)
     : device_(std::move(device)), engine_(Engine::with_room()), size_(size), deadline_(timeout)
 {
-    open(store, rank, timeout);
+    open(store, rank, again);
     engine_->enlist(communicator_);
 }
 
-World::World(const World &parent, comm_communicator *made)
-    : device_(parent.device_), engine_(parent.engine_), communicator_(made), size_(comm_size(made)), deadline_(parent.deadline_)
+World::World(const World &parent, comm_communicator *made, const std::string &name)
+    : name_(parent.name_ + "/" + name), siblings_(parent.children_), device_(parent.device_), engine_(parent.engine_), communicator_(made),
+      size_(comm_size(made)), deadline_(parent.deadline_)
 {
+    ++*siblings_;
     engine_->enlist(communicator_);
 }
 
-void World::open(const c10::intrusive_ptr<c10d::Store> &store, int rank, std::chrono::milliseconds timeout)
+void World::open(const c10::intrusive_ptr<c10d::Store> &store, int rank, bool again)
 {
     char text[1024] = "";
     load_driver();
-    Meeting meeting(store, rank, size_, timeout);
+    Meeting meeting(store, rank, size_, deadline_);
     meeting.open();
+    name_ = meeting.attempt();
     comm_config config{};
     config.size = sizeof config;
     config.rank = rank;
@@ -38,13 +42,30 @@ void World::open(const c10::intrusive_ptr<c10d::Store> &store, int rank, std::ch
     config.exchange_arg = &meeting;
     config.engine_of = engine_->member();
     config.progress = COMM_PROGRESS_CALLER;
-    config.open_timeout_ns = config.operation_timeout_ns = std::chrono::nanoseconds(timeout).count();
+    config.open_timeout_ns = config.operation_timeout_ns = std::chrono::nanoseconds(deadline_).count();
     config.error_text = text;
     config.error_text_bytes = sizeof text;
     comm_result result = comm_open(&config, &communicator_);
     if (result != COMM_OK)
         C10_THROW_ERROR(DistBackendError, c10::str("commstream: open of rank ", rank, " of ", size_, ": ", comm_result_name(result), ": ",
                                                    text, meeting.error().empty() ? "" : "; the store: ", meeting.error()));
+    if (again)
+        end_meeting(meeting);
+}
+
+/* Behind a barrier all ranks have opened the world, and have read what the others told. */
+void World::end_meeting(Meeting &meeting)
+{
+    comm_request request;
+    comm_result result = comm_barrier(communicator_, &request);
+    if (result == COMM_OK)
+        result = comm_wait(request, COMM_FOREVER);
+    if (result != COMM_OK) {
+        std::string text = text_of(result);
+        comm_close(communicator_, COMM_DEFAULT_TIMEOUT);
+        C10_THROW_ERROR(DistBackendError, c10::str("commstream: not all ranks have opened the world: ", text));
+    }
+    meeting.forget();
 }
 
 World::~World()
@@ -55,7 +76,7 @@ World::~World()
 comm_communicator *World::get() const
 {
     std::lock_guard<std::mutex> hold(lock_);
-    TORCH_CHECK(communicator_ && !retired_, "commstream: the process group was shut down");
+    TORCH_CHECK(communicator_ && !retired_, "commstream: the process group was shut down or suspended");
     return communicator_;
 }
 
@@ -82,6 +103,19 @@ void World::close()
         return;
     engine_->leave(c);
     comm_close(c, COMM_DEFAULT_TIMEOUT);
+    if (siblings_)
+        --*siblings_;
+    scratch.clear();
+}
+
+std::string World::in_use() const
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    if (holds_)
+        return c10::str(holds_, " windows, shared tensors or tensors in its memory are in use; expected that they are freed first");
+    if (*children_)
+        return c10::str(*children_, " process groups that shrink() made of it are open; expected suspend() or shutdown() of them first");
+    return "";
 }
 
 Hold::Hold(std::shared_ptr<World> world) : world_(std::move(world))

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -23,6 +24,7 @@ namespace commstream
 {
 
 class Engine;
+class Meeting;
 struct Operation;
 
 class Hooks
@@ -45,10 +47,12 @@ class Hooks
 class World
 {
   public:
-    /* device: the rank's, such as "cuda:1"; empty: that of its place on the host. */
-    World(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout, std::string device);
-    /* A communicator that was made from another world's. */
-    World(const World &parent, comm_communicator *made);
+    /* device: the rank's, such as "cuda:1"; empty: that of its place on the host. `again`: the store is for this meeting alone, so that
+     * nothing of it is left there once all have met. */
+    World(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout, std::string device,
+          bool again = false);
+    /* A communicator that was made from another world's. `name` tells it from others made from that. */
+    World(const World &parent, comm_communicator *made, const std::string &name);
     ~World();
     World(const World &) = delete;
     World &operator=(const World &) = delete;
@@ -58,9 +62,13 @@ class World
     const std::shared_ptr<Engine> &engine() const { return engine_; }
     /* The library's deadline of each operation. */
     std::chrono::milliseconds deadline() const { return deadline_; }
+    /* A name that its ranks know, and that no other world has; empty where there is one rank. */
+    const std::string &name() const { return name_; }
 
     /* Closes it now, or when nothing holds it any more; get() throws from now on. */
     void retire();
+    /* Why it cannot give its memory back; empty: it can. */
+    std::string in_use() const;
     void abort(int32_t code);
     bool failed(comm_error *detail) const;
 
@@ -77,11 +85,20 @@ class World
 
     Scratch scratch;
 
+    /* Messages of this rank that were sent, and those that it has received. */
+    std::atomic<uint64_t> sent{0}, received{0};
+
   private:
     friend class Hold;
     void close();
-    void open(const c10::intrusive_ptr<c10d::Store> &store, int rank, std::chrono::milliseconds timeout);
+    void open(const c10::intrusive_ptr<c10d::Store> &store, int rank, bool again);
+    void end_meeting(Meeting &meeting);
 
+    using Count = std::shared_ptr<std::atomic<int>>;
+
+    std::string name_;
+    Count children_ = std::make_shared<std::atomic<int>>(0); /* open ones that were made from it */
+    Count siblings_;                                         /* of those that were made from its parent, this one among them */
     std::string device_;
     std::shared_ptr<Engine> engine_;
     comm_communicator *communicator_ = nullptr;
