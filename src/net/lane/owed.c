@@ -23,17 +23,19 @@ static void tell_retired(struct tcp_channel *c, uint32_t peer, uint32_t which)
     tcp_post_word(c, peer, which, FRAME_RETIRED, wire_key_of(c->retired, 0, 0));
 }
 
-/* A sender must hear of a chunk only if it has more chunks than credits. Chunks shorter than the longest are seldom so many. */
+/* A sender must hear of a chunk only if it has more chunks than credits. Chunks shorter than the longest are seldom so many. After the last
+ * chunk that it must hear of no other one reminds this rank of those before it, so it is told at once. */
 void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s)
 {
     struct tcp_member *m = &c->member[s->peer];
     uint32_t half = c->credits > 1 ? c->credits / 2 : 1, round = wire_key_round(s->key) + 1;
+    bool is_last = s->rounds == c->credits + 1;
 
     if (s->rounds && s->rounds <= c->credits)
         return;
     m->ack[m->acks++] = s->key;
     c->owes = true;
-    if (m->acks == TCP_ACKS || (round % half == 0 && (round >= c->credits || s->total == c->handle.caps.chunk_all)))
+    if (m->acks == TCP_ACKS || is_last || (round % half == 0 && (round >= c->credits || s->total == c->handle.caps.chunk_all)))
         tell_acks(c, s->peer, TCP_LANE_SMALL);
 }
 
