@@ -323,7 +323,8 @@ static void exposures_alone(void **state)
     assert_int_equal(give(r, WIRE_ONCE | WIRE_TO_ALL, WIRE_WORK), WIRE_AGAIN);
 }
 
-/* Rank 1 takes the first chunk of the last operation's stream, which has `rounds` chunks. Returns whether it owes an acknowledgement. */
+/* Rank 1 takes the first chunk of the last operation's stream, which has `rounds` chunks. Returns whether the acknowledgement waits for
+ * another frame. */
 static bool owes_for(struct rig *r, uint32_t rounds)
 {
     struct wire_view seen;
@@ -341,7 +342,7 @@ static bool owes_for(struct rig *r, uint32_t rounds)
     return acks;
 }
 
-/* A sender waits for acknowledgements only if it has more chunks than credits. */
+/* A sender waits for acknowledgements only if it has more chunks than credits. The last one for which it waits is sent at once. */
 static void acknowledgements(void **state)
 {
     struct rig *r = *state;
@@ -351,7 +352,13 @@ static void acknowledgements(void **state)
     assert_true(owes_for(r, 0)); /* the number of chunks is unknown */
     moment += PAUSE_NS;
     assert_int_equal(give(r, 0, WIRE_WORK), WIRE_DONE);
-    assert_true(owes_for(r, TCP_CREDITS + 1));
+    assert_true(owes_for(r, TCP_CREDITS + 2));
+    moment += PAUSE_NS;
+    assert_int_equal(give(r, 0, WIRE_WORK), WIRE_DONE);
+    int before = unread(r, 0);
+    assert_false(owes_for(r, TCP_CREDITS + 1));
+    r->pair.class->flush(r->pair.channel[1]);
+    await_bytes(r, 0, before + FRAME_LINE);
     moment += PAUSE_NS;
     assert_int_equal(give(r, 0, WIRE_WORK), WIRE_DONE);
     assert_false(owes_for(r, TCP_CREDITS));
