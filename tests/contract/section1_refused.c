@@ -121,6 +121,54 @@ RIG_TEST(contract_1_8_a_refusal_names_its_call)
     rig_close(&rig);
 }
 
+static void says(struct comm_communicator *c, enum comm_result told, const char *call, const char *text)
+{
+    struct comm_error error = {.size = sizeof error};
+
+    names(c, told, call);
+    MUST(comm_error_detail(c, &error));
+    if (!strstr(error.text, text))
+        rig_die(__FILE__, __LINE__, "\"%s\" lacks \"%s\"", error.text, text);
+}
+
+/* The argument that is wrong, and its value as the caller gave it. */
+RIG_TEST(contract_1_8_a_refusal_names_the_argument)
+{
+    const size_t one[1] = {1}, huge[1] = {SIZE_MAX};
+    const int32_t mesh[2] = {1, 0};
+    const struct comm_op_options no_name = {.size = sizeof no_name, .element_bytes = 4};
+    struct rig rig;
+    struct comm_communicator *axes[2];
+    struct comm_window *w;
+    struct comm_request q;
+    comm_op op;
+    int32_t a[2] = {0}, b[2] = {0};
+    rig_open(&rig, 1, NULL);
+    struct comm_communicator *c = rig.world[0];
+    says(c, comm_reduce(c, COMM_IN_PLACE, NULL, 1, COMM_I32, COMM_SUM, 0, &q), "reduce", " out=0; expected a buffer");
+    says(c, comm_reduce(c, NULL, a, 1, COMM_I32, COMM_SUM, 0, &q), "reduce", " in=0; expected a buffer");
+    says(c, comm_allreduce(c, COMM_IN_PLACE, NULL, 1, COMM_I32, COMM_SUM, &q), "allreduce", " out=0;");
+    says(c, comm_reduce_scatter(c, COMM_IN_PLACE, NULL, 1, COMM_I32, COMM_SUM, &q), "reduce_scatter", " out=0;");
+    says(c, comm_scan(c, COMM_IN_PLACE, NULL, 1, COMM_I32, COMM_SUM, &q), "scan", " out=0;");
+    says(c, comm_gather(c, COMM_IN_PLACE, NULL, 1, COMM_I32, 0, &q), "gather", " out=0;");
+    says(c, comm_gather_v(c, COMM_IN_PLACE, 1, NULL, one, NULL, COMM_I32, 0, &q), "gather_v", " out=0;");
+    says(c, comm_scatter(c, NULL, COMM_IN_PLACE, 1, COMM_I32, 0, &q), "scatter", " in=0;");
+    says(c, comm_scatter_v(c, NULL, one, NULL, COMM_IN_PLACE, 1, COMM_I32, 0, &q), "scatter_v", " in=0;");
+    says(c, comm_allgather(c, COMM_IN_PLACE, NULL, 1, COMM_I32, &q), "allgather", " out=0;");
+    says(c, comm_allgather_v(c, COMM_IN_PLACE, NULL, one, NULL, COMM_I32, &q), "allgather_v", " out=0;");
+    says(c, comm_alltoall(c, COMM_IN_PLACE, NULL, 1, COMM_I32, &q), "alltoall", " out=0;");
+    says(c, comm_alltoall_v(c, COMM_IN_PLACE, NULL, NULL, NULL, one, NULL, COMM_I32, &q), "alltoall_v", " out=0;");
+    says(c, comm_allreduce(c, a, b, SIZE_MAX, COMM_I32, COMM_SUM, &q), "allreduce", " n=18446744073709551615; expected a length");
+    says(c, comm_allgather_v(c, a, b, huge, NULL, COMM_I32, &q), "allgather_v", " counts=18446744073709551615; expected blocks");
+    says(c, comm_reduce_scatter_v(c, a, b, huge, COMM_I32, COMM_SUM, &q), "reduce_scatter_v", " counts=18446744073709551615;");
+    says(c, comm_alltoall_v(c, a, huge, NULL, b, huge, NULL, COMM_I32, &q), "alltoall_v", "_counts=18446744073709551615;");
+    says(c, comm_window_create(c, SIZE_MAX, NULL, &w, &q), "window_create", " bytes=18446744073709551615;");
+    says(c, comm_split_mesh(c, mesh, 2, axes, &q), "split_mesh", " shape[1]=0;");
+    says(c, comm_split_place(c, (enum comm_place)9, axes, &q), "split_place", " place=9;");
+    says(c, comm_op_create(c, (comm_op_fn *)(uintptr_t)1, NULL, &no_name, &op), "op_create", " options.name=NULL;");
+    rig_close(&rig);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ 1.9 */
 RIG_TEST(contract_1_9_a_call_never_blocks_for_room)
 {
@@ -180,11 +228,9 @@ RIG_TEST(contract_1_9_full_takes_nothing)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract_1_8_a_refused_call_keeps_ranks_in_step),
-        cmocka_unit_test(contract_1_8_refused_by_all_goes_on),
-        cmocka_unit_test(contract_1_8_a_refusal_names_its_call),
-        cmocka_unit_test(contract_1_9_a_call_never_blocks_for_room),
-        cmocka_unit_test(contract_1_9_full_takes_nothing),
+        cmocka_unit_test(contract_1_8_a_refused_call_keeps_ranks_in_step), cmocka_unit_test(contract_1_8_refused_by_all_goes_on),
+        cmocka_unit_test(contract_1_8_a_refusal_names_its_call),           cmocka_unit_test(contract_1_8_a_refusal_names_the_argument),
+        cmocka_unit_test(contract_1_9_a_call_never_blocks_for_room),       cmocka_unit_test(contract_1_9_full_takes_nothing),
     };
     return cmocka_run_group_tests_name("contract_1_refused", tests, NULL, NULL);
 }

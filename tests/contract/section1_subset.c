@@ -207,13 +207,40 @@ RIG_TEST(contract_4_7_closing_with_a_subset_in_the_making)
     rig_close(&rig);
 }
 
+/* With its whole parent's name, if there is room. */
+RIG_TEST(contract_1_7_children_are_named_after_their_parent)
+{
+    struct rig rig;
+    struct comm_communicator *subset = NULL, *dup = NULL, *deep = NULL;
+    struct comm_info info = {.size = sizeof info};
+    int32_t own = 0;
+    rig_open(&rig, 1, NULL);
+    MUST(NOW(comm_subset, rig.world[0], &own, 1, 1000000001, &subset));
+    MUST(comm_describe(subset, &info));
+    CHECK(strcmp(info.name, "world.0/subset.1000000001") == 0);
+    MUST(NOW(comm_dup, subset, NULL, &dup));
+    MUST(comm_describe(dup, &info));
+    CHECK(strcmp(info.name, "world.0/subset.1000000001/1") == 0);
+    MUST(NOW(comm_subset, dup, &own, 1, 4294967295, &deep));
+    MUST(comm_describe(deep, &info));
+    CHECK(strcmp(info.name, "world.0/subse/subset.4294967295") == 0);
+    MUST(comm_close(deep, RIG_PATIENCE));
+    MUST(comm_close(dup, RIG_PATIENCE));
+    MUST(comm_close(subset, RIG_PATIENCE));
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract_1_7_a_subset_is_made_by_its_members_alone), cmocka_unit_test(contract_1_7_subsets_that_are_made_at_once),
-        cmocka_unit_test(contract_1_7_sync_and_last_stand_behind_a_subset),   cmocka_unit_test(contract_1_8_lists_that_are_none),
-        cmocka_unit_test(contract_4_5_a_member_that_does_not_come),           cmocka_unit_test(contract_4_5_a_member_that_has_closed),
+        cmocka_unit_test(contract_1_7_a_subset_is_made_by_its_members_alone),
+        cmocka_unit_test(contract_1_7_subsets_that_are_made_at_once),
+        cmocka_unit_test(contract_1_7_sync_and_last_stand_behind_a_subset),
+        cmocka_unit_test(contract_1_8_lists_that_are_none),
+        cmocka_unit_test(contract_4_5_a_member_that_does_not_come),
+        cmocka_unit_test(contract_4_5_a_member_that_has_closed),
         cmocka_unit_test(contract_4_7_closing_with_a_subset_in_the_making),
+        cmocka_unit_test(contract_1_7_children_are_named_after_their_parent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

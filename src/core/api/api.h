@@ -29,6 +29,7 @@ struct api_check {
     struct comm_request *req;
     uint32_t collective;
     enum comm_result result;
+    const char *name; /* of the call, without comm_; NULL: the collective's */
 };
 
 static inline enum comm_result api_begin(struct api_check *check, struct comm_communicator *c, uint32_t collective,
@@ -36,7 +37,7 @@ static inline enum comm_result api_begin(struct api_check *check, struct comm_co
 {
     enum comm_result r = engine_alive(c);
 
-    *check = (struct api_check){c, req, collective, r};
+    *check = (struct api_check){c, req, collective, r, NULL};
     if (r != COMM_OK && req)
         *req = timeline_refusal(r);
     return r;
@@ -46,8 +47,14 @@ void api_need(struct api_check *check, bool holds, const char *argument, long lo
 void api_need_type(struct api_check *check, enum comm_type type);
 void api_need_pair(struct api_check *check, enum comm_type type, comm_op op, size_t n); /* n: elements of one block */
 void api_need_rank(struct api_check *check, const char *argument, int32_t rank);
+void api_need_fit(struct api_check *check, bool fits, const char *argument, size_t value, const char *what); /* into the address space */
+const char *api_name(const struct api_check *check);                                                         /* of the call */
 /* Returns n * times * element bytes. Refuses the call if that overflows. */
-size_t api_bytes(struct api_check *check, enum comm_type type, size_t n, size_t times);
+size_t api_bytes_of(struct api_check *check, const char *argument, enum comm_type type, size_t n, size_t times);
+static inline size_t api_bytes(struct api_check *check, enum comm_type type, size_t n, size_t times)
+{
+    return api_bytes_of(check, "n", type, n, times);
+}
 void api_need_buffer(struct api_check *check, const char *argument, const void *buf, size_t bytes);
 void api_need_apart(struct api_check *check, const void *in, size_t in_bytes, const void *out, size_t out_bytes);
 

@@ -16,7 +16,7 @@ enum comm_result comm_gather(struct comm_communicator *c, const void *in, void *
     api_need_rank(&check, "root", root);
     size_t block = api_bytes(&check, type, n, 1), all = api_bytes(&check, type, n, ranks);
     api_need(&check, am_root || !in_place, "in", -1, "a buffer: only the root may pass COMM_IN_PLACE");
-    api_need_buffer(&check, "in", in_place ? out : in, block);
+    api_need_buffer(&check, in_place ? "out" : "in", in_place ? out : in, block);
     api_need_buffer(&check, "out", out, am_root ? all : 0);
     if (am_root && !in_place)
         api_need_apart(&check, in, block, out, all);
@@ -46,7 +46,7 @@ enum comm_result comm_scatter(struct comm_communicator *c, const void *in, void 
     size_t block = api_bytes(&check, type, n, 1), all = api_bytes(&check, type, n, ranks);
     api_need(&check, am_root || !in_place, "out", -1, "a buffer: only the root may pass COMM_IN_PLACE");
     api_need_buffer(&check, "in", in, am_root ? all : 0);
-    api_need_buffer(&check, "out", in_place ? in : out, block);
+    api_need_buffer(&check, in_place ? "in" : "out", in_place ? in : out, block);
     if (am_root && !in_place)
         api_need_apart(&check, in, all, out, block);
     if (check.result != COMM_OK)
@@ -71,7 +71,7 @@ enum comm_result comm_alltoall(struct comm_communicator *c, const void *in, void
     bool in_place = in == COMM_IN_PLACE;
     api_need_type(&check, type);
     size_t all = api_bytes(&check, type, n, (size_t)engine_size(c));
-    api_need_buffer(&check, "in", in_place ? out : in, all);
+    api_need_buffer(&check, in_place ? "out" : "in", in_place ? out : in, all);
     api_need_buffer(&check, "out", out, all);
     if (!in_place)
         api_need_apart(&check, in, all, out, all);
@@ -92,7 +92,7 @@ enum comm_result comm_broadcast_bytes(struct comm_communicator *c, void *buf, si
     api_need_rank(&check, "root", root);
     api_need(&check, bytes != NULL, "bytes", 0, "where the length is");
     size_t length = bytes && *bytes != COMM_ROOT_FAILED ? *bytes : 0;
-    api_need(&check, length <= SIZE_MAX / 8, "*bytes", (long long)length, "a length that fits the address space, or COMM_ROOT_FAILED");
+    api_need_fit(&check, length <= SIZE_MAX / 8, "*bytes", length, "COMM_ROOT_FAILED, or a length");
     api_need_buffer(&check, "buf", buf, length);
     return check.result == COMM_OK ? engine_broadcast_bytes(c, buf, bytes, root, req, __builtin_return_address(0)) : check.result;
 }

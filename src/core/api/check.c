@@ -1,12 +1,17 @@
 /* Argument checks that the calls share. */
 #include "api/api.h"
 
+const char *api_name(const struct api_check *check)
+{
+    return check->name ? check->name : collective_name(check->collective);
+}
+
 void api_need(struct api_check *check, bool holds, const char *argument, long long value, const char *expected)
 {
     if (holds || check->result != COMM_OK)
         return;
-    check->result = engine_refuse(check->c, check->collective, COMM_ERR_ARGUMENT, check->req, "%s: %s=%lld; expected %s",
-                                  collective_name(check->collective), argument, value, expected);
+    check->result = engine_refuse(check->c, check->collective, COMM_ERR_ARGUMENT, check->req, "%s: %s=%lld; expected %s", api_name(check),
+                                  argument, value, expected);
 }
 
 void api_need_type(struct api_check *check, enum comm_type type)
@@ -36,8 +41,8 @@ void api_need_pair(struct api_check *check, enum comm_type type, comm_op op, siz
     }
     enum comm_result r = data_check(type, op, &why);
     if (r != COMM_OK)
-        check->result = engine_refuse(check->c, check->collective, r, check->req, "%s: type=%s(%d) op=%s(%u): %s",
-                                      collective_name(check->collective), data_type_name(type), (int)type, data_op_name(op), op, why);
+        check->result = engine_refuse(check->c, check->collective, r, check->req, "%s: type=%s(%d) op=%s(%u): %s", api_name(check),
+                                      data_type_name(type), (int)type, data_op_name(op), op, why);
 }
 
 void api_need_rank(struct api_check *check, const char *argument, int32_t rank)
@@ -45,12 +50,19 @@ void api_need_rank(struct api_check *check, const char *argument, int32_t rank)
     api_need(check, rank >= 0 && rank < engine_size(check->c), argument, rank, "a rank of the communicator, 0 to its size - 1");
 }
 
-size_t api_bytes(struct api_check *check, enum comm_type type, size_t n, size_t times)
+void api_need_fit(struct api_check *check, bool fits, const char *argument, size_t value, const char *what)
+{
+    if (!fits && check->result == COMM_OK)
+        check->result = engine_refuse(check->c, check->collective, COMM_ERR_ARGUMENT, check->req,
+                                      "%s: %s=%zu; expected %s within the address space", api_name(check), argument, value, what);
+}
+
+size_t api_bytes_of(struct api_check *check, const char *argument, enum comm_type type, size_t n, size_t times)
 {
     size_t bytes = data_type_bytes(type), all = 0;
     bool overflow = __builtin_mul_overflow(n, bytes, &all) || __builtin_mul_overflow(all, times, &all) || all > SIZE_MAX / 8;
 
-    api_need(check, !overflow, "n", (long long)n, "a length that fits the address space");
+    api_need_fit(check, !overflow, argument, n, "a length");
     return overflow ? 0 : all;
 }
 

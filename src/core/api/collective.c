@@ -59,7 +59,7 @@ enum comm_result comm_reduce(struct comm_communicator *c, const void *in, void *
     api_need_rank(&check, "root", root);
     size_t bytes = api_bytes(&check, type, n, 1);
     api_need(&check, am_root || !in_place, "in", -1, "a buffer: only the root may pass COMM_IN_PLACE");
-    api_need_buffer(&check, "in", in_place ? out : in, bytes);
+    api_need_buffer(&check, in_place ? "out" : "in", in_place ? out : in, bytes);
     api_need_buffer(&check, "out", out, am_root ? bytes : 0);
     if (am_root && !in_place)
         api_need_apart(&check, in, bytes, out, bytes);
@@ -96,7 +96,7 @@ static __attribute__((noinline)) enum comm_result allreduce(struct comm_communic
         return check.result;
     api_need_pair(&check, type, op, n);
     size_t bytes = api_bytes(&check, type, n, 1);
-    api_need_buffer(&check, "in", in_place ? out : in, bytes);
+    api_need_buffer(&check, in_place ? "out" : "in", in_place ? out : in, bytes);
     api_need_buffer(&check, "out", out, bytes);
     if (!in_place)
         api_need_apart(&check, in, bytes, out, bytes);
@@ -129,7 +129,7 @@ enum comm_result comm_reduce_scatter(struct comm_communicator *c, const void *in
     size_t ranks = (size_t)engine_size(c), rank = (size_t)engine_rank(c);
     api_need_pair(&check, type, op, n);
     size_t block = api_bytes(&check, type, n, 1), all = api_bytes(&check, type, n, ranks);
-    api_need_buffer(&check, "in", in_place ? out : in, all);
+    api_need_buffer(&check, in_place ? "out" : "in", in_place ? out : in, all);
     api_need_buffer(&check, "out", out, block);
     if (!in_place)
         api_need_apart(&check, in, all, out, block);
@@ -159,7 +159,7 @@ enum comm_result comm_allgather(struct comm_communicator *c, const void *in, voi
     size_t ranks = (size_t)engine_size(c), rank = (size_t)engine_rank(c);
     api_need_type(&check, type);
     size_t block = api_bytes(&check, type, n, 1), all = api_bytes(&check, type, n, ranks);
-    api_need_buffer(&check, "in", in_place ? out : in, block);
+    api_need_buffer(&check, in_place ? "out" : "in", in_place ? out : in, block);
     api_need_buffer(&check, "out", out, all);
     if (!in_place)
         api_need_apart(&check, in, block, out, all);

@@ -14,7 +14,7 @@ static enum comm_result check(struct comm_communicator *c, const char *call, con
     if (!data_type_bytes(type))
         return engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: type=%d; expected an enum comm_type", call, (int)type);
     if (__builtin_mul_overflow(n, data_type_bytes(type), bytes) || *bytes > SIZE_MAX / 8)
-        return engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: n=%zu; expected a length that fits the address space", call, n);
+        return engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: n=%zu; expected a length within the address space", call, n);
     if (!peer_ok)
         return engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: peer=%d; expected a rank of the communicator, 0 to %d", call, peer,
                               engine_size(c) - 1);

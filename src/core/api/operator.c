@@ -15,8 +15,10 @@ enum comm_result comm_op_create(struct comm_communicator *c, comm_op_fn *fn, voi
     if (!fn || !op || api_size(options, sizeof *options) != COMM_OK || !options->name)
         return engine_decline(
             c, COMM_ERR_ARGUMENT, NULL,
-            "op_create: fn=%s op=%s options=%s; expected a function, room for the operator, and options with size and name",
-            fn ? "set" : "NULL", op ? "set" : "NULL", options ? "set" : "NULL");
+            "op_create: fn=%s op=%s options=%s options.size=%zu options.name=%s; expected a function, room for the operator, options, "
+            "sizeof(struct comm_op_options), a name",
+            fn ? "set" : "NULL", op ? "set" : "NULL", options ? "set" : "NULL", options ? options->size : 0,
+            api_size(options, sizeof *options) == COMM_OK && options->name ? "set" : "NULL");
     if (options->element_bytes < 1 || options->element_bytes > DATA_USER_BYTES_MAX)
         return engine_decline(c, COMM_ERR_ARGUMENT, NULL, "op_create: options.element_bytes=%zu; expected 1 to %d", options->element_bytes,
                               DATA_USER_BYTES_MAX);

@@ -17,7 +17,7 @@ static inline __attribute__((always_inline)) enum comm_result scan(struct comm_c
         return engine_refuse(c, collective, COMM_ERR_UNSUPPORTED, req,
                              "%s: op=avg: not defined for scans; expected another operator, such as sum", collective_name(collective));
     size_t bytes = api_bytes(&check, type, n, 1);
-    api_need_buffer(&check, "in", in_place ? out : in, bytes);
+    api_need_buffer(&check, in_place ? "out" : "in", in_place ? out : in, bytes);
     api_need_buffer(&check, "out", out, gets ? bytes : 0);
     if (!in_place && gets)
         api_need_apart(&check, in, bytes, out, bytes);

@@ -8,6 +8,7 @@ enum { RANKS_ON_STACK = 64, LAYOUTS = 2 };
 
 /* The layout of a buffer's blocks: the longest block, and the end of the last one. */
 struct layout {
+    const char *name; /* of the argument that has the counts */
     const size_t *counts, *displs;
     size_t longest, end;
 };
@@ -25,7 +26,7 @@ static void open_dense(struct api_check *check, struct dense *dense)
     dense->many = dense->ranks > RANKS_ON_STACK ? base_heap_take(check->c, LAYOUTS * dense->ranks * sizeof *dense->many) : NULL;
     if (dense->ranks > RANKS_ON_STACK && !dense->many && check->result == COMM_OK)
         check->result = engine_refuse(check->c, check->collective, COMM_ERR_MEMORY, check->req, "%s: no memory for %zu displacements",
-                                      collective_name(check->collective), dense->ranks);
+                                      api_name(check), dense->ranks);
 }
 
 static enum comm_result close_dense(struct api_check *check, struct dense *dense, enum comm_result result)
@@ -35,10 +36,11 @@ static enum comm_result close_dense(struct api_check *check, struct dense *dense
     return result;
 }
 
-static struct layout measure(struct api_check *check, struct dense *dense, int which, const size_t *counts, const size_t *displs)
+static struct layout measure(struct api_check *check, struct dense *dense, int which, const char *name, const size_t *counts,
+                             const size_t *displs)
 {
     size_t *made = dense->many ? dense->many + (size_t)which * dense->ranks : dense->few[which], at = 0;
-    struct layout l = {.counts = counts, .displs = displs ? displs : made};
+    struct layout l = {.name = name, .counts = counts, .displs = displs ? displs : made};
     bool overflow = false;
 
     if (check->result != COMM_OK)
@@ -52,8 +54,18 @@ static struct layout measure(struct api_check *check, struct dense *dense, int w
         l.end = end > l.end && counts[r] ? end : l.end;
         l.longest = counts[r] > l.longest ? counts[r] : l.longest;
     }
-    api_need(check, !overflow, "counts", (long long)l.longest, "counts and displs whose sums fit the address space");
+    api_need_fit(check, !overflow, name, l.longest, "blocks that end");
     return l;
+}
+
+/* Names the longest block, which the caller knows. */
+static size_t bytes_to_end(struct api_check *check, const struct layout *l, enum comm_type type)
+{
+    size_t bytes = 0;
+    bool overflow = __builtin_mul_overflow(l->end, data_type_bytes(type), &bytes) || bytes > SIZE_MAX / 8;
+
+    api_need_fit(check, !overflow, l->name, l->longest, "blocks that end");
+    return overflow ? 0 : bytes;
 }
 
 static void need_counts(struct api_check *check, const char *argument, const size_t *counts)
@@ -78,9 +90,10 @@ enum comm_result comm_allgather_v(struct comm_communicator *c, const void *in, v
     api_need_type(&check, type);
     need_counts(&check, "counts", counts);
     open_dense(&check, &dense);
-    struct layout l = measure(&check, &dense, 0, counts, displs);
-    size_t all = api_bytes(&check, type, l.end, 1), own = check.result == COMM_OK ? api_bytes(&check, type, counts[rank], 1) : 0;
-    api_need_buffer(&check, "in", in_place ? out : in, own);
+    struct layout l = measure(&check, &dense, 0, "counts", counts, displs);
+    size_t all = bytes_to_end(&check, &l, type),
+           own = check.result == COMM_OK ? api_bytes_of(&check, "counts[rank]", type, counts[rank], 1) : 0;
+    api_need_buffer(&check, in_place ? "out" : "in", in_place ? out : in, own);
     api_need_buffer(&check, "out", out, all);
     if (!in_place)
         api_need_apart(&check, in, own, out, all);
@@ -111,9 +124,10 @@ enum comm_result comm_reduce_scatter_v(struct comm_communicator *c, const void *
     for (size_t r = 0; check.result == COMM_OK && r < (size_t)engine_size(c); r++)
         api_need_pair(&check, type, op, counts[r]);
     open_dense(&check, &dense);
-    struct layout l = measure(&check, &dense, 0, counts, NULL);
-    size_t all = api_bytes(&check, type, l.end, 1), own = check.result == COMM_OK ? api_bytes(&check, type, counts[rank], 1) : 0;
-    api_need_buffer(&check, "in", in_place ? out : in, all);
+    struct layout l = measure(&check, &dense, 0, "counts", counts, NULL);
+    size_t all = bytes_to_end(&check, &l, type),
+           own = check.result == COMM_OK ? api_bytes_of(&check, "counts[rank]", type, counts[rank], 1) : 0;
+    api_need_buffer(&check, in_place ? "out" : "in", in_place ? out : in, all);
     api_need_buffer(&check, "out", out, own);
     if (!in_place)
         api_need_apart(&check, in, all, out, own);
@@ -143,11 +157,12 @@ static inline __attribute__((always_inline)) enum comm_result gather_v_at_root(s
 
     need_counts(check, "counts", counts);
     open_dense(check, &dense);
-    struct layout l = measure(check, &dense, 0, counts, displs);
+    struct layout l = measure(check, &dense, 0, "counts", counts, displs);
     if (check->result == COMM_OK)
         api_need(check, in_place || n == counts[rank], "n", (long long)n, "counts[root], as on every other rank its own");
-    size_t all = api_bytes(check, type, l.end, 1), own = check->result == COMM_OK ? api_bytes(check, type, counts[rank], 1) : 0;
-    api_need_buffer(check, "in", in_place ? out : in, own);
+    size_t all = bytes_to_end(check, &l, type),
+           own = check->result == COMM_OK ? api_bytes_of(check, "counts[rank]", type, counts[rank], 1) : 0;
+    api_need_buffer(check, in_place ? "out" : "in", in_place ? out : in, own);
     api_need_buffer(check, "out", out, all);
     if (!in_place)
         api_need_apart(check, in, own, out, all);
@@ -201,12 +216,13 @@ static inline __attribute__((always_inline)) enum comm_result scatter_v_at_root(
 
     need_counts(check, "counts", counts);
     open_dense(check, &dense);
-    struct layout l = measure(check, &dense, 0, counts, displs);
+    struct layout l = measure(check, &dense, 0, "counts", counts, displs);
     if (check->result == COMM_OK)
         api_need(check, in_place || n == counts[rank], "n", (long long)n, "counts[root], as on every other rank its own");
-    size_t all = api_bytes(check, type, l.end, 1), own = check->result == COMM_OK ? api_bytes(check, type, counts[rank], 1) : 0;
+    size_t all = bytes_to_end(check, &l, type),
+           own = check->result == COMM_OK ? api_bytes_of(check, "counts[rank]", type, counts[rank], 1) : 0;
     api_need_buffer(check, "in", in, all);
-    api_need_buffer(check, "out", in_place ? in : out, own);
+    api_need_buffer(check, in_place ? "in" : "out", in_place ? in : out, own);
     if (!in_place)
         api_need_apart(check, in, all, out, own);
     if (check->result != COMM_OK)
@@ -271,13 +287,13 @@ enum comm_result comm_alltoall_v(struct comm_communicator *c, const void *in, co
     if (!in_place)
         need_counts(&check, "in_counts", in_counts);
     open_dense(&check, &dense);
-    struct layout to = measure(&check, &dense, 0, out_counts, out_displs), from = to;
+    struct layout to = measure(&check, &dense, 0, "out_counts", out_counts, out_displs), from = to;
     if (!in_place)
-        from = measure(&check, &dense, 1, in_counts, in_displs);
+        from = measure(&check, &dense, 1, "in_counts", in_counts, in_displs);
     if (check.result == COMM_OK)
         api_need(&check, from.counts[rank] == to.counts[rank], "in_counts[rank]", (long long)from.counts[rank], "out_counts[rank]");
-    size_t in_bytes = api_bytes(&check, type, from.end, 1), out_bytes = api_bytes(&check, type, to.end, 1);
-    api_need_buffer(&check, "in", in_place ? out : in, in_bytes);
+    size_t in_bytes = bytes_to_end(&check, &from, type), out_bytes = bytes_to_end(&check, &to, type);
+    api_need_buffer(&check, in_place ? "out" : "in", in_place ? out : in, in_bytes);
     api_need_buffer(&check, "out", out, out_bytes);
     if (!in_place)
         api_need_apart(&check, in, in_bytes, out, out_bytes);

@@ -31,13 +31,14 @@ enum comm_result comm_window_create(struct comm_communicator *c, size_t bytes, c
 
     if (api_begin(&check, c, COLLECTIVE_WINDOW, req) != COMM_OK)
         return check.result;
+    check.name = "window_create";
     if (options) {
         api_need(&check, options->size >= sizeof own, "options.size", (long long)options->size, "sizeof(struct comm_window_options)");
         if (check.result == COMM_OK)
             own = *options;
     }
     api_need(&check, w != NULL, "w", 0, "where to put the window");
-    api_need(&check, bytes <= SIZE_MAX / 8, "bytes", (long long)bytes, "a length that fits the address space");
+    api_need_fit(&check, bytes <= SIZE_MAX / 8, "bytes", bytes, "a length");
     api_need(&check, own.placement >= COMM_PLACEMENT_DEFAULT && own.placement <= COMM_PLACEMENT_INTERLEAVE, "options.placement",
              (long long)own.placement, "an enum comm_placement");
     api_need(&check, !own.base || own.placement == COMM_PLACEMENT_DEFAULT, "options.placement", (long long)own.placement,

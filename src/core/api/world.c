@@ -210,10 +210,13 @@ enum comm_result comm_split_mesh(struct comm_communicator *c, const int32_t *sha
 
     if (api_begin(&check, c, COLLECTIVE_SPLIT, req) != COMM_OK)
         return check.result;
+    check.name = "split_mesh";
     api_need(&check, axes >= 1 && axes <= MESH_AXES_MAX, "axes", (long long)axes, "1 to 16 axes");
     api_need(&check, shape && axis, shape ? "axis" : "shape", 0, "an array of as many as there are axes");
     for (size_t i = 0; check.result == COMM_OK && i < axes; i++) {
-        api_need(&check, shape[i] >= 1 && shape[i] <= size, "shape[i]", shape[i], "1 or more, and no more than there are ranks");
+        char axis_name[32];
+        base_format(axis_name, sizeof axis_name, "shape[%zu]", i);
+        api_need(&check, shape[i] >= 1 && shape[i] <= size, axis_name, shape[i], "1 or more, and no more than there are ranks");
         product = check.result == COMM_OK && product <= size ? product * shape[i] : product;
     }
     api_need(&check, product == size, "shape[0] * shape[1] * ..", (long long)product, "the number of ranks");

@@ -360,17 +360,15 @@ static void take_name(char *name, size_t room, const char *text)
     base_format(name, room, "%.*s", text[length] == ':' ? (int)length : 0, text);
 }
 
-static void keep_detail(struct comm_state *b, enum comm_result reason, uint32_t collective, const char *format, va_list list)
+/* The text begins with the name of the call. */
+static void keep_detail(struct comm_state *b, enum comm_result reason, const char *format, va_list list)
 {
     struct comm_error *d = &b->failure.last_refused;
 
     *d = (struct comm_error){.size = sizeof *d, .result = reason, .rank = b->team.rank, .peer = -1, .sequence = b->sequence};
     base_copy_text(d->cause, sizeof d->cause, "refused at the call");
     base_format_list(d->text, sizeof d->text, format, list);
-    if (collective)
-        base_copy_text(d->operation, sizeof d->operation, collective_name(collective));
-    else
-        take_name(d->operation, sizeof d->operation, d->text);
+    take_name(d->operation, sizeof d->operation, d->text);
 }
 
 enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective, enum comm_result reason, struct comm_request *req,
@@ -388,7 +386,7 @@ enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective,
         r = state_refuse(b, &call, reason);
     if (r == reason) {
         va_start(list, format);
-        keep_detail(b, reason, collective, format, list);
+        keep_detail(b, reason, format, list);
         va_end(list);
     }
     if (b->recording.plan)
@@ -408,7 +406,7 @@ enum comm_result engine_decline(struct comm_communicator *c, enum comm_result re
     if (!b)
         return call_refused(req, r);
     va_start(list, format);
-    keep_detail(b, reason, 0, format, list);
+    keep_detail(b, reason, format, list);
     va_end(list);
     state_unlock(b);
     return call_refused(req, reason);

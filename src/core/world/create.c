@@ -39,6 +39,11 @@ void creation_drop(struct creation *n)
     n->env->give(n->env, n, creation_bytes(n->size));
 }
 
+void creation_name(struct creation *n, const char *parent, const char *own)
+{
+    base_format(n->name, sizeof n->name, "%.*s/%s", (int)(sizeof n->name - 2 - strlen(own)), parent, own);
+}
+
 struct creation *creation_make(struct comm_state *b, struct comm_communicator **out)
 {
     const struct comm_env *env = b->unit.engine->env;
@@ -355,8 +360,11 @@ static enum comm_result issue(struct comm_state *b, const struct creation *how, 
         n->options = how->options;
         base_copy_text(n->name, sizeof n->name, how->options.name);
         base_copy_text(n->forced, sizeof n->forced, how->options.options ? how->options.options + strlen(CREATION_OPTION) : NULL);
-        if (!n->name[0])
-            base_format(n->name, sizeof n->name, "%.*s/%llu", 20, b->name, (unsigned long long)n->number);
+        if (!n->name[0]) {
+            char own[24];
+            base_format(own, sizeof own, "%llu", (unsigned long long)n->number);
+            creation_name(n, b->name, own);
+        }
         r = create_locked(b, n, req);
     }
     if (!b->recording.plan)

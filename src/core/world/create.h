@@ -28,6 +28,8 @@ struct creation {
 
 struct creation *creation_make(struct comm_state *b, struct comm_communicator **out); /* one reference; NULL: no memory */
 void creation_drop(struct creation *n);
+/* Calls the child PARENT/OWN, with as much of a long parent's name as there is room for. */
+void creation_name(struct creation *n, const char *parent, const char *own);
 /* Creates this rank's part of the child with members[0 .. count). Writes its offer, or the error, into mine[1]. */
 void creation_offer(struct comm_state *parent, struct creation *n, int32_t count);
 /* Connects the child, when all[1] has the offers of all. PENDING: call again. Otherwise `ready` has the result. */

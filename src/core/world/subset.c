@@ -376,7 +376,9 @@ static struct subset *make_subset(struct comm_state *b, const int32_t *ranks, in
         s->key = base_hash(s->key, (uint64_t)ranks[i]);
     }
     n->identity = s->key | UINT64_C(1) << 63; /* differs from the color of a split, and from a dup */
-    base_format(n->name, sizeof n->name, "%.*s/subset.%u", 12, b->name, tag);
+    char own[24];
+    base_format(own, sizeof own, "subset.%u", tag);
+    creation_name(n, b->name, own);
     while (*at)
         at = &(*at)->next;
     *at = s;
