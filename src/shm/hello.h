@@ -5,7 +5,7 @@
 
 #include "wire/wire.h"
 
-enum { SHM_ABI = 4, SHM_HELLO_TEXT = 128 };
+enum { SHM_ABI = 5, SHM_HELLO_TEXT = 128 };
 struct shm_hello {
     uint64_t magic, host_id, segment_bytes, limits;
     uint32_t abi, endian, float_mode, page, pid, line_bytes, head_bytes, call_bytes, note_bytes, inlet_bytes;

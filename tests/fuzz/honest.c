@@ -181,16 +181,16 @@ void honest_heed(struct honest *h, bool on)
 /* ------------------------------------------------------------------------------------------------------------ properties */
 static void check_messages(const struct tcp_channel *c)
 {
-    uint32_t count[HONEST_RANKS] = {0}, slots[HONEST_RANKS] = {0}, all = 0;
+    uint32_t count[HONEST_RANKS] = {0}, room[HONEST_RANKS] = {0}, all = 0;
 
     for (const struct tcp_message *m = c->messages.arrived; m; m = m->next) {
         HOLD(m->peer > 0 && m->peer < c->size && m->take <= m->bytes && ++all <= 1u << 16);
         count[m->peer]++;
-        slots[m->peer] += m->slot;
+        room[m->peer] += m->room;
     }
     for (uint32_t i = 1; i < c->size; i++) { /* no more than the sender has credit for */
         HOLD(c->member[i].arrived - c->member[i].seen_told <= c->handle.caps.window);
-        HOLD(slots[i] <= TCP_EAGER_SLOTS);
+        HOLD(room[i] <= TCP_EAGER_ROOM);
     }
 }
 

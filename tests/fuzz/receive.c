@@ -127,7 +127,7 @@ static void make_right(struct game *g, struct word *w, uint32_t which, size_t si
         return;
     case FRAME_CONSUMED:
         f->key = wire_key_of(s->sent[w->peer], 0, 0);
-        f->tag = c->member[w->peer].eager_sent;
+        f->tag = c->member[w->peer].room_sent;
         return;
     case FRAME_ACK:
         f->key = wire_key_of(s->retired + 1, which / WIRE_STREAM_EDGES, which % WIRE_STREAM_EDGES);

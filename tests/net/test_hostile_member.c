@@ -338,7 +338,7 @@ struct flood {
 static const struct flood floods[] = {
     {"short messages without a credit", {.kind = FRAME_EAGER, .tag = TAG, .bytes = 8}, 200000, true},
     {"announcements without a credit", {.kind = FRAME_ANNOUNCE, .tag = TAG, .bytes = 8}, 200000, true},
-    {"messages without a place", {.kind = FRAME_EAGER, .tag = TAG, .bytes = 1000}, TCP_EAGER_SLOTS + 1, true},
+    {"messages without room", {.kind = FRAME_EAGER, .tag = TAG, .bytes = TCP_EAGER_BYTES}, TCP_EAGER_ROOM / TCP_EAGER_BYTES + 1, true},
     {"a message that must be asked for", {.kind = FRAME_EAGER, .tag = TAG, .bytes = TCP_EAGER_BYTES + 1}, 1, true},
     {"questions", {.kind = FRAME_ASK}, 40000, false},
 };

@@ -96,14 +96,18 @@ static void killed_by_socket(void **state)
 
 /* A peer whose memory contains what a correct peer never writes stops its reader there, before the reader copies
  * anything by it. */
-enum { FORGED_SLOT, FORGED_KIND, FORGED_INLINE, FORGED_EAGER, FORGERIES };
+enum { FORGED_SLOT, FORGED_EMPTY, FORGED_END, FORGED_KIND, FORGED_INLINE, FORGED_EAGER, FORGERIES };
 
 static void forge(struct shmchan_channel *c, uint32_t seq, int32_t how)
 {
     struct shmchan_line *line = (struct shmchan_line *)(void *)(c->peer[1].out_pair + 1) + (seq & (c->shape.window - 1));
 
-    if (how == FORGED_SLOT)
-        line->slot = UINT8_MAX;
+    if (how == FORGED_SLOT || how == FORGED_EMPTY)
+        line->of.message.eager = SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES;
+    if (how == FORGED_EMPTY)
+        line->of.message.bytes = 0;
+    if (how == FORGED_END)
+        line->of.message.eager = SHMCHAN_EAGER_BYTES - 64;
     if (how == FORGED_KIND)
         line->kind = SHMCHAN_KIND_PLACE;
     if (how == FORGED_INLINE)
@@ -149,6 +153,36 @@ static void forged_messages(void **state)
         if (!WIFSIGNALED(status[1]) || (WTERMSIG(status[1]) != SIGILL && WTERMSIG(status[1]) != SIGTRAP))
             fail_msg("forgery %d: status %x", how, (unsigned)status[1]);
     }
+}
+
+/* A window of messages that do not fit in their lines leaves before the receiver looks: several of them share a slot. */
+static void window_of_short_messages(struct rank *r)
+{
+    enum { LENGTH = 512, COUNT = SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES / LENGTH };
+    _Static_assert(COUNT == (int)SHMCHAN_WINDOW, "a whole window");
+    static char bytes[COUNT][LENGTH], land[LENGTH];
+    struct wire_channel *ch = r->ch;
+    uint16_t peer = 1;
+
+    for (uint32_t seq = 1; seq <= COUNT; seq++) {
+        struct wire_span span = {memset(bytes[seq - 1], (int)seq, LENGTH), LENGTH};
+        struct wire_expose e = {
+            .key = wire_key_of(seq, 0, 0), .flags = WIRE_MESSAGE, .peers = &peer, .npeers = 1, .nspans = 1, .spans = &span};
+        CHECK(r->rank != 0 || ch->class->expose(ch, &e) == WIRE_DONE);
+    }
+    rank_meet(r);
+    for (uint32_t seq = 1; r->rank == 1 && seq <= COUNT; seq++) {
+        struct wire_event event;
+        struct wire_look look = {.key = wire_key_of(seq, 0, 0), .flags = WIRE_MESSAGE, .land = land, .bytes = LENGTH};
+        CHECK(ch->class->advance(ch, &event, 1) == 1 && event.bytes == LENGTH);
+        CHECK(ch->class->view(ch, &look) == WIRE_DONE && !memcmp(land, bytes[seq - 1], LENGTH));
+    }
+    rank_meet(r);
+}
+static void short_messages_share_slots(void **state)
+{
+    (void)state;
+    shm_processes(2, 0, window_of_short_messages, -1);
 }
 
 void shm_await_close(struct rank *r)
@@ -402,6 +436,7 @@ int main(void)
         cmocka_unit_test(killed_by_pidfd),
         cmocka_unit_test(killed_by_socket),
         cmocka_unit_test(forged_messages),
+        cmocka_unit_test(short_messages_share_slots),
         cmocka_unit_test(closed_is_not_dead),
         cmocka_unit_test(bells),
         cmocka_unit_test(memory_runs_out),

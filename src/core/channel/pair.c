@@ -105,9 +105,9 @@ static inline struct shmchan_inlet *inlet_of(const struct shmchan_channel *c, ch
 {
     return (struct shmchan_inlet *)(void *)(block + c->shape.inlets) + sender;
 }
-static inline char *pair_eager(const struct shmchan_channel *c, struct shmchan_pair *pair, uint32_t slot)
+static inline char *pair_eager(const struct shmchan_channel *c, struct shmchan_pair *pair, uint32_t at)
 {
-    return (char *)((struct shmchan_line *)(void *)(pair + 1) + c->shape.window) + (size_t)slot * SHMCHAN_EAGER_BYTES;
+    return (char *)((struct shmchan_line *)(void *)(pair + 1) + c->shape.window) + at;
 }
 static inline struct shmchan_line *chunk_line(const struct shmchan_channel *c, char *chunks, uint64_t number)
 {
@@ -155,14 +155,25 @@ static bool make_pair(struct shmchan_channel *c, uint32_t peer, bool chunks)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sending */
-static int32_t free_slot(struct shmchan_channel *c, uint32_t peer, uint32_t seq)
+/* Finds room for a message in the eager slots, and returns where. Negative: there is none now. Messages share a slot while there is room in
+ * it. When all of them were taken, it is filled from its start again. */
+static int32_t take_eager(struct shmchan_channel *c, uint32_t peer, size_t bytes)
 {
     struct shmchan_peer *p = &c->peer[peer];
-    struct shmchan_inlet *inlet = inlet_of(c, p->block, c->rank);
+    const struct shmchan_inlet *inlet = inlet_of(c, p->block, c->rank);
+    uint32_t filled = p->filled;
+
     for (uint32_t i = 0; i < SHMCHAN_EAGER_SLOTS; i++) {
-        uint32_t slot = (seq + i) & (SHMCHAN_EAGER_SLOTS - 1);
+        uint32_t slot = (p->filling + i) & (SHMCHAN_EAGER_SLOTS - 1);
         if (atomic_load_explicit(&inlet->eager_done[slot], memory_order_acquire) == p->eager[slot])
-            return (int32_t)slot;
+            filled = 0;
+        if (filled + bytes <= SHMCHAN_EAGER_BYTES) {
+            p->eager[slot]++;
+            p->filling = slot;
+            p->filled = filled + (uint32_t)(bytes + 63) / 64 * 64;
+            return (int32_t)(slot * SHMCHAN_EAGER_BYTES + filled);
+        }
+        filled = SHMCHAN_EAGER_BYTES; /* of a slot that is not being filled */
     }
     return -1;
 }
@@ -180,12 +191,11 @@ static enum wire_result fill_line(struct shmchan_channel *c, const struct wire_e
         line->kind = SHMCHAN_KIND_INLINE;
         return WIRE_DONE;
     }
-    int32_t slot = early && span->bytes <= SHMCHAN_EAGER_BYTES ? free_slot(c, peer, seq) : -1;
-    if (slot >= 0) {
-        memcpy(pair_eager(c, p->out_pair, (uint32_t)slot), span->at, span->bytes);
-        p->eager[slot] = seq;
+    int32_t at = early && span->bytes <= SHMCHAN_EAGER_BYTES ? take_eager(c, peer, span->bytes) : -1;
+    if (at >= 0) {
+        memcpy(pair_eager(c, p->out_pair, (uint32_t)at), span->at, span->bytes);
         line->kind = SHMCHAN_KIND_EAGER;
-        line->slot = (uint8_t)slot;
+        line->of.message.eager = (uint32_t)at;
         return WIRE_DONE;
     }
     if (e->flags & WIRE_WHOLE)
@@ -271,7 +281,8 @@ static bool is_sound(const struct shmchan_item *item)
     case SHMCHAN_KIND_INLINE:
         return item->bytes <= SHMCHAN_MESSAGE_INLINE;
     case SHMCHAN_KIND_EAGER:
-        return item->bytes <= SHMCHAN_EAGER_BYTES && item->slot < SHMCHAN_EAGER_SLOTS;
+        return item->bytes <= SHMCHAN_EAGER_BYTES && item->eager < SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES &&
+               item->eager % SHMCHAN_EAGER_BYTES + item->bytes <= SHMCHAN_EAGER_BYTES;
     default:
         return item->kind == SHMCHAN_KIND_ANNOUNCED;
     }
@@ -296,11 +307,12 @@ static void arrivals(struct shmchan_channel *c, uint32_t peer, struct wire_event
         if (!item)
             return;
         item->kind = READ_ONCE(line->kind);
-        item->slot = READ_ONCE(line->slot);
         item->bytes = READ_ONCE(line->of.message.bytes);
-        BASE_ASSERT(is_sound(item));
         if (item->kind == SHMCHAN_KIND_INLINE)
             memcpy(item->data, line->of.message.data, SHMCHAN_MESSAGE_INLINE);
+        else
+            item->eager = READ_ONCE(line->of.message.eager);
+        BASE_ASSERT(is_sound(item));
         events[(*n)++] = (struct wire_event){.kind = WIRE_EVENT_ANNOUNCED,
                                              .result = WIRE_MESSAGE,
                                              .key = key,
@@ -373,6 +385,13 @@ static enum wire_result grant(struct shmchan_channel *c, const struct wire_look 
     return WIRE_PENDING;
 }
 
+static void taken_of(struct shmchan_inlet *inlet, uint32_t slot)
+{
+    uint32_t before = atomic_load_explicit(&inlet->eager_done[slot], memory_order_relaxed);
+
+    atomic_store_explicit(&inlet->eager_done[slot], before + 1, memory_order_release);
+}
+
 enum wire_result shmchan_message_view(struct shmchan_channel *c, const struct wire_look *l)
 {
     BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
@@ -387,8 +406,8 @@ enum wire_result shmchan_message_view(struct shmchan_channel *c, const struct wi
         memcpy(l->land, item->data, bytes);
     if (item->kind == SHMCHAN_KIND_EAGER) {
         if (bytes)
-            data_take(l->land, pair_eager(c, p->in_pair, item->slot), bytes, false);
-        atomic_store_explicit(&inlet_of(c, c->block.at, l->peer)->eager_done[item->slot], wire_key_seq(l->key), memory_order_release);
+            data_take(l->land, pair_eager(c, p->in_pair, item->eager), bytes, false);
+        taken_of(inlet_of(c, c->block.at, l->peer), item->eager / SHMCHAN_EAGER_BYTES);
         c->dirty = true;
     }
     item_drop(c, index);

@@ -79,7 +79,7 @@ struct shmchan_line {
     _Alignas(64) _Atomic uint64_t key;
     uint32_t fingerprint; /* for a message: its tag */
     uint16_t bytes;       /* bytes inside the line */
-    uint8_t kind, slot;
+    uint8_t kind, reserved;
     union {
         uint8_t data[SHMCHAN_INLINE];
         struct {
@@ -87,7 +87,10 @@ struct shmchan_line {
         } place;
         struct {
             uint64_t bytes;
-            uint8_t data[SHMCHAN_MESSAGE_INLINE];
+            union {
+                uint8_t data[SHMCHAN_MESSAGE_INLINE];
+                uint32_t eager; /* where its bytes begin in the pair's eager slots */
+            };
         } message;
     } of;
 };
@@ -108,7 +111,7 @@ struct shmchan_inlet {
     _Alignas(64) _Atomic uint32_t consumed;           /* announcements read */
     _Atomic uint32_t granted;                         /* grants published */
     _Atomic uint64_t taken;                           /* chunks copied out */
-    _Atomic uint32_t eager_done[SHMCHAN_EAGER_SLOTS]; /* number of the message last taken out of the slot */
+    _Atomic uint32_t eager_done[SHMCHAN_EAGER_SLOTS]; /* messages taken out of the slot */
     _Alignas(64) struct {
         uint32_t seq, reserved;
         uint64_t bytes;
@@ -226,7 +229,8 @@ struct shmchan_wait {
 struct shmchan_item {
     uint64_t name;
     uint32_t next;
-    uint8_t kind, slot;
+    uint32_t eager; /* where its bytes begin in the eager slots */
+    uint8_t kind;
     uint64_t bytes, done; /* bytes to move, bytes moved */
     uint64_t cookie;
     char *at; /* user memory */
@@ -248,7 +252,8 @@ struct shmchan_peer {
     uint32_t out_last, out_served, out_item; /* last number announced; grants served; message being sent, 0: none */
     uint32_t out_consumed, knocks;           /* announcements that it has read, as last seen; knocks of this rank */
     uint32_t in_granted, in_landed, in_landings;
-    uint32_t eager[SHMCHAN_EAGER_SLOTS]; /* number of the message that this rank last put into the slot */
+    uint32_t eager[SHMCHAN_EAGER_SLOTS]; /* messages that this rank has put into the slot */
+    uint32_t filling, filled;            /* the eager slot that is being filled, and how far */
     uint64_t out_chunk, in_chunk;        /* chunks filled, chunks taken */
     uint32_t landing[SHMCHAN_LANDINGS];  /* items in the order of their grants */
 };

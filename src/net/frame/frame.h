@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 enum {
-    FRAME_VERSION = 6,
+    FRAME_VERSION = 7,
     FRAME_HEAD = 32,
     FRAME_LINE = 64,
     FRAME_PASS_HEAD = 32,
@@ -37,7 +37,7 @@ enum frame_kind {
     FRAME_ANNOUNCE,   /* a message that waits for a grant; payload: its length in 8 bytes */
     FRAME_GRANT,      /* payload: the number of bytes to send, in 8 bytes */
     FRAME_DATA,       /* the next bytes of a granted message */
-    FRAME_CONSUMED,   /* key: number of messages seen; tag: number of eager ones taken */
+    FRAME_CONSUMED,   /* key: number of messages seen; tag: bytes of eager ones taken */
     FRAME_ASK,        /* requests the calls that the receiver has published */
     FRAME_CALLS,      /* published calls, 32 bytes each; tag 1: the last frame of the reply */
     FRAME_GOODBYE,    /* no channel: nothing follows, and the end of the connection is not a death */

@@ -1,5 +1,5 @@
 /*
- * Messages between two ranks. A short message is sent at once while the receiver has a free slot for it. A longer one is announced, and its
+ * Messages between two ranks. A short message is sent at once while the receiver has room for it. A longer one is announced, and its
  * bytes go from the sender's buffer to the receiver's after the receiver has granted them. The number of announcements is bounded by how
  * many the receiver's engine has processed.
  */
@@ -25,6 +25,12 @@ void tcp_messages_forget(struct tcp_channel *c)
     }
 }
 
+/* A message up to TCP_INLINE needs none: the number of announcements bounds those. */
+static uint32_t room_of(uint64_t bytes)
+{
+    return bytes > TCP_INLINE ? (uint32_t)bytes : 0;
+}
+
 static void tell_done(struct tcp_channel *c, const struct tcp_message *m)
 {
     tcp_tell(c, &(struct wire_event){
@@ -37,7 +43,8 @@ enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_exp
     uint32_t peer = e->peers[0], number = wire_key_seq(e->key);
     struct tcp_member *m = &c->member[peer];
     struct wire_span span = e->nspans ? e->spans[0] : (struct wire_span){NULL, 0};
-    bool slot = span.bytes > TCP_INLINE, may = span.bytes <= TCP_EAGER_BYTES && !c->rendezvous;
+    uint32_t room = room_of(span.bytes);
+    bool may = span.bytes <= TCP_EAGER_BYTES && !c->rendezvous;
     unsigned char length[8];
 
     BASE_ASSERT(!c->aborted);
@@ -46,9 +53,9 @@ enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_exp
         if (number - m->consumed > c->handle.caps.window)
             return WIRE_AGAIN;
     }
-    if (may && (!slot || m->eager_sent - m->eager_taken < TCP_EAGER_SLOTS)) {
+    if (may && m->room_sent - m->room_taken + room <= TCP_EAGER_ROOM) {
         m->sent = number;
-        m->eager_sent += slot;
+        m->room_sent += room;
         tcp_post(c, peer, FRAME_EAGER, e->key, e->fingerprint, span.at, span.bytes);
         c->wire->burst.messages = true;
         return WIRE_DONE;
@@ -97,14 +104,15 @@ static const char *announced(struct tcp_channel *c, uint32_t peer, const struct 
 {
     struct tcp_member *member = &c->member[peer];
     uint32_t next = member->arrived + 1 ? member->arrived + 1 : 1;
-    bool eager = f->kind == FRAME_EAGER, slot = eager && f->bytes > TCP_INLINE;
+    bool eager = f->kind == FRAME_EAGER;
+    uint32_t room = eager ? room_of(f->bytes) : 0;
 
     if (wire_key_seq(f->key) != next)
         return "a message out of turn";
-    if (next - member->seen_told > c->handle.caps.window || (slot && member->slots - member->taken_told >= TCP_EAGER_SLOTS))
-        return "a message without a credit";
     if (eager && f->bytes > TCP_EAGER_BYTES)
         return "a message of a length that must be asked for";
+    if (next - member->seen_told > c->handle.caps.window || member->filled - member->taken_told + room > TCP_EAGER_ROOM)
+        return "a message without a credit";
     struct tcp_message *m = tcp_message_make(c, false);
     if (!m)
         return "no memory for a message";
@@ -112,7 +120,7 @@ static const char *announced(struct tcp_channel *c, uint32_t peer, const struct 
     m->peer = peer;
     m->tag = f->tag;
     m->bytes = eager ? f->bytes : base_get64(payload);
-    m->slot = slot;
+    m->room = room;
     if (eager) {
         m->block = tcp_block_take(c->wire, f->bytes ? f->bytes : 1);
         if (!m->block) {
@@ -122,7 +130,7 @@ static const char *announced(struct tcp_channel *c, uint32_t peer, const struct 
         memcpy(m->block->data, payload, f->bytes);
     }
     member->arrived = next;
-    member->slots += slot;
+    member->filled += room;
     tcp_tell(
         c,
         &(struct wire_event){
@@ -141,10 +149,10 @@ const char *tcp_message_came(struct tcp_channel *c, uint32_t peer, const struct 
     case FRAME_GRANT:
         return granted(c, peer, f, base_get64(payload));
     default:
-        if (wire_key_seq(f->key) - m->consumed > m->sent - m->consumed || f->tag - m->eager_taken > m->eager_sent - m->eager_taken)
+        if (wire_key_seq(f->key) - m->consumed > m->sent - m->consumed || f->tag - m->room_taken > m->room_sent - m->room_taken)
             return "more messages taken than were sent";
         m->consumed = wire_key_seq(f->key);
-        m->eager_taken = f->tag;
+        m->room_taken = f->tag;
         return NULL;
     }
 }
@@ -155,8 +163,8 @@ static enum wire_result take_eager(struct tcp_channel *c, struct tcp_message *m,
 
     if (take)
         memcpy(l->land, m->block->data, take);
-    member->taken += m->slot;
-    c->owes |= m->slot;
+    member->taken += m->room;
+    c->owes |= m->room != 0;
     tcp_message_drop(c, false, m);
     return WIRE_DONE;
 }

@@ -66,7 +66,7 @@ void tcp_owed(struct tcp_channel *c)
             retired = 0;
         }
         bool listens = !tcp_backed_up(&m->lane[TCP_LANE_SMALL]); /* a peer that does not read what it is sent gets no more credits */
-        if ((seen || taken) && listens && (piggyback || seen >= c->handle.caps.window / 2 || taken >= TCP_EAGER_SLOTS / 2)) {
+        if ((seen || taken) && listens && (piggyback || seen >= c->handle.caps.window / 2 || taken >= TCP_EAGER_ROOM / 2)) {
             m->seen_told = m->seen;
             m->taken_told = m->taken;
             seen = taken = 0;

@@ -59,6 +59,11 @@ void mpiwire_messages_forget(struct mpiwire_channel *c)
         drop(c, &c->arrived, c->arrived);
 }
 
+static uint32_t room_of(uint64_t bytes)
+{
+    return bytes > MPIWIRE_INLINE ? (uint32_t)bytes : 0;
+}
+
 static void tell_done(struct mpiwire_channel *c, const struct mpiwire_message *m)
 {
     mpiwire_tell(c, &(struct wire_event){
@@ -71,18 +76,18 @@ enum wire_result mpiwire_expose_message(struct mpiwire_channel *c, const struct 
     uint32_t peer = e->peers[0], number = wire_key_seq(e->key);
     struct mpiwire_member *m = &c->member[peer];
     struct wire_span span = e->nspans ? e->spans[0] : (struct wire_span){NULL, 0};
-    bool slot = span.bytes > MPIWIRE_INLINE;
     uint64_t bytes = span.bytes;
+    uint32_t room = room_of(bytes);
 
     if (number - m->consumed > c->handle.caps.window) {
         mpiwire_look(c);
         if (number - m->consumed > c->handle.caps.window)
             return WIRE_AGAIN;
     }
-    if (bytes <= MPIWIRE_EAGER && !c->rendezvous && (!slot || m->eager_sent - m->eager_taken < MPIWIRE_EAGER_SLOTS)) {
+    if (bytes <= MPIWIRE_EAGER && !c->rendezvous && m->room_sent - m->room_taken + room <= MPIWIRE_EAGER_ROOM) {
         if (!mpiwire_post(c, peer, MPIWIRE_SHORT, e->key, e->fingerprint, span.at, bytes))
             return WIRE_AGAIN;
-        m->eager_sent += slot;
+        m->room_sent += room;
         return WIRE_DONE;
     }
     struct mpiwire_message *message = make(c, &c->sent);
@@ -183,7 +188,7 @@ static bool announced(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_b
     m->peer = peer;
     m->tag = head->tag;
     m->bytes = head->bytes;
-    m->slot = whole && head->bytes > MPIWIRE_INLINE;
+    m->room = whole ? room_of(head->bytes) : 0;
     m->block = whole ? b : NULL;
     if (!whole)
         memcpy(&m->bytes, mpiwire_payload(b), sizeof m->bytes);
@@ -222,7 +227,7 @@ void mpiwire_message_came(struct mpiwire_channel *c, struct mpiwire_block *b)
         piece_came(c, head->from, head, mpiwire_payload(b));
     } else if (head->kind == MPIWIRE_CONSUMED) {
         m->consumed = wire_key_seq(head->key);
-        m->eager_taken = head->tag;
+        m->room_taken = head->tag;
     }
     if (!kept)
         mpiwire_block_give(c->wire, b);
@@ -237,7 +242,7 @@ enum wire_result mpiwire_view_message(struct mpiwire_channel *c, const struct wi
     if (m->block) {
         if (take)
             memcpy(l->land, mpiwire_payload(m->block), take);
-        c->member[l->peer].slots_taken += m->slot;
+        c->member[l->peer].taken += m->room;
         c->owes |= mpiwire_owes(c, &c->member[l->peer]);
         drop(c, &c->arrived, m);
         return WIRE_DONE;
@@ -262,11 +267,11 @@ void mpiwire_tell_consumed(struct mpiwire_channel *c)
         struct mpiwire_member *m = &c->member[i];
         if (!mpiwire_owes(c, m))
             continue;
-        if (!mpiwire_post(c, i, MPIWIRE_CONSUMED, wire_key_of(m->seen, 0, 0), m->slots_taken, NULL, 0)) {
+        if (!mpiwire_post(c, i, MPIWIRE_CONSUMED, wire_key_of(m->seen, 0, 0), m->taken, NULL, 0)) {
             c->owes = true;
             continue;
         }
         m->seen_told = m->seen;
-        m->slots_taken_told = m->slots_taken;
+        m->taken_told = m->taken;
     }
 }

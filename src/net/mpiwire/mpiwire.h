@@ -25,15 +25,15 @@ enum {
                            * at once through shared memory */
     MPIWIRE_SMALL = 384,  /* what comes up to this length is moved to a block of its size, so that the long one can be posted again */
     MPIWIRE_BUCKETS = 64,
-    MPIWIRE_INLINE = 240,     /* exposures on once-edges up to this size have room for twice the window of operations, */
-    MPIWIRE_ONCE_PLACES = 8,  /* and longer ones have room for this many */
-    MPIWIRE_AREAS = 4,        /* number of operations whose streams have room at the same time */
-    MPIWIRE_CREDITS = 4,      /* exposures of one such stream that the reader has not yet released */
-    MPIWIRE_EAGER = 4096,     /* a message up to this size is sent at once, */
-    MPIWIRE_EAGER_SLOTS = 16, /* unless this many longer than MPIWIRE_INLINE are unreceived */
-    MPIWIRE_DATA = 1 << 18,   /* size of a piece of a longer message */
-    MPIWIRE_DATA_AHEAD = 4,   /* pieces of one message that may be in flight */
-    MPIWIRE_CLASSES = 40,     /* size classes of blocks: powers of two */
+    MPIWIRE_INLINE = 240,       /* exposures on once-edges up to this size have room for twice the window of operations, */
+    MPIWIRE_ONCE_PLACES = 8,    /* and longer ones have room for this many */
+    MPIWIRE_AREAS = 4,          /* number of operations whose streams have room at the same time */
+    MPIWIRE_CREDITS = 4,        /* exposures of one such stream that the reader has not yet released */
+    MPIWIRE_EAGER = 4096,       /* a message up to this size is sent at once, */
+    MPIWIRE_EAGER_ROOM = 65536, /* unless this many bytes of ones longer than MPIWIRE_INLINE are unreceived */
+    MPIWIRE_DATA = 1 << 18,     /* size of a piece of a longer message */
+    MPIWIRE_DATA_AHEAD = 4,     /* pieces of one message that may be in flight */
+    MPIWIRE_CLASSES = 40,       /* size classes of blocks: powers of two */
     MPIWIRE_HEAD = 64,
 };
 
@@ -46,7 +46,7 @@ enum mpiwire_kind {
     MPIWIRE_ANNOUNCE, /* payload: the length of the message */
     MPIWIRE_GRANT,    /* payload: how many bytes the receiver wants */
     MPIWIRE_PIECE,    /* a piece of a granted message; pieces come in order */
-    MPIWIRE_CONSUMED, /* key: the newest message that the receiver has seen; tag: how many slots it has freed */
+    MPIWIRE_CONSUMED, /* key: the newest message that the receiver has seen; tag: bytes that were taken from its eager room */
     MPIWIRE_NOTED,    /* only a head: the sender has sent a note over the guard, so look there */
     MPIWIRE_LAST,     /* only a head, of no channel: the sender has closed the wire, and nothing comes after this */
 };
@@ -107,7 +107,8 @@ struct mpiwire_message {
     struct mpiwire_channel *channel; /* NULL: the channel was left, and only pieces are still in flight */
     wire_key key;
     uint32_t peer, tag, ahead; /* ahead: number of pieces in flight */
-    bool granted, slot, told;
+    uint32_t room;             /* of the eager room: bytes that it occupies */
+    bool granted, told;
     uint64_t bytes, take, done;
     char *at;
     uint64_t cookie;
@@ -120,8 +121,9 @@ struct mpiwire_member {
     bool wants;                     /* it has no room until this rank tells it more */
     bool wanted;                    /* this rank has asked what it has retired, and has no answer yet */
     bool lost;
-    uint32_t sent, consumed, eager_sent, eager_taken;                 /* messages to the member */
-    uint32_t arrived, seen, seen_told, slots_taken, slots_taken_told; /* messages from the member */
+    uint32_t sent, consumed, room_sent, room_taken; /* messages to the member, and bytes of them in its eager room: all, and taken */
+    uint32_t arrived, seen, seen_told, taken,
+        taken_told; /* messages from the member, and bytes of them that were taken from the eager room */
 };
 
 struct mpiwire_channel {
@@ -259,9 +261,9 @@ void mpiwire_messages_forget(struct mpiwire_channel *c);
 /* Whether the member should hear how many of its messages this rank has seen. Not after every message, because it has room for several. */
 static inline bool mpiwire_owes(const struct mpiwire_channel *c, const struct mpiwire_member *m)
 {
-    uint32_t seen = m->seen - m->seen_told, taken = m->slots_taken - m->slots_taken_told;
+    uint32_t seen = m->seen - m->seen_told, taken = m->taken - m->taken_told;
 
-    return (seen && seen >= c->handle.caps.window / 4) || taken >= MPIWIRE_EAGER_SLOTS / 4;
+    return (seen && seen >= c->handle.caps.window / 4) || taken >= MPIWIRE_EAGER_ROOM / 4;
 }
 void mpiwire_tell_consumed(struct mpiwire_channel *c);
 

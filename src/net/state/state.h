@@ -35,7 +35,7 @@ enum {
     TCP_CHUNK = 262144,
     TCP_CHUNK_LEAST = 131072,
     TCP_EAGER_BYTES = 4096,
-    TCP_EAGER_SLOTS = 16,    /* per ordered pair: eager messages longer than TCP_INLINE that were not taken yet */
+    TCP_EAGER_ROOM = 16384,  /* per ordered pair: bytes of eager messages longer than TCP_INLINE that were not taken yet */
     TCP_DATA_BYTES = 262144, /* of a granted message, in one frame */
     TCP_STAGE_SMALL = 32768,
     TCP_AHEAD_BYTES = 65536, /* of a payload, received in its block before its header was read */
@@ -116,7 +116,8 @@ struct tcp_message {
     uint64_t cookie;
     struct tcp_block *block; /* the bytes of an eager message */
     char *at;                /* the user's buffer */
-    bool granted, slot;      /* slot: an eager message that occupies a slot */
+    uint32_t room;           /* of the eager room: bytes that it occupies */
+    bool granted;
 };
 
 /* ------------------------------------------------------------------------------------------------------------ channels */
@@ -129,15 +130,15 @@ struct tcp_note {
 
 /* This rank's view of a member. */
 struct tcp_member {
-    struct tcp_lane *lane;                            /* its two lanes; NULL: this rank itself, or a member of another wire */
-    uint32_t channel;                                 /* its name of this channel */
-    uint32_t retired;                                 /* last operation that it retired */
-    uint32_t retired_told;                            /* this rank's last retirement that was sent to it */
-    uint32_t sent, consumed, eager_sent, eager_taken; /* messages to it */
-    uint32_t arrived, seen, seen_told, slots, taken,
-        taken_told; /* messages from it: arrived, processed, and acknowledged; eager ones with a slot: arrived, taken, and acknowledged */
-    uint32_t looks[TCP_LANES]; /* looks that wait for a frame, by lane */
-    wire_key ack[TCP_ACKS];    /* exposures to acknowledge */
+    struct tcp_lane *lane;                          /* its two lanes; NULL: this rank itself, or a member of another wire */
+    uint32_t channel;                               /* its name of this channel */
+    uint32_t retired;                               /* last operation that it retired */
+    uint32_t retired_told;                          /* this rank's last retirement that was sent to it */
+    uint32_t sent, consumed, room_sent, room_taken; /* messages to it, and bytes of them in its eager room: all, and taken */
+    uint32_t arrived, seen, seen_told;              /* messages from it: arrived, processed, and acknowledged */
+    uint32_t filled, taken, taken_told;             /* bytes of them in the eager room: arrived, taken, and acknowledged */
+    uint32_t looks[TCP_LANES];                      /* looks that wait for a frame, by lane */
+    wire_key ack[TCP_ACKS];                         /* exposures to acknowledge */
     uint32_t acks;
     uint8_t fresh, unsent;                 /* a bit per kind of note: arrived; to be sent */
     bool asking, calls_here;               /* its published calls: requested; all have arrived */
