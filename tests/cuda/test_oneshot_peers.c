@@ -94,6 +94,16 @@ static bool sums_go_by_devices(struct comm_communicator *const *c, uint64_t seed
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the choice */
+static void check_explained(const char *through)
+{
+    struct comm_call call = {.size = sizeof call, .collective = "allreduce", .n = 3000, .type = COMM_F32, .op = COMM_SUM};
+    char text[2048];
+
+    MUST(comm_explain(device.world[ranks - 1], &call, text, sizeof text));
+    if (!strstr(text, through))
+        rig_die(__FILE__, __LINE__, "\"%s\" lacks \"%s\"", text, through);
+}
+
 RIG_TEST(the_faster_way_is_taken)
 {
     for (int32_t n = 2; n <= RANKS; n += rig_quick() ? 3 : 1) {
@@ -101,11 +111,13 @@ RIG_TEST(the_faster_way_is_taken)
         open_peers(n, &(struct mock_options){.seed = (uint64_t)n, .queues = n % 2 ? 32 : 3});
         CHECK(sums_go_by_devices(device.world, 1));
         expect_line(&told, last_told, "through the devices' memory: an exchange took 400 ns");
+        check_explained("cuda itself, one kernel on the device of each rank, through the devices' memory");
         EQUAL(atomic_load(&warned), 0);
         close_all();
         open_peers(n, &(struct mock_options){.seed = (uint64_t)n, .queues = 8, .host_ns = 700, .peer_ns = 701});
         CHECK(!sums_go_by_devices(device.world, 2));
         expect_line(&told, last_told, "through the host's pages: an exchange took 701 ns");
+        check_explained("cuda itself, one kernel on the device of each rank, through the host's pages");
         close_all();
     }
 }

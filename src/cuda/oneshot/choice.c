@@ -254,6 +254,11 @@ static void check(struct oneshot_channel *c)
     }
 }
 
+const char *oneshot_through(struct native_channel *channel)
+{
+    return ((struct oneshot_channel *)(void *)channel)->choice.by_devices ? "the devices' memory" : "the host's pages";
+}
+
 static void compare(struct oneshot_channel *c)
 {
     struct oneshot *n = c->owner;
@@ -264,13 +269,14 @@ static void compare(struct oneshot_channel *c)
         host += c->box->peer[i].head->took[0];
         devices += c->box->peer[i].head->took[1];
     }
-    for (uint32_t r = 0; r < c->args.ranks && devices < host; r++)
+    c->choice.by_devices = devices < host;
+    for (uint32_t r = 0; r < c->args.ranks && c->choice.by_devices; r++)
         c->args.slots[r] = (char *)(uintptr_t)c->choice.there[r];
     if (c->args.rank == 0 && n->log)
         base_log(n->log, atomic_exchange_explicit(&n->told, true, memory_order_relaxed) ? LOG_DEBUG : LOG_INFO,
                  "cuda ranks=%u: kernels exchange through %s: an exchange took %llu ns through the devices' memory, %llu ns through the "
                  "host's pages",
-                 c->args.ranks, devices < host ? "the devices' memory" : "the host's pages",
+                 c->args.ranks, oneshot_through(&c->head),
                  (unsigned long long)(devices / c->args.ranks / (ROUNDS - 1)), (unsigned long long)(host / c->args.ranks / (ROUNDS - 1)));
     go(c, ONESHOT_RESTING);
 }

@@ -97,6 +97,7 @@ struct oneshot_choice {
     struct oneshot_offer *offers;      /* of all members; NULL: there is nothing to choose */
     int32_t *world;                    /* their ranks in the world */
     cuda_address there[ONESHOT_RANKS]; /* the slots in memory of the devices; 0: not mapped yet */
+    bool by_devices;                   /* the choice: the kernels exchange through it */
 };
 
 /* Operations end in order. In a stream of the library's own at most one is on the device: a hardware queue that several streams share then
@@ -172,6 +173,7 @@ enum comm_result oneshot_choose(struct oneshot_channel *c, const struct wire_tea
 enum comm_result oneshot_joined(struct native_channel *channel);
 void oneshot_vote_against(struct oneshot_channel *c);
 void oneshot_stop_choosing(struct oneshot_channel *c);
+const char *oneshot_through(struct native_channel *channel); /* the chosen memory, as a text */
 bool oneshot_is_trying(const struct oneshot_channel *c); /* a kernel of its choice may run */
 /* channel.c */
 enum comm_result oneshot_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
