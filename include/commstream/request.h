@@ -64,7 +64,8 @@ struct comm_request_info {
     uint64_t started_ns;     /**< when it started; 0: not yet */
     uint64_t completed_ns;   /**< when it completed; 0: not yet */
     char algorithm[32];      /**< the algorithm that ran */
-    int32_t waited_for;      /**< the last rank that it had to wait for; -1: none or unknown */
+    int32_t waited_for;      /**< the last rank that it had to wait for; -1: none or unknown. A message: its peer, or, while earlier
+                              * work of this rank holds it back (because both use the same memory, say), this rank */
     int32_t reserved;        /**< 0 */
 };
 

@@ -178,6 +178,30 @@ static void sum_behind(struct rig *rig, size_t n, struct comm_request *request)
     MUST(comm_wait_all(request, 2, RIG_PATIENCE));
 }
 
+/* A message waits for its peer; one that uses the memory of an earlier one waits for its own rank. */
+RIG_TEST(a_message_tells_for_whom)
+{
+    struct comm_request first, second, any;
+    struct comm_request_info info = {.size = sizeof info};
+    struct rig rig;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_recv(rig.world[0], out[0], LONG, COMM_F32, COMM_ANY_PEER, 7, NULL, &any));
+    MUST(comm_recv(rig.world[0], in[0], LONG, COMM_F32, 1, 5, NULL, &first));
+    MUST(comm_recv(rig.world[0], in[0], LONG, COMM_F32, 1, 6, NULL, &second));
+    MUST(comm_describe_request(first, &info));
+    CHECK(info.waited_for == 1 && info.started_ns && info.result == COMM_PENDING);
+    MUST(comm_describe_request(second, &info));
+    CHECK(info.waited_for == 0 && !info.started_ns && info.result == COMM_PENDING);
+    MUST(comm_describe_request(any, &info));
+    CHECK(info.waited_for == -1 && info.started_ns);
+    MUST(comm_send(rig.world[1], in[1], LONG, COMM_F32, 0, 5, NULL));
+    MUST(comm_wait(first, RIG_PATIENCE));
+    IS(comm_test(second), COMM_PENDING);
+    MUST(comm_describe_request(second, &info));
+    CHECK(info.waited_for == 1 && info.started_ns);
+    rig_close(&rig);
+}
+
 RIG_TEST(a_dump_tells_when_and_for_whom)
 {
     struct comm_request small[2], large[2], message[2];
@@ -318,8 +342,11 @@ RIG_TEST(a_file_system_that_hangs_holds_up_nobody)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_dump_tells_when_and_for_whom),           cmocka_unit_test(rows_hold_bars_side_by_side),
-        cmocka_unit_test(a_failure_writes_what_went_before),        cmocka_unit_test(a_folder_that_is_missing_costs_the_file_alone),
+        cmocka_unit_test(a_message_tells_for_whom),
+        cmocka_unit_test(a_dump_tells_when_and_for_whom),
+        cmocka_unit_test(rows_hold_bars_side_by_side),
+        cmocka_unit_test(a_failure_writes_what_went_before),
+        cmocka_unit_test(a_folder_that_is_missing_costs_the_file_alone),
         cmocka_unit_test(a_file_system_that_hangs_holds_up_nobody),
     };
 

@@ -206,9 +206,12 @@ static bool describe_pending(const struct comm_state *b, uint64_t ticket, struct
     uint32_t i = timeline_slot_index(ticket);
     if (!(ticket & TIMELINE_MESSAGE) || i >= b->p2p.room || b->p2p.ops[i].ticket != ticket || b->p2p.ops[i].state == P2P_FREE)
         return false;
-    made->bytes = b->p2p.ops[i].call.bytes;
-    made->queued_ns = made->started_ns = (uint64_t)b->p2p.ops[i].queued_ns;
-    base_copy_text(made->algorithm, sizeof made->algorithm, p2p_name(&b->p2p.ops[i]));
+    const struct p2p_op *t = &b->p2p.ops[i];
+    made->bytes = t->call.bytes;
+    made->queued_ns = (uint64_t)t->queued_ns;
+    made->started_ns = p2p_is_held(t) ? 0 : made->queued_ns;
+    made->waited_for = p2p_is_held(t) ? b->team.rank : t->call.peer;
+    base_copy_text(made->algorithm, sizeof made->algorithm, p2p_name(t));
     return true;
 }
 

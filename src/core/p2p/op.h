@@ -48,6 +48,12 @@ struct p2p_op {
     struct one_sided one;
 };
 
+/* Whether earlier work of this rank holds it back: it has not started. */
+static inline bool p2p_is_held(const struct p2p_op *t)
+{
+    return (t->state == P2P_HELD && !t->stage) || t->state == P2P_BEHIND;
+}
+
 bool p2p_step(struct comm_state *b); /* posts held messages, collects finished ones, completes markers */
 void p2p_cancel_held(struct comm_state *b);
 
