@@ -79,6 +79,28 @@ RIG_TEST(contract_1_11_cancel)
     rig_close(&rig);
 }
 
+/* While a receive waits, each comm_sync and comm_event_record needs a point behind it: the same one, as long as nothing is issued. */
+RIG_TEST(contract_1_11_points_behind_a_message_use_up_nothing)
+{
+    struct rig rig;
+    struct comm_request unmatched, send;
+    struct comm_event *event;
+    int32_t got = 0, word = 5;
+    rig_open_options(&rig, 2, "queue=64");
+    MUST(comm_event_create(rig.world[0], &event));
+    MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 9, NULL, &unmatched));
+    for (int i = 0; i < 1000; i++) {
+        IS(comm_sync(rig.world[0], 0), COMM_PENDING);
+        MUST(comm_event_record(event, rig.world[0]));
+    }
+    MUST(comm_send(rig.world[1], &word, 1, COMM_I32, 0, 9, &send));
+    rig_wait_all((struct comm_request[]){unmatched, send}, 2);
+    MUST(comm_event_query(event));
+    EQUAL(got, 5);
+    comm_event_free(event);
+    rig_close(&rig);
+}
+
 RIG_TEST(contract_1_11_order_per_pair_and_wildcards)
 {
     enum { MANY = 30 };
@@ -200,6 +222,7 @@ int main(void)
         cmocka_unit_test(contract_1_11_a_send_is_complete_when_its_buffer_is_free),
         cmocka_unit_test(contract_1_11_truncation_ends_one_receive),
         cmocka_unit_test(contract_1_11_cancel),
+        cmocka_unit_test(contract_1_11_points_behind_a_message_use_up_nothing),
         cmocka_unit_test(contract_1_11_order_per_pair_and_wildcards),
         cmocka_unit_test(contract_1_11_a_wildcard_matches_once),
         cmocka_unit_test(contract_1_11_tags_are_taken_out_of_order),

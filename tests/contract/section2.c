@@ -194,6 +194,33 @@ RIG_TEST(contract_2_3_gated_time_does_not_count)
     rig_close(&rig);
 }
 
+/* Nor does it count for messages: a receive, and a send that its peer must ask for. */
+RIG_TEST(contract_2_3_gated_time_of_messages_does_not_count)
+{
+    static char bytes[500000], got[sizeof bytes];
+    struct rig rig;
+    struct comm_event *gate;
+    struct comm_request receive, send, other[2];
+    int32_t word = 0;
+    rig_open(&rig, 2, COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = RIG_S));
+    MUST(comm_event_create(rig.world[0], &gate));
+    MUST(comm_event_reset(gate));
+    MUST(comm_queue_wait_event(rig.world[0], gate));
+    MUST(comm_recv(rig.world[0], &word, 1, COMM_I32, 1, 1, NULL, &receive));
+    MUST(comm_send(rig.world[0], bytes, sizeof bytes, COMM_BYTE, 1, 2, &send));
+    rig_progress_for(rig.world[0], 700 * RIG_MS);
+    MUST(comm_event_set(gate));
+    rig_progress_for(rig.world[0], 600 * RIG_MS);
+    IS(comm_test(receive), COMM_PENDING); /* 1.3 s after their calls, but 0.6 s after their start */
+    IS(comm_test(send), COMM_PENDING);
+    MUST(comm_send(rig.world[1], &(int32_t){7}, 1, COMM_I32, 0, 1, &other[0]));
+    MUST(comm_recv(rig.world[1], got, sizeof got, COMM_BYTE, 0, 2, NULL, &other[1]));
+    rig_wait_all((struct comm_request[]){receive, send, other[0], other[1]}, 4);
+    EQUAL(word, 7);
+    comm_event_free(gate);
+    rig_close(&rig);
+}
+
 RIG_TEST(contract_2_3_an_unmatched_receive_ends_alone)
 {
     struct rig rig;
@@ -425,6 +452,7 @@ int main(void)
         cmocka_unit_test(contract_2_3_negative_times),
         cmocka_unit_test(contract_2_3_a_queue_wait_has_a_deadline),
         cmocka_unit_test(contract_2_3_gated_time_does_not_count),
+        cmocka_unit_test(contract_2_3_gated_time_of_messages_does_not_count),
         cmocka_unit_test(contract_2_3_an_unmatched_receive_ends_alone),
         cmocka_unit_test(contract_2_3_an_unmatched_receive_that_nobody_collects),
         cmocka_unit_test(contract_2_3_an_unanswered_send_ends),

@@ -232,6 +232,31 @@ RIG_TEST(contract_3_3_a_point_failed_before)
 }
 
 /* Closing a communicator makes its points that others wait for reached or failed; nothing hangs. */
+/* The point of an event is reached while its communicator exists. It stays reached when that is closed. */
+RIG_TEST(contract_3_1_a_point_outlives_its_communicator)
+{
+    struct rig rig;
+    struct comm_communicator *second[2];
+    struct comm_request barrier[2], behind[2];
+    struct comm_event *event;
+    rig_open(&rig, 2, NULL);
+    rig_dup(rig.world, 2, second);
+    MUST(comm_event_create(rig.world[0], &event));
+    MUST(comm_barrier(second[0], &barrier[0]));
+    MUST(comm_event_record(event, second[0]));
+    MUST(comm_barrier(second[1], &barrier[1]));
+    rig_wait_all(barrier, 2);
+    MUST(comm_close(second[0], RIG_PATIENCE));
+    MUST(comm_close(second[1], RIG_PATIENCE));
+    MUST(comm_event_query(event));
+    MUST(comm_queue_wait_event(rig.world[0], event));
+    for (int r = 0; r < 2; r++)
+        MUST(comm_barrier(rig.world[r], &behind[r]));
+    rig_wait_all(behind, 2);
+    comm_event_free(event);
+    rig_close(&rig);
+}
+
 RIG_TEST(contract_3_3_closing_what_others_wait_for)
 {
     struct rig rig;
@@ -300,6 +325,7 @@ int main(void)
         cmocka_unit_test(contract_3_2_set_starts_and_wakes),
         cmocka_unit_test(contract_3_3_a_failed_point_fails_the_waiter_everywhere),
         cmocka_unit_test(contract_3_3_a_point_failed_before),
+        cmocka_unit_test(contract_3_1_a_point_outlives_its_communicator),
         cmocka_unit_test(contract_3_3_closing_what_others_wait_for),
         cmocka_unit_test(contract_3_4_queues_join_within_one_engine),
         cmocka_unit_test(contract_3_5_waits_of_a_queue_never_block),

@@ -213,6 +213,24 @@ static void slots_and_their_generations(void **state)
     timeline_handle_give(handle);
 }
 
+/* A number that was used up would be taken for an older one. */
+static void numbers_are_used_up(void **state)
+{
+    struct comm_communicator *handle = timeline_handle_take(&fake_env, &handle);
+    (void)state;
+    handle->next_message = TIMELINE_NUMBERS - 1;
+    uint64_t last = timeline_slot_open(handle, 3);
+    assert_int_equal(test_of(handle, last), COMM_PENDING);
+    assert_int_equal(timeline_slot_index(last), 3);
+    assert_int_equal(timeline_slot_open(handle, 4), 0);
+    timeline_slot_finish(handle, last, COMM_OK);
+    assert_int_equal(test_of(handle, last), COMM_OK);
+    timeline_handle_give(handle);
+    struct comm_communicator *next = timeline_handle_take(&fake_env, &next);
+    assert_true(next != handle); /* it serves no other communicator */
+    timeline_handle_give(next);
+}
+
 /* Every index of every chunk has a word of its own. */
 static void slots_in_every_chunk(void **state)
 {
@@ -305,6 +323,7 @@ int main(void)
         cmocka_unit_test(handles_are_reused_oldest_first),
         cmocka_unit_test(no_memory_for_a_handle),
         cmocka_unit_test(slots_and_their_generations),
+        cmocka_unit_test(numbers_are_used_up),
         cmocka_unit_test(slots_in_every_chunk),
         cmocka_unit_test(messages_have_their_own_errors),
         cmocka_unit_test(gates_are_shared),

@@ -235,8 +235,13 @@ void window_refusals(struct comm_communicator *c, int32_t rank, int32_t ranks)
     MUST(comm_window_wait_signal(w, 0, 1, &req)); /* cancelled by comm_cancel, and by the end of the window */
     MUST(comm_cancel(req));
     EQUAL(comm_test(req), COMM_ERR_CANCELLED);
+    MUST(comm_window_wait_signal(w, 1, 1, &req)); /* one that has ended cannot be cancelled */
+    MUST(comm_window_signal(w, rank, 1, 1, NULL));
+    done(req);
+    IS(comm_cancel(req), COMM_ERR_STATE);
+    EQUAL(comm_test(req), COMM_OK);
+    MUST(comm_sync(c, RIG_PATIENCE));
     MUST(comm_window_wait_signal(w, 0, 1, &req));
-    (void)rank;
     MUST(comm_window_free(w));
     EQUAL(comm_test(req), COMM_ERR_CANCELLED);
     MUST(comm_window_free(NULL));

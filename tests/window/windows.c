@@ -105,6 +105,34 @@ RIG_TEST(windows_end_outside_callbacks)
     rig_close(&rig);
 }
 
+/* A wait that a queue wait holds back has not looked at its counter yet: it does not end because the ranks that signalled have closed. */
+RIG_TEST(windows_held_waits_outlive_their_peers)
+{
+    struct rig rig;
+    struct comm_window *w[2];
+    struct comm_window_options options = {.size = sizeof options, .signals = 1};
+    struct comm_request req[2], wait;
+    struct comm_event *gate;
+    rig_open(&rig, 2, NULL);
+    for (int r = 0; r < 2; r++)
+        MUST(comm_window_create(rig.world[r], 64, &options, &w[r], &req[r]));
+    MUST(comm_wait_all(req, 2, RIG_PATIENCE));
+    MUST(comm_event_create(rig.world[0], &gate));
+    MUST(comm_event_reset(gate));
+    MUST(comm_queue_wait_event(rig.world[0], gate));
+    MUST(comm_window_signal(w[1], 0, 0, 1, NULL));
+    MUST(comm_window_wait_signal(w[0], 0, 1, &wait));
+    IS(comm_close(rig.world[1], RIG_PATIENCE), COMM_OK);
+    rig.world[1] = NULL;
+    (void)comm_window_free(w[1]);
+    IS(comm_wait(wait, RIG_S), COMM_PENDING);
+    MUST(comm_event_set(gate));
+    done(wait);
+    comm_event_free(gate);
+    (void)comm_close(rig.world[0], RIG_PATIENCE);
+    (void)comm_window_free(w[0]);
+}
+
 /* Two windows are fenced in different order, which is detected, and reported equally on all ranks. No rank fences before all have created
  * theirs, because the failure would end that. */
 static _Atomic int made;
@@ -174,6 +202,7 @@ int main(void)
         cmocka_unit_test(windows_of_two_with_the_least_of_everything),
         cmocka_unit_test(windows_of_processes),
         cmocka_unit_test(windows_end_outside_callbacks),
+        cmocka_unit_test(windows_held_waits_outlive_their_peers),
         cmocka_unit_test(windows_where_nothing_is_shared),
         cmocka_unit_test(windows_of_different_order_mismatch),
     };

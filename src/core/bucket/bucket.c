@@ -26,7 +26,7 @@
 
 #include <string.h>
 
-enum { BUCKET_TYPES = COMM_I64_INDEX + 1, BUCKET_LOOK_NS = 1000000 };
+enum { BUCKET_TYPES = COMM_I64_INDEX + 1, BUCKET_LOOK_NS = 1000000, BUCKET_LOOK_PART = 8 };
 #define BUCKET_BYTES ((size_t)25 << 20)
 #define BUCKET_FIRST_BYTES ((size_t)1 << 20)
 
@@ -374,20 +374,24 @@ enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i)
 }
 
 /* Returns COMM_OK when all buckets are issued. Otherwise the queue was full, or another thread still copies into a bucket, and the caller
- * must wait. comm_last() waits for messages too, which other ranks may send after this step. So this looks for room meanwhile. */
+ * must wait. comm_last() waits for messages too, which other ranks may send after this step. So this looks for room meanwhile, less often
+ * the longer it has waited: a short wait never sleeps. */
 static enum comm_result bucket_issue_all(struct comm_buckets *b, int64_t timeout_ns)
 {
     struct comm_request last = COMM_REQUEST_NONE;
+    int64_t waited = 0;
 
     for (bucket_issue(b); atomic_load_explicit(&b->issued, memory_order_acquire) < b->bucket_count; bucket_issue(b)) {
         if (timeout_ns == 0)
             return COMM_PENDING;
         if (comm_test(last) != COMM_PENDING)
             last = comm_last(b->comm);
-        int64_t nap = timeout_ns < BUCKET_LOOK_NS ? timeout_ns : BUCKET_LOOK_NS;
+        int64_t look = waited / BUCKET_LOOK_PART > BUCKET_LOOK_NS ? waited / BUCKET_LOOK_PART : BUCKET_LOOK_NS;
+        int64_t nap = timeout_ns < look ? timeout_ns : look;
         enum comm_result result = comm_wait(last, nap);
         if (result == COMM_ERR_STATE)
             return result;
+        waited += result == COMM_PENDING ? nap : 0;
         if (result == COMM_PENDING && timeout_ns != COMM_FOREVER)
             timeout_ns -= nap;
         if (result >= 0 || last.comm != NULL)

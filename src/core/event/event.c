@@ -6,6 +6,7 @@
 
 struct comm_event {
     struct engine *engine;
+    struct comm_event *before, *after; /* in the engine's list; its lock protects them, and is taken before `lock` */
     struct base_lock lock;
     struct timeline_point point;
 };
@@ -27,6 +28,25 @@ static enum comm_result alive(const struct comm_event *event)
     return atomic_load_explicit(event->engine->env->alive, memory_order_relaxed) ? COMM_OK : COMM_ERR_FORKED;
 }
 
+static void enlist(struct engine *e, struct comm_event *event)
+{
+    base_lock(&e->events.lock, e->env);
+    event->after = e->events.first;
+    if (event->after)
+        event->after->before = event;
+    e->events.first = event;
+    base_unlock(&e->events.lock, e->env);
+}
+
+static void delist(struct engine *e, const struct comm_event *event)
+{
+    base_lock(&e->events.lock, e->env);
+    *(event->before ? &event->before->after : &e->events.first) = event->after;
+    if (event->after)
+        event->after->before = event->before;
+    base_unlock(&e->events.lock, e->env);
+}
+
 enum comm_result engine_event_create(struct comm_communicator *c, struct comm_event **event)
 {
     enum comm_result r;
@@ -39,6 +59,7 @@ enum comm_result engine_event_create(struct comm_communicator *c, struct comm_ev
     if (made) {
         made->engine = b->unit.engine;
         engine_hold(made->engine);
+        enlist(made->engine, made);
         *event = made;
     }
     state_unlock(b);
@@ -69,8 +90,26 @@ void engine_event_destroy(struct comm_event *event)
     struct engine *e = event->engine;
 
     event_replace(event, (struct timeline_point){0});
+    delist(e, event);
     e->env->give(e->env, event, sizeof *event);
     engine_drop(e);
+}
+
+void events_settle(struct engine *e, const struct comm_communicator *c)
+{
+    base_lock(&e->events.lock, e->env);
+    for (struct comm_event *event = e->events.first; event; event = event->after) {
+        base_lock(&event->lock, e->env);
+        enum comm_result r = COMM_PENDING;
+        if (event->point.kind == POINT_REQUEST && event->point.request.comm == c)
+            r = timeline_point_test(&event->point);
+        if (r == COMM_OK)
+            event->point = (struct timeline_point){.kind = POINT_REACHED};
+        else if (r != COMM_PENDING)
+            event->point.request = timeline_refusal(r);
+        base_unlock(&event->lock, e->env);
+    }
+    base_unlock(&e->events.lock, e->env);
 }
 
 enum comm_result engine_event_record(struct comm_event *event, struct comm_communicator *c)

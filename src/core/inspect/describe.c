@@ -209,8 +209,8 @@ static bool describe_pending(const struct comm_state *b, uint64_t ticket, struct
     const struct p2p_op *t = &b->p2p.ops[i];
     made->bytes = t->call.bytes;
     made->queued_ns = (uint64_t)t->queued_ns;
-    made->started_ns = p2p_is_held(t) ? 0 : made->queued_ns;
-    made->waited_for = p2p_is_held(t) ? b->team.rank : t->call.peer;
+    made->started_ns = (uint64_t)t->started_ns;
+    made->waited_for = t->started_ns ? t->call.peer : b->team.rank;
     base_copy_text(made->algorithm, sizeof made->algorithm, p2p_name(t));
     return true;
 }

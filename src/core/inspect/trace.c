@@ -49,11 +49,11 @@ static void take_unfinished(const struct comm_state *b, struct trace *t, uint64_
             t->record[t->count++] = (struct record){.ticket = op->ticket,
                                                     .bytes = op->call.bytes,
                                                     .queued_ns = op->queued_ns,
-                                                    .started_ns = p2p_is_held(op) ? 0 : op->queued_ns,
+                                                    .started_ns = op->started_ns,
                                                     .completed_ns = t->taken_ns,
                                                     .algorithm = p2p_name(op),
                                                     .result = COMM_PENDING,
-                                                    .waited = (uint16_t)((p2p_is_held(op) ? b->team.rank : op->call.peer) + 1)};
+                                                    .waited = (uint16_t)((op->started_ns ? op->call.peer : b->team.rank) + 1)};
     }
 }
 

@@ -103,12 +103,10 @@ enum comm_result engine_cancel(struct comm_request request)
     r = COMM_ERR_STATE;
     uint32_t i = timeline_slot_index(request.ticket);
     if ((request.ticket & TIMELINE_MESSAGE) && i < b->p2p.room && b->p2p.ops[i].ticket == request.ticket && !b->p2p.ops[i].is_send) {
-        if (b->p2p.ops[i].class) {
-            p2p_end(b, &b->p2p.ops[i], COMM_ERR_CANCELLED);
-            r = COMM_OK;
-        } else if (b->p2p.ops[i].state == P2P_POSTED) {
+        uint8_t state = b->p2p.ops[i].state;
+        if (state == P2P_POSTED) {
             r = message_cancel(b->messages, i, COMM_ERR_CANCELLED);
-        } else if (b->p2p.ops[i].state == P2P_HELD) {
+        } else if (state == P2P_HELD || state == P2P_ONE) { /* ONE: a wait for a signal */
             p2p_end(b, &b->p2p.ops[i], COMM_ERR_CANCELLED);
             r = COMM_OK;
         }

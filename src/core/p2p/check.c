@@ -65,7 +65,7 @@ static bool is_overdue(const struct comm_state *b, const struct p2p_op *t, int64
 {
     bool under_way = t->state == P2P_POSTED || t->state == P2P_STORING || (t->state == P2P_HELD && t->stage);
 
-    return !t->class && under_way && now - t->queued_ns >= b->timeout_ns;
+    return !t->class && under_way && now - t->started_ns >= b->timeout_ns;
 }
 
 /* A message that has ended still counts as posted until a step has collected it. Two checks may run without a step in between. Then the

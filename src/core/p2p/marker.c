@@ -40,8 +40,17 @@ static bool may_end_alone(struct comm_state *b, uint64_t ticket)
     return e->head.kind == TIMELINE_REFUSED || e->ended || (e->head.state == TIMELINE_ENDED && e->head.result != COMM_OK);
 }
 
+/* The newest entry of the line, if it is a marker behind everything. */
+static const struct p2p_op *newest_marker(const struct comm_state *b)
+{
+    const struct p2p_op *t = b->p2p.last == P2P_NONE ? NULL : &b->p2p.ops[b->p2p.last];
+
+    return t && t->state == P2P_MARKER && t->member_of == P2P_NONE && t->work == b->line.next - 1 ? t : NULL;
+}
+
 uint64_t p2p_mark(struct comm_state *b)
 {
+    const struct p2p_op *same = newest_marker(b);
     uint64_t last = b->line.next - 1;
     uint32_t i;
 
@@ -49,6 +58,8 @@ uint64_t p2p_mark(struct comm_state *b)
         return 0;
     if (!b->p2p.pending && !may_end_alone(b, last))
         return last;
+    if (same)
+        return same->ticket;
     if (p2p_take_slot(b, &i) != COMM_OK)
         return UINT64_MAX;
     struct p2p_op *t = &b->p2p.ops[i];

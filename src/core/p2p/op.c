@@ -115,7 +115,7 @@ static void keep_record(struct comm_state *b, const struct p2p_op *t, enum comm_
     if (record)
         *record = (struct record){.bytes = t->call.bytes,
                                   .queued_ns = t->queued_ns,
-                                  .started_ns = t->queued_ns,
+                                  .started_ns = t->started_ns,
                                   .completed_ns = state_now(b),
                                   .ticket = t->ticket,
                                   .result = result,
@@ -130,6 +130,7 @@ static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
     struct p2p_op *marker = t->member_of != P2P_NONE ? &b->p2p.ops[t->member_of] : NULL;
     bool carried = marker && marker != t && marker->carries;
 
+    BASE_ASSERT(t->state != P2P_FREE);
     if (BASE_UNLIKELY(b->world->check & CHECK_BUFFERS) && t->state == P2P_POSTED && t->is_send && result == COMM_OK &&
         t->sum != check_sum(t->call.buf, t->call.bytes))
         result = COMM_ERR_CORRUPT;
@@ -177,6 +178,8 @@ bool p2p_take_finished(struct comm_state *b)
     while (message_due(b->messages)->finished) {
         uint32_t count = message_take_finished(b->messages, done, FINISHED_BATCH);
         for (uint32_t i = 0; i < count; i++) {
+            if (BASE_UNLIKELY(b->failed)) /* one of this batch made it fail, and that has ended the rest */
+                return true;
             if (BASE_UNLIKELY(done[i].slot & (P2P_SETUP | P2P_LINK))) {
                 give_to_part(b, &done[i]);
                 continue;
@@ -244,6 +247,12 @@ bool p2p_meets_earlier(const struct comm_state *b, uint32_t i)
     return false;
 }
 
+static void begin(const struct comm_state *b, struct p2p_op *t)
+{
+    if (!t->started_ns)
+        t->started_ns = state_now(b);
+}
+
 /* Nothing starts while a cause of failure is proposed. A rank that gave up may have skipped a message, and the peer would then mistake the
  * next message for it. */
 static enum comm_result start_or_hold(struct comm_state *b, uint32_t i)
@@ -253,6 +262,7 @@ static enum comm_result start_or_hold(struct comm_state *b, uint32_t i)
     bool holds = b->failure.proposal.result || timeline_holds(&b->line, t->work, &t->read, &t->write) || p2p_meets_earlier(b, i);
 
     if (BASE_UNLIKELY(t->call.on_device) && !holds) { /* a held send copies its data to the stage while earlier ones do */
+        begin(b, t);
         enum comm_result r = p2p_stage(b, t);
         if (r != COMM_OK && r != COMM_PENDING)
             return r;
@@ -263,6 +273,7 @@ static enum comm_result start_or_hold(struct comm_state *b, uint32_t i)
         t->state = P2P_HELD;
         return COMM_OK;
     }
+    begin(b, t);
     if (BASE_UNLIKELY(b->world->check & CHECK_BUFFERS) && t->is_send)
         t->sum = check_sum(t->call.buf, t->call.bytes);
     enum comm_result r = message_post(b->messages, &t->call);
@@ -359,7 +370,7 @@ static bool send_whole(struct comm_state *b, const struct message_call *call, st
     t->is_send = true;
     t->ticket = ticket;
     t->call = *call;
-    t->queued_ns = b->now;
+    t->queued_ns = t->started_ns = b->now;
     keep_record(b, t, COMM_OK);
     b->stats.messages++;
     b->stats.bytes_out += call->bytes;
@@ -427,7 +438,7 @@ enum comm_result p2p_begin(struct comm_state *b, uint32_t *index, struct comm_re
     t->state = P2P_MEETING;
     t->work = b->line.next;
     t->call.peer = COMM_ANY_PEER;
-    t->queued_ns = b->unit.engine->env->now(b->unit.engine->env);
+    t->queued_ns = t->started_ns = state_now(b);
     b->p2p.pending++;
     *req = (struct comm_request){b->unit.handle, t->ticket};
     return COMM_OK;

@@ -40,19 +40,13 @@ struct p2p_op {
     uint64_t first_work;    /* marker of a group: the first work ticket of the group */
     struct timeline_range read, write;
     struct message_call call;
-    struct stage *stage;       /* for a device buffer; NULL: none, or not started yet */
-    struct timeline_range buf; /* the caller's buffer */
-    int64_t queued_ns;
-    uint64_t sum;   /* checksum of a send, with check=buffers */
-    uint64_t fence; /* call on a window: it waits for this ticket */
+    struct stage *stage;           /* for a device buffer; NULL: none, or not started yet */
+    struct timeline_range buf;     /* the caller's buffer */
+    int64_t queued_ns, started_ns; /* started_ns 0: earlier work of this rank holds it back. Its deadline counts from there */
+    uint64_t sum;                  /* checksum of a send, with check=buffers */
+    uint64_t fence;                /* call on a window: it waits for this ticket */
     struct one_sided one;
 };
-
-/* Whether earlier work of this rank holds it back: it has not started. */
-static inline bool p2p_is_held(const struct p2p_op *t)
-{
-    return (t->state == P2P_HELD && !t->stage) || t->state == P2P_BEHIND;
-}
 
 bool p2p_step(struct comm_state *b); /* posts held messages, collects finished ones, completes markers */
 void p2p_cancel_held(struct comm_state *b);

@@ -167,6 +167,10 @@ struct engine {
     struct env_thread progress_thread;
     struct trace_queue trace;
     struct engine_streams streams;
+    struct {
+        struct base_lock lock;
+        struct comm_event *first;
+    } events; /* all events of this engine */
     bool logs, progress_thread_runs;
     bool oversubscribed; /* more ranks than CPUs */
     bool caller_only;    /* only the program's threads may enter a native */

@@ -32,6 +32,8 @@ bool p2p_may_ask(struct comm_state *b, uint32_t i)
     struct p2p_op *t = &b->p2p.ops[i];
     bool may = one_may_start(b, i);
 
+    if (may && !t->started_ns)
+        t->started_ns = state_now(b);
     b->p2p.held -= t->state == P2P_HELD;
     t->state = may ? P2P_ASKED : link_in_turn(b, i) ? P2P_HELD : P2P_BEHIND;
     b->p2p.held += t->state == P2P_HELD;
@@ -57,6 +59,7 @@ enum comm_result p2p_start_one(struct comm_state *b, uint32_t i)
         b->p2p.held -= t->state == P2P_HELD;
         b->p2p.ones++;
         t->state = P2P_ONE;
+        t->started_ns = state_now(b);
     }
     return one_sided_step(b, &t->one);
 }
@@ -130,18 +133,27 @@ static const char *one_name(const struct p2p_op *t)
 }
 
 /* A wait for a signal ends alone, also when all ranks that could send one have closed. */
-static void check_one(struct comm_state *b, const struct p2p_op *t, int64_t now)
+static void check_wait(struct comm_state *b, const struct p2p_op *t, bool late)
 {
     int32_t rank;
-    bool late = now - t->queued_ns >= b->timeout_ns;
+    bool gone = b->team.size > 1 && p2p_peer_left(b, COMM_ANY_PEER, &rank);
 
-    if (t->one.kind != ONE_WAIT) {
-        if (late && (t->state == P2P_ONE || t->state == P2P_ASKED)) /* its lock is held by a stopped rank, or its owner is silent */
-            state_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT});
+    if (!late && !gone)
         return;
-    }
-    if (late || (b->team.size > 1 && p2p_peer_left(b, COMM_ANY_PEER, &rank)))
-        p2p_end(b, t, late ? COMM_ERR_TIMEOUT : COMM_ERR_CLOSED);
+    bool reached = one_sided_step(b, &b->p2p.ops[t->call.slot].one) == COMM_OK;
+    p2p_end(b, t, reached ? COMM_OK : late ? COMM_ERR_TIMEOUT : COMM_ERR_CLOSED);
+}
+
+static void check_one(struct comm_state *b, const struct p2p_op *t, int64_t now)
+{
+    bool late = now - t->started_ns >= b->timeout_ns;
+
+    if (t->state != P2P_ONE && t->state != P2P_ASKED) /* it has not started */
+        return;
+    if (t->one.kind == ONE_WAIT)
+        check_wait(b, t, late);
+    else if (late) /* its lock is held by a stopped rank, or its owner is silent */
+        state_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT});
 }
 
 static void one_ended(struct p2p_op *t)

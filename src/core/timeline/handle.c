@@ -57,6 +57,8 @@ void timeline_handle_give(struct comm_communicator *handle)
     handle->first_message = handle->next_message;
     handle->exception_count = handle->dropped_work = handle->dropped_message = 0;
     base_unlock(&handle->exception_lock, env);
+    if (handle->next_message > TIMELINE_NUMBERS / 2) /* not for another communicator */
+        return;
     base_lock(&handles.lock, env);
     if (handles.newest)
         handles.newest->link = handle;
@@ -101,6 +103,8 @@ uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index)
         atomic_store_explicit(&handle->slots[chunk], words, memory_order_release);
         word = words + within;
     }
+    if (BASE_UNLIKELY(handle->next_message >= TIMELINE_NUMBERS))
+        return 0;
     uint64_t number = handle->next_message++;
     atomic_store_explicit(word, number << 8 | 1, memory_order_release);
     return TIMELINE_MESSAGE | number << TIMELINE_INDEX_BITS | index;

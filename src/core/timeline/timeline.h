@@ -61,7 +61,8 @@ void timeline_handle_give(struct comm_communicator *handle);
 
 /* ------------------------------------------------------------------------------------------------------------ requests */
 #define TIMELINE_MESSAGE (UINT64_C(1) << 63)
-enum { TIMELINE_INDEX_BITS = 24 };
+enum { TIMELINE_INDEX_BITS = 20 };
+#define TIMELINE_NUMBERS (TIMELINE_MESSAGE >> TIMELINE_INDEX_BITS) /* of messages of one handle: 100 days of a million a second */
 
 static inline struct comm_request timeline_refusal(enum comm_result result)
 {
@@ -362,7 +363,8 @@ static inline void timeline_retire_oldest(struct timeline *line, struct timeline
 
 /* ------------------------------------------------------------------------------------------------------------ slots of messages */
 /* One word per slot: number << 8 | state (1 pending, 0 ok, otherwise an error as int8). A slot is reused under a new number. */
-/* Makes slot `index` pending under the next message number. Returns its ticket, or 0 if there is no memory for the slots. */
+/* Makes slot `index` pending under the next message number. Returns its ticket, or 0 if there is no memory for the slots, or all
+ * numbers are used up. */
 uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index);
 void timeline_slot_finish(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
 /* The ticket of the slot's last message, if that failed and its error is not yet recorded by number; otherwise 0. */

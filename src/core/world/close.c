@@ -3,6 +3,7 @@
 
 #include "base/format.h"
 #include "staged/staged.h"
+#include "event/event.h"
 #include "failure/failure.h"
 #include "failure/recover.h"
 #include "native/native.h"
@@ -156,6 +157,7 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
     else
         end_requests(b);
     settle_waiters(e, c);
+    events_settle(e, c);
     do { /* repeat: another thread that ran callbacks may have found none due just before the last one became due */
         notify_run(e, c);
         /* Threads inside a wait on c see `closing` and leave. They need little time, so this loop ends. */
