@@ -81,6 +81,47 @@ RIG_TEST(windows_of_processes)
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
+/* A put has no memory to go through, so the communicator fails in the same pass in which two messages end. */
+static void fails_amid_messages(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    static int32_t word = 1, got;
+    static char part[200000];
+    struct comm_window_options options = {.size = sizeof options, .base = part};
+    struct comm_request req[3];
+    struct comm_window *w;
+    void *at;
+    (void)proc;
+    MUST(NOW(comm_window_create, world, sizeof part, &options, &w));
+    barrier(world);
+    if (rank == 0) {
+        for (size_t bytes = (size_t)64 << 20; bytes >= 4096; bytes /= 2)
+            while (comm_mem_alloc(world, bytes, &at) == COMM_OK)
+                ;
+        MUST(comm_recv(world, &got, 1, COMM_I32, 0, 1, NULL, &req[0]));
+        MUST(comm_put(w, part, sizeof part, COMM_BYTE, 1, 0, &req[1]));
+        MUST(comm_send(world, &word, 1, COMM_I32, 0, 1, &req[2]));
+        for (int i = 0; i < 3; i++)
+            IS(comm_wait(req[i], RIG_PATIENCE), COMM_ERR_MEMORY);
+    }
+    for (int i = 0; i < 3; i++) { /* they take places in the same list */
+        uint64_t flags = 1;
+        MUST(comm_agree(world, &flags, &req[0]));
+        MUST(comm_wait(req[0], RIG_PATIENCE));
+    }
+    (void)comm_close(world, RIG_PATIENCE);
+    (void)comm_window_free(w);
+}
+
+RIG_TEST(windows_without_memory_end_messages_once)
+{
+    struct proc proc = {.options = ""};
+    proc_needs_shm();
+    setenv("COMM_BACKEND", "shm", 1); /* each test is a process of its own */
+    setenv("COMM_SHM_SEGMENT_BYTES", "67108864", 1);
+    proc_start(&proc, 2, fails_amid_messages);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
 static void free_inside(struct comm_request req, enum comm_result result, void *arg)
 {
     (void)req;
@@ -201,6 +242,7 @@ int main(void)
         cmocka_unit_test(windows_of_threads),
         cmocka_unit_test(windows_of_two_with_the_least_of_everything),
         cmocka_unit_test(windows_of_processes),
+        cmocka_unit_test(windows_without_memory_end_messages_once),
         cmocka_unit_test(windows_end_outside_callbacks),
         cmocka_unit_test(windows_held_waits_outlive_their_peers),
         cmocka_unit_test(windows_where_nothing_is_shared),
