@@ -14,10 +14,9 @@ static enum comm_result refused(enum comm_result r, struct comm_request *req)
 /* COMM_OK, or why w cannot be used. */
 static enum comm_result alive(const struct comm_window *w, struct comm_request *req)
 {
-    enum comm_result r = COMM_ERR_ARGUMENT;
+    struct comm_communicator *c = w ? engine_window_comm(w) : NULL; /* once: another thread may close it meanwhile */
+    enum comm_result r = c ? engine_alive(c) : w ? COMM_ERR_CLOSED : COMM_ERR_ARGUMENT;
 
-    if (w)
-        r = engine_window_comm(w) ? engine_alive(engine_window_comm(w)) : COMM_ERR_CLOSED;
     if (r != COMM_OK && req)
         *req = timeline_refusal(r);
     return r;

@@ -280,7 +280,7 @@ int32_t comm_size(const struct comm_communicator *c)
 
 int32_t comm_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other)
 {
-    return engine_translate(c, rank, other);
+    return engine_translate((struct comm_communicator *)(uintptr_t)c, rank, (struct comm_communicator *)(uintptr_t)other);
 }
 
 enum comm_result comm_describe(struct comm_communicator *c, struct comm_info *info)
