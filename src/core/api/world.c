@@ -231,9 +231,8 @@ static enum comm_result copy_options(struct comm_options *to, const struct comm_
     if (from->size < sizeof(size_t))
         return COMM_ERR_ARGUMENT;
     memcpy(to, from, from->size < sizeof *to ? from->size : sizeof *to);
-    for (size_t i = sizeof *to; i < from->size; i++)
-        if (((const unsigned char *)from)[i])
-            return COMM_ERR_UNSUPPORTED;
+    if (api_sets_unknown(from, sizeof *to))
+        return COMM_ERR_UNSUPPORTED;
     bool known = !to->options || !to->options[0] || !strncmp(to->options, "algorithm=", 10);
     if (to->options && !to->options[0])
         to->options = NULL;
