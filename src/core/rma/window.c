@@ -289,7 +289,8 @@ enum comm_result engine_one_sided(struct comm_window *w, const struct one_sided 
     struct comm_state *b = lock(w, &r);
 
     if (b) {
-        bool device = b->library_work.flags && (state_is_device_memory(b, one->from) || state_is_device_memory(b, one->to));
+        bool device = b->library_work.flags && (state_is_device_memory(b, one->from) || state_is_device_memory(b, one->to) ||
+                                                state_is_device_memory(b, one->expected));
         if (device)
             r = COMM_ERR_UNSUPPORTED; /* windows are in host memory, and so are the buffers of their calls */
         else
