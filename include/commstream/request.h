@@ -8,6 +8,11 @@
  * {NULL, 0} (COMM_REQUEST_NONE) is complete. {NULL, e} is the error e of a refused call. Any other value names a ticket that is unique
  * in the process: after comm_close() it still returns its result or COMM_ERR_CLOSED, and never touches freed memory.
  *
+ * **How long results are kept.** Of requests that ended alone with an error (cancelled, truncated, refused by all ranks), a
+ * communicator keeps the last 2,000 errors. It knows which of the last 65,000 messages, and of the last 65,000 collectives, succeeded,
+ * even if nobody has waited for them. Once more than 2,000 requests have ended with an error, an older request may return
+ * COMM_ERR_CLOSED, also if it succeeded. It never returns a wrong result.
+ *
  * **req NULL** has one meaning for all calls: the operation is started, no request is returned, and comm_sync() waits for it and reports
  * its error.
  *

@@ -139,7 +139,7 @@ struct comm_op_options {
  * @param arg      passed to `fn`
  * @param options  name, element size and order; copied
  * @param op       receives the operator
- * @return COMM_OK, COMM_ERR_ARGUMENT, or COMM_ERR_MEMORY
+ * @return COMM_OK; COMM_ERR_ARGUMENT; COMM_ERR_UNSUPPORTED for an option that this library does not know; COMM_ERR_MEMORY
  */
 COMM_MUST enum comm_result comm_op_create(struct comm_communicator *c, comm_op_fn *fn, void *arg, const struct comm_op_options *options,
                                           comm_op *op);

@@ -13,8 +13,9 @@
  * added.
  *
  * **Errors.** COMM_ERR_ARGUMENT (also for an access outside of a part, and for memory of a device: windows and their buffers are in host
- * memory), COMM_ERR_UNSUPPORTED (this type with this operator), COMM_ERR_MEMORY, COMM_ERR_FULL (nothing was started: make progress and call
- * again), COMM_ERR_CLOSED, COMM_ERR_FORKED, or the error that the communicator failed with.
+ * memory), COMM_ERR_UNSUPPORTED (this type with this operator, or an option that this library does not know), COMM_ERR_MEMORY,
+ * COMM_ERR_FULL (nothing was started: make progress and call again), COMM_ERR_CLOSED, COMM_ERR_FORKED, or the error that the communicator
+ * failed with.
  *
  * Any thread may call. Creating, fencing and freeing are collective.
  */

@@ -395,6 +395,32 @@ RIG_TEST(contract_2_5_the_last_two_thousand)
     rig_close(&rig);
 }
 
+/* Messages that nobody waited for: one before all errors, others between them. */
+RIG_TEST(contract_2_5_successes_beside_forgotten_errors)
+{
+    enum { ERRORS = 2500, EVERY = 100 };
+    struct rig rig;
+    static struct comm_request well[ERRORS / EVERY], cancelled[ERRORS];
+    int32_t word = 1, got = 0;
+    rig_open(&rig, 1, NULL);
+    for (int i = 0; i < ERRORS; i++) {
+        if (i % EVERY == 0) {
+            MUST(comm_send(rig.world[0], &word, 1, COMM_I32, 0, 1, NULL));
+            MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 0, 1, NULL, &well[i / EVERY]));
+        }
+        MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 0, 2, NULL, &cancelled[i]));
+        MUST(comm_cancel(cancelled[i]));
+        IS(comm_wait(cancelled[i], RIG_PATIENCE), COMM_ERR_CANCELLED);
+    }
+    for (int i = 0; i < ERRORS / EVERY; i++)
+        MUST(comm_wait(well[i], RIG_PATIENCE));
+    for (int i = 0; i < ERRORS; i++) {
+        enum comm_result result = comm_test(cancelled[i]);
+        CHECK(result == COMM_ERR_CANCELLED || (result == COMM_ERR_CLOSED && i < ERRORS - 2000));
+    }
+    rig_close(&rig);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ 2.6 */
 enum { POLLED_MOST = 14 * 65536, POLLED_STEP = 65536 };
 static char polled_in[2][POLLED_MOST], polled_out[2][2 * POLLED_MOST];
@@ -461,6 +487,7 @@ int main(void)
         cmocka_unit_test(contract_2_4_no_request_means_that_nobody_waits),
         cmocka_unit_test(contract_2_5_results_stay_exact),
         cmocka_unit_test(contract_2_5_the_last_two_thousand),
+        cmocka_unit_test(contract_2_5_successes_beside_forgotten_errors),
         cmocka_unit_test(contract_2_6_tests_alone_end_an_operation),
     };
     return cmocka_run_group_tests_name("contract_2", tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* One engine per rank, shared by ranks of one process and by worlds that request it; locks that block nobody else. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -277,6 +278,71 @@ RIG_TEST(contract_6_5_a_wait_sleeps_though_a_loop_stays_armed)
     rig_close(&rig);
 }
 
+/* Questions about a communicator while another thread closes it. They have its answer, or that of a closed one. */
+enum { CLOSES = 300 };
+struct asked {
+    struct comm_communicator *world;
+    _Atomic(struct comm_communicator *) copy;
+    struct comm_window *window[CLOSES];
+    _Atomic int windows;
+    _Atomic bool over;
+};
+
+static void *close_and_close(void *arg)
+{
+    struct asked *a = arg;
+    struct comm_communicator *copy;
+    struct comm_window_options options = {.size = sizeof options, .signals = 1};
+    for (int i = 0; i < CLOSES; i++) {
+        MUST(NOW(comm_dup, a->world, NULL, &copy));
+        MUST(NOW(comm_window_create, copy, 8, &options, &a->window[i]));
+        atomic_store(&a->copy, copy);
+        atomic_store(&a->windows, i + 1);
+        rig_nap(RIG_MS / 10);
+        MUST(comm_close(copy, RIG_PATIENCE));
+    }
+    atomic_store(&a->over, true);
+    return NULL;
+}
+
+static void ask(const struct asked *a, struct comm_communicator *copy, struct comm_window *window, struct comm_request pending)
+{
+    struct comm_request both[2] = {pending};
+    enum comm_result r = comm_window_wait_signal(window, 0, 0, &both[1]);
+    CHECK(r == COMM_OK || r == COMM_ERR_CLOSED);
+    IS(comm_wait_all((struct comm_request[]){pending, comm_last(copy)}, 2, 1000), COMM_PENDING);
+    for (int i = 0; i < 100; i++) {
+        int32_t to = comm_translate(copy, 0, a->world), from = comm_translate(a->world, 0, copy);
+        CHECK((to == 0 || to == -1) && (from == 0 || from == -1));
+    }
+    r = comm_split_place(copy, COMM_PLACE_NODE, NULL, &both[1]); /* refused, after it asked for the host */
+    CHECK(r == COMM_ERR_ARGUMENT || r == COMM_ERR_CLOSED);
+}
+
+RIG_TEST(contract_6_2_questions_while_another_thread_closes)
+{
+    struct rig rig;
+    struct asked a = {0};
+    struct comm_request pending;
+    pthread_t thread;
+    int32_t word;
+    rig_open(&rig, 1, NULL);
+    a.world = rig.world[0];
+    MUST(comm_recv(a.world, &word, 1, COMM_I32, 0, 5, NULL, &pending));
+    EQUAL(pthread_create(&thread, NULL, close_and_close, &a), 0);
+    while (!atomic_load(&a.over)) {
+        struct comm_communicator *copy = atomic_load(&a.copy);
+        int windows = atomic_load(&a.windows);
+        if (windows)
+            ask(&a, copy, a.window[windows - 1], pending);
+    }
+    pthread_join(thread, NULL);
+    for (int i = 0; i < CLOSES; i++)
+        IS(comm_window_free(a.window[i]), COMM_ERR_CLOSED);
+    MUST(comm_cancel(pending));
+    rig_close(&rig);
+}
+
 /* A loop next to the progress thread: a signal for something that is already handled wakes the loop once or a few
  * times, not for as long as the progress thread rests or takes to wake up. */
 enum { RINGS = 20 };
@@ -328,6 +394,7 @@ int main(void)
         cmocka_unit_test(contract_6_2_a_held_communicator_stops_no_other),
         cmocka_unit_test(contract_6_2_callbacks_run_without_a_lock),
         cmocka_unit_test(contract_6_2_any_call_from_any_thread),
+        cmocka_unit_test(contract_6_2_questions_while_another_thread_closes),
         cmocka_unit_test(contract_6_5_a_wait_sleeps_though_a_loop_stays_armed),
         cmocka_unit_test(contract_6_5_a_loop_rests_beside_the_progress_thread),
     };

@@ -29,7 +29,7 @@ MUTANTS = {
     # A window's fence does not wait for what its rank did to the window before.
     "window_fence_early": [("rma/queue.c", "t->one.window == w && t->work <= ticket)", "t->one.window == w && t->work > ticket)")],
     # A compare_swap puts its value whatever is there.
-    "swap_blind": [("rma/one_sided.c", "data_compare_swap(there, one->expected, one->from,", "data_compare_swap(there, there, one->from,")],
+    "swap_blind": [("rma/one_sided.c", "data_compare_swap(there, &one->expected_value,", "data_compare_swap(there, there,")],
     # A gradient that was not ready counts as what lies there.
     "gradient_not_zeroed": [("bucket/bucket.c", "        memset(copy.to, 0, copy.bytes);", "        (void)copy;")],
     # A refused call takes no number.

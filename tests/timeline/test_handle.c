@@ -71,8 +71,39 @@ static void the_last_two_thousand_errors(void **state)
         enum comm_result kept = i % 2 ? COMM_ERR_TRUNCATED : COMM_ERR_ARGUMENT;
         assert_int_equal(test_of(handle, ticket[i]), i < MANY - TIMELINE_EXCEPTIONS ? COMM_ERR_CLOSED : kept);
     }
-    assert_int_equal(test_of(handle, well), COMM_ERR_CLOSED); /* older than what was forgotten: it is not known any more */
+    assert_int_equal(test_of(handle, well), COMM_OK); /* older than errors that are forgotten */
     assert_int_equal(test_of(handle, last), COMM_OK);
+    timeline_close(&line);
+    timeline_handle_give(handle);
+}
+
+/* Between errors that are forgotten, of work and of messages. After so many more requests that a later group took its place, a request that
+ * succeeded is not distinguished from one that failed. */
+static void successes_between_forgotten_errors(void **state)
+{
+    enum { FAR = 64 * TIMELINE_GROUPS };
+    struct comm_communicator *handle = timeline_handle_take(&fake_env, &handle);
+    struct timeline line;
+    static uint64_t work[MANY], message[MANY];
+    (void)state;
+    assert_int_equal(timeline_open(&line, &fake_env, handle, ITEM, 8, 64), COMM_OK);
+    for (int i = 0; i < MANY; i++) {
+        enum comm_result result = i % 5 ? COMM_ERR_TRUNCATED : COMM_OK;
+        work[i] = run_one(&line, result);
+        message[i] = timeline_slot_open(handle, 0);
+        if (result != COMM_OK)
+            timeline_except(handle, message[i], result);
+        timeline_slot_finish(handle, message[i], result);
+    }
+    for (int i = 0; i < MANY / 5; i++) {
+        assert_int_equal(test_of(handle, work[i]), i % 5 ? COMM_ERR_CLOSED : COMM_OK);
+        assert_int_equal(test_of(handle, message[i]), i % 5 ? COMM_ERR_CLOSED : COMM_OK);
+    }
+    for (int i = 0; i < FAR; i++)
+        run_one(&line, i < FAR - 2 * MANY ? COMM_OK : COMM_ERR_TRUNCATED);
+    assert_int_equal(test_of(handle, work[0]), COMM_ERR_CLOSED);
+    assert_int_equal(test_of(handle, work[MANY - 1]), COMM_ERR_CLOSED);
+    assert_int_equal(test_of(handle, message[0]), COMM_OK);
     timeline_close(&line);
     timeline_handle_give(handle);
 }
@@ -106,7 +137,7 @@ static void no_memory_for_an_error(void **state)
     while (taken < FACES && !fresh) {
         handle[taken] = timeline_handle_take(&fake_env, &line);
         assert_non_null(handle[taken]);
-        if (!handle[taken]->exception)
+        if (!handle[taken]->failures)
             fresh = handle[taken];
         taken++;
     }
@@ -318,6 +349,7 @@ int main(void)
         cmocka_unit_test(requests_without_a_handle),
         cmocka_unit_test(a_forked_child_is_told),
         cmocka_unit_test(the_last_two_thousand_errors),
+        cmocka_unit_test(successes_between_forgotten_errors),
         cmocka_unit_test(untold_errors_once),
         cmocka_unit_test(no_memory_for_an_error),
         cmocka_unit_test(handles_are_reused_oldest_first),

@@ -12,8 +12,8 @@ typedef void window_case(struct comm_communicator *c, int32_t rank, int32_t rank
 /* calls.c */
 window_case window_all_populated, window_leader_populated, window_puts_and_gets, window_sums, window_tickets, window_ring, window_rings;
 /* rules.c; the last one is for ranks that share no memory */
-window_case window_held, window_behind_work, window_own_memory, window_heap_memory, window_crowds, window_refusals, window_closed_first,
-    window_left_alone;
+window_case window_held, window_behind_work, window_swap_around, window_swap_behind, window_own_memory, window_heap_memory, window_crowds,
+    window_refusals, window_closed_first, window_left_alone;
 
 static inline void says(struct comm_communicator *c, const char *text)
 {

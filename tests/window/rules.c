@@ -81,6 +81,72 @@ void window_behind_work(struct comm_communicator *c, int32_t rank, int32_t ranks
     MUST(comm_window_free(w));
 }
 
+/* The operands of a swap lie around memory that a receive and a sum still write. The swap does not wait for these, which here wait for
+ * it. */
+void window_swap_around(struct comm_communicator *c, int32_t rank, int32_t ranks)
+{
+    struct {
+        int64_t expected, inbox, sum, desired;
+    } own = {.desired = 1 + rank};
+    int64_t old = -1, one = 1;
+    struct comm_window *w = make(c, 8 * (size_t)ranks, 0);
+    struct comm_request in, sum, swap;
+    int32_t next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+    MUST(comm_recv(c, &own.inbox, 1, COMM_I64, before, 5, NULL, &in));
+    if (rank == 0)
+        MUST(comm_allreduce(c, &one, &own.sum, 1, COMM_I64, COMM_SUM, &sum));
+    MUST(comm_compare_swap(w, &own.expected, &own.desired, &old, COMM_I64, next, 8 * (size_t)rank, &swap));
+    done(swap);
+    EQUAL(old, 0);
+    EQUAL(comm_test(in), COMM_PENDING);
+    if (rank == 0) { /* only now do the others go on */
+        for (int32_t r = 1; r < ranks; r++)
+            MUST(comm_send(c, NULL, 0, COMM_BYTE, r, 6, NULL));
+    } else {
+        MUST(NOW(comm_recv, c, NULL, 0, COMM_BYTE, 0, 6, NULL));
+        MUST(comm_allreduce(c, &one, &own.sum, 1, COMM_I64, COMM_SUM, &sum));
+    }
+    done(sum);
+    EQUAL(own.sum, ranks);
+    MUST(comm_send(c, &own.desired, 1, COMM_I64, next, 5, NULL));
+    done(in);
+    EQUAL(own.inbox, 1 + before);
+    fence(w);
+    EQUAL(((const int64_t *)look(w, next, 8 * (size_t)ranks))[rank], own.desired);
+    MUST(comm_window_free(w));
+}
+
+/* A swap waits for what writes its operands: a receive into `expected`, a get into `desired`. What is received into `expected` later waits
+ * for the swap. */
+void window_swap_behind(struct comm_communicator *c, int32_t rank, int32_t ranks)
+{
+    enum { FIRST = 70, SECOND = 80, THIRD = 90 };
+    struct comm_window *w = make(c, 16 * (size_t)ranks, 0);
+    struct comm_request in, swap, late;
+    int32_t next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+    int64_t pair[2] = {FIRST, THIRD}, second = SECOND, expected = -1, desired = -1, old = -1;
+    MUST(comm_put(w, pair, 2, COMM_I64, next, 16 * (size_t)rank, NULL));
+    fence(w);
+    MUST(comm_recv(c, &expected, 1, COMM_I64, before, 5, NULL, &in));
+    MUST(comm_get(w, &desired, 1, COMM_I64, next, 16 * (size_t)rank + 8, NULL));
+    MUST(comm_compare_swap(w, &expected, &desired, &old, COMM_I64, next, 16 * (size_t)rank, &swap));
+    MUST(comm_recv(c, &expected, 1, COMM_I64, before, 6, NULL, &late));
+    for (int i = 0; i < 20; i++)
+        (void)!comm_progress(c);
+    EQUAL(comm_test(swap), COMM_PENDING);
+    barrier(c); /* it writes no memory, so it does not wait for the swap */
+    MUST(comm_send(c, &second, 1, COMM_I64, next, 6, NULL));
+    MUST(comm_send(c, &pair[0], 1, COMM_I64, next, 5, NULL));
+    done(swap);
+    EQUAL(old, FIRST);
+    done(late);
+    EQUAL(expected, SECOND);
+    MUST(comm_test(in));
+    fence(w);
+    EQUAL(((const int64_t *)look(w, next, 16 * (size_t)ranks))[2 * rank], THIRD);
+    MUST(comm_window_free(w));
+}
+
 /* ------------------------------------------------------------------------------------------------------------ the caller's memory */
 void window_own_memory(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {

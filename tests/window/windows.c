@@ -26,7 +26,8 @@ static window_case *const cases[] = {window_all_populated, window_leader_populat
                                      window_puts_and_gets, window_sums,
                                      window_tickets,       window_ring,
                                      window_rings,         window_held,
-                                     window_behind_work,   window_own_memory,
+                                     window_behind_work,   window_swap_around,
+                                     window_swap_behind,   window_own_memory,
                                      window_heap_memory,   window_crowds,
                                      window_refusals,      window_closed_first};
 enum { CASES = sizeof cases / sizeof *cases };

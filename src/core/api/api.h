@@ -60,5 +60,7 @@ void api_need_apart(struct api_check *check, const void *in, size_t in_bytes, co
 
 /* Checks the size field of a struct that the caller passes: OK if it is at least `least`, otherwise ARGUMENT. */
 enum comm_result api_size(const void *given, size_t least);
+/* True if a struct of a later version, longer than the `known` bytes of ours, sets a field that this library does not know. */
+bool api_sets_unknown(const void *given, size_t known);
 
 #endif

@@ -87,3 +87,15 @@ enum comm_result api_size(const void *given, size_t least)
     __builtin_memcpy(&size, given, sizeof size);
     return size >= least ? COMM_OK : COMM_ERR_ARGUMENT;
 }
+
+bool api_sets_unknown(const void *given, size_t known)
+{
+    const unsigned char *byte = given;
+    size_t size = 0;
+
+    __builtin_memcpy(&size, given, sizeof size);
+    for (size_t i = known; i < size; i++)
+        if (byte[i])
+            return true;
+    return false;
+}

@@ -71,19 +71,28 @@ enum comm_result comm_trace_dump(struct comm_communicator *c, const char *path)
     return path ? engine_trace_dump(c, path) : COMM_ERR_ARGUMENT;
 }
 
+static enum comm_result check_call(const struct comm_call *call)
+{
+    enum comm_result r = api_size(call, sizeof *call);
+
+    if (r != COMM_OK || !call->collective || call->ranks < 0)
+        return COMM_ERR_ARGUMENT;
+    return api_sets_unknown(call, sizeof *call) ? COMM_ERR_UNSUPPORTED : COMM_OK;
+}
+
 enum comm_result comm_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes)
 {
-    enum comm_result r = api_size(call, sizeof(struct comm_call));
+    enum comm_result r = text && bytes ? check_call(call) : COMM_ERR_ARGUMENT;
 
-    return r == COMM_OK && text && bytes && call->collective && call->ranks >= 0 ? engine_explain(c, call, text, bytes) : COMM_ERR_ARGUMENT;
+    return r == COMM_OK ? engine_explain(c, call, text, bytes) : r;
 }
 
 enum comm_result comm_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm, const char *machine,
                               int64_t *ns)
 {
-    enum comm_result r = api_size(call, sizeof(struct comm_call));
+    enum comm_result r = ns ? check_call(call) : COMM_ERR_ARGUMENT;
 
-    return r == COMM_OK && ns && call->collective && call->ranks >= 0 ? engine_predict(c, call, algorithm, machine, ns) : COMM_ERR_ARGUMENT;
+    return r == COMM_OK ? engine_predict(c, call, algorithm, machine, ns) : r;
 }
 
 enum comm_result comm_describe_algorithm(size_t index, struct comm_algorithm_info *info)

@@ -19,6 +19,9 @@ enum comm_result comm_op_create(struct comm_communicator *c, comm_op_fn *fn, voi
             "sizeof(struct comm_op_options), a name",
             fn ? "set" : "NULL", op ? "set" : "NULL", options ? "set" : "NULL", options ? options->size : 0,
             api_size(options, sizeof *options) == COMM_OK && options->name ? "set" : "NULL");
+    if (api_sets_unknown(options, sizeof *options))
+        return engine_decline(c, COMM_ERR_UNSUPPORTED, NULL,
+                              "op_create: options.size=%zu; expected 0 in the fields that this library does not know", options->size);
     if (options->element_bytes < 1 || options->element_bytes > DATA_USER_BYTES_MAX)
         return engine_decline(c, COMM_ERR_ARGUMENT, NULL, "op_create: options.element_bytes=%zu; expected 1 to %d", options->element_bytes,
                               DATA_USER_BYTES_MAX);

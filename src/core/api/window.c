@@ -14,29 +14,38 @@ static enum comm_result refused(enum comm_result r, struct comm_request *req)
 /* COMM_OK, or why w cannot be used. */
 static enum comm_result alive(const struct comm_window *w, struct comm_request *req)
 {
-    enum comm_result r = COMM_ERR_ARGUMENT;
+    struct comm_communicator *c = w ? engine_window_comm(w) : NULL; /* once: another thread may close it meanwhile */
+    enum comm_result r = c ? engine_alive(c) : w ? COMM_ERR_CLOSED : COMM_ERR_ARGUMENT;
 
-    if (w)
-        r = engine_window_comm(w) ? engine_alive(engine_window_comm(w)) : COMM_ERR_CLOSED;
     if (r != COMM_OK && req)
         *req = timeline_refusal(r);
     return r;
 }
 
+static void copy_options(struct api_check *check, struct comm_window_options *to, const struct comm_window_options *from)
+{
+    *to = (struct comm_window_options){.size = sizeof *to};
+    if (!from)
+        return;
+    api_need(check, from->size >= sizeof *to, "options.size", (long long)from->size, "sizeof(struct comm_window_options)");
+    if (check->result == COMM_OK && api_sets_unknown(from, sizeof *to))
+        check->result =
+            engine_refuse(check->c, check->collective, COMM_ERR_UNSUPPORTED, check->req,
+                          "window_create: options.size=%zu; expected 0 in the fields that this library does not know", from->size);
+    if (check->result == COMM_OK)
+        *to = *from;
+}
+
 enum comm_result comm_window_create(struct comm_communicator *c, size_t bytes, const struct comm_window_options *options,
                                     struct comm_window **w, struct comm_request *req)
 {
-    struct comm_window_options own = {.size = sizeof own};
+    struct comm_window_options own;
     struct api_check check;
 
     if (api_begin(&check, c, COLLECTIVE_WINDOW, req) != COMM_OK)
         return check.result;
     check.name = "window_create";
-    if (options) {
-        api_need(&check, options->size >= sizeof own, "options.size", (long long)options->size, "sizeof(struct comm_window_options)");
-        if (check.result == COMM_OK)
-            own = *options;
-    }
+    copy_options(&check, &own, options);
     api_need(&check, w != NULL, "w", 0, "where to put the window");
     api_need_fit(&check, bytes <= SIZE_MAX / 8, "bytes", bytes, "a length");
     api_need(&check, own.placement >= COMM_PLACEMENT_DEFAULT && own.placement <= COMM_PLACEMENT_INTERLEAVE, "options.placement",

@@ -231,9 +231,8 @@ static enum comm_result copy_options(struct comm_options *to, const struct comm_
     if (from->size < sizeof(size_t))
         return COMM_ERR_ARGUMENT;
     memcpy(to, from, from->size < sizeof *to ? from->size : sizeof *to);
-    for (size_t i = sizeof *to; i < from->size; i++)
-        if (((const unsigned char *)from)[i])
-            return COMM_ERR_UNSUPPORTED;
+    if (api_sets_unknown(from, sizeof *to))
+        return COMM_ERR_UNSUPPORTED;
     bool known = !to->options || !to->options[0] || !strncmp(to->options, "algorithm=", 10);
     if (to->options && !to->options[0])
         to->options = NULL;
@@ -280,7 +279,7 @@ int32_t comm_size(const struct comm_communicator *c)
 
 int32_t comm_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other)
 {
-    return engine_translate(c, rank, other);
+    return engine_translate((struct comm_communicator *)(uintptr_t)c, rank, (struct comm_communicator *)(uintptr_t)other);
 }
 
 enum comm_result comm_describe(struct comm_communicator *c, struct comm_info *info)

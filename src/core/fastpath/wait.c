@@ -178,12 +178,23 @@ static bool many_done(void *arg)
     return found >= m->want;
 }
 
+static bool is_of_engine(struct comm_communicator *handle, const struct engine *e)
+{
+    base_home_lock(&handle->lock, handle->env);
+    const struct comm_state *b = state_of(handle);
+    bool same = !b || b->unit.engine == e;
+    base_home_unlock(&handle->lock, handle->env);
+    return same;
+}
+
 static bool one_engine(const struct comm_request *requests, size_t count, struct engine *e)
 {
+    const struct comm_communicator *last = NULL;
+
     for (size_t i = 0; i < count; i++) {
-        const struct comm_state *b = requests[i].comm ? atomic_load_explicit(&requests[i].comm->state, memory_order_acquire) : NULL;
-        if (b && b->unit.engine != e)
+        if (requests[i].comm && requests[i].comm != last && !is_of_engine(requests[i].comm, e))
             return false;
+        last = requests[i].comm;
     }
     return true;
 }

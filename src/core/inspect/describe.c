@@ -284,11 +284,16 @@ enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stat
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ranks and hosts */
-int32_t engine_node(const struct comm_communicator *c)
+int32_t engine_node(struct comm_communicator *c)
 {
-    const struct comm_state *b = atomic_load_explicit(&c->state, memory_order_acquire);
+    enum comm_result r;
+    struct comm_state *b = state_lock(c, &r);
 
-    return b ? state_host(b, b->team.rank) : 0;
+    if (!b)
+        return 0;
+    int32_t node = state_host(b, b->team.rank);
+    state_unlock(b);
+    return node;
 }
 
 int32_t engine_numa(const struct comm_communicator *c)
@@ -299,12 +304,34 @@ int32_t engine_numa(const struct comm_communicator *c)
     return identity.numa;
 }
 
-int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other)
+/* The rank in its world of a rank of c, and that world; -1: there is none. */
+static int32_t rank_in_world(struct comm_communicator *c, int32_t rank, const struct world **world)
 {
-    const struct comm_state *from = c ? atomic_load_explicit(&c->state, memory_order_acquire) : NULL;
-    const struct comm_state *to = other ? atomic_load_explicit(&other->state, memory_order_acquire) : NULL;
+    enum comm_result r;
+    struct comm_state *b = c ? state_lock(c, &r) : NULL;
+    int32_t there = -1;
 
-    if (!from || !to || from->world != to->world || rank < 0 || rank >= from->team.size)
+    if (!b)
         return -1;
-    return team_find(&to->team, from->team.world[rank]);
+    *world = b->world;
+    if (rank >= 0 && rank < b->team.size)
+        there = b->team.world[rank];
+    state_unlock(b);
+    return there;
+}
+
+/* Locks one after the other: no thread holds two. */
+int32_t engine_translate(struct comm_communicator *c, int32_t rank, struct comm_communicator *other)
+{
+    enum comm_result r;
+    const struct world *world;
+    int32_t there = rank_in_world(c, rank, &world), found = -1;
+    struct comm_state *b = there >= 0 && other ? state_lock(other, &r) : NULL;
+
+    if (!b)
+        return -1;
+    if (b->world == world)
+        found = team_find(&b->team, there);
+    state_unlock(b);
+    return found;
 }

@@ -15,8 +15,8 @@ struct machine_given {
 };
 void machine_read(const struct comm_env *env, const char *path, struct machine_given *given);
 
-int32_t engine_node(const struct comm_communicator *c); /* at least 0, equal for ranks of one host */
-int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other);
+int32_t engine_node(struct comm_communicator *c); /* at least 0, equal for ranks of one host */
+int32_t engine_translate(struct comm_communicator *c, int32_t rank, struct comm_communicator *other);
 int32_t engine_numa(const struct comm_communicator *c); /* the NUMA node that the calling thread may run on; -1: several */
 
 enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_error *error);

@@ -14,10 +14,12 @@ struct one_sided {
     struct comm_window *window;
     uint8_t kind; /* ONE_NONE: a message */
     int32_t peer; /* FLUSH: may be COMM_ANY_PEER; WAIT: this rank */
-    /* Buffers of the caller. The call reads from and expected, and writes to. NULL: not used. */
+    /* Buffers of the caller. The call reads from and expected, and writes to. NULL: not used, or copied to desired_value and
+     * expected_value. */
     const void *from, *expected;
     void *to;
-    size_t n, done, offset, element; /* n and done count elements; for PUT and GET, bytes */
+    uint64_t expected_value, desired_value; /* SWAP: the elements, in the first bytes */
+    size_t n, done, offset, element;        /* n and done count elements; for PUT and GET, bytes */
     enum comm_type type;
     comm_op op;
     uint32_t slot;   /* for SIGNAL and WAIT */

@@ -72,7 +72,7 @@ static enum comm_result swap(const struct comm_state *b, struct one_sided *one, 
 
     if (locked && !try_lock(b, part->control))
         return COMM_PENDING;
-    data_compare_swap(there, one->expected, one->from, one->to, one->element, locked);
+    data_compare_swap(there, &one->expected_value, &one->desired_value, one->to, one->element, locked);
     if (locked)
         unlock(part->control);
     return COMM_OK;

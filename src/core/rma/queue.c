@@ -1,6 +1,50 @@
 /* Calls on windows as members of the message line: what they wait for, and in which order they run. one_sided.c executes them. */
 #include "rma/queue.h"
 
+#include <string.h>
+
+static struct timeline_range range_of(const void *at, size_t bytes)
+{
+    return at ? (struct timeline_range){(uintptr_t)at, (uintptr_t)at + bytes} : (struct timeline_range){0, 0};
+}
+
+/* Whether something earlier of this rank still writes this memory. i: P2P_NONE for a call that is not among the messages yet. */
+static bool is_written(const struct comm_state *b, const struct p2p_op *t, uint32_t i, struct timeline_range memory)
+{
+    const struct timeline_range nothing = {0, 0};
+
+    if (timeline_holds(&b->line, t->work, &memory, &nothing))
+        return true;
+    for (uint32_t k = timeline_meet(&memory, &b->p2p.write) ? b->p2p.first : i; k != i; k = b->p2p.ops[k].after)
+        if (timeline_meet(&memory, &b->p2p.ops[k].write))
+            return true;
+    return false;
+}
+
+static void take_operand(const struct comm_state *b, const struct p2p_op *t, uint32_t i, const void **at, uint64_t *value)
+{
+    if (*at && !is_written(b, t, i, range_of(*at, t->one.element))) {
+        memcpy(value, *at, t->one.element);
+        *at = NULL;
+    }
+}
+
+/* A swap copies its two operands as soon as nothing writes them. They may be far apart, and one range over both would also hold the swap
+ * back for what happens between them. True: both are copied. */
+static bool take_operands(const struct comm_state *b, struct p2p_op *t, uint32_t i)
+{
+    struct one_sided *one = &t->one;
+
+    if (one->kind != ONE_SWAP)
+        return true;
+    take_operand(b, t, i, &one->expected, &one->expected_value);
+    take_operand(b, t, i, &one->from, &one->desired_value);
+    struct timeline_range expected = range_of(one->expected, one->element);
+    t->read = range_of(one->from, one->element);
+    timeline_widen(&t->read, &expected);
+    return !one->expected && !one->from;
+}
+
 /* Calls of one rank on one part are done in order. Signals are counters, so a wait for a signal holds back nothing. Calls that a part's
  * owner executes stay in order because they are requested in order. */
 static bool behind_one(const struct comm_state *b, uint32_t i)
@@ -20,11 +64,11 @@ static bool behind_one(const struct comm_state *b, uint32_t i)
 
 static bool one_may_start(const struct comm_state *b, uint32_t i)
 {
-    const struct p2p_op *t = &b->p2p.ops[i];
+    struct p2p_op *t = &b->p2p.ops[i];
 
     if (t->fence > b->line.done || (t->one.apart ? !link_in_turn(b, i) : behind_one(b, i)))
         return false;
-    return !timeline_holds(&b->line, t->work, &t->read, &t->write) && !p2p_meets_earlier(b, i);
+    return take_operands(b, t, i) && !timeline_holds(&b->line, t->work, &t->read, &t->write) && !p2p_meets_earlier(b, i);
 }
 
 bool p2p_may_ask(struct comm_state *b, uint32_t i)
@@ -104,19 +148,13 @@ void p2p_forget_window(struct comm_state *b, const struct comm_window *w, enum c
     }
 }
 
-/* The ranges of this rank's own memory that the call touches. */
+/* The ranges of this rank's own memory that the call touches; for a swap, take_operands sets what is read. */
 static void one_ranges(const struct one_sided *one, struct p2p_op *t)
 {
     size_t bytes = one->n * (one->element ? one->element : 1);
 
-    if (one->from)
-        t->read = (struct timeline_range){(uintptr_t)one->from, (uintptr_t)one->from + bytes};
-    if (one->expected) {
-        struct timeline_range also = {(uintptr_t)one->expected, (uintptr_t)one->expected + one->element};
-        timeline_widen(&t->read, &also);
-    }
-    if (one->to)
-        t->write = (struct timeline_range){(uintptr_t)one->to, (uintptr_t)one->to + bytes};
+    t->read = range_of(one->from, bytes);
+    t->write = range_of(one->to, bytes);
     t->call.bytes = bytes;
     t->call.peer = one->peer;
     t->is_send = one->kind != ONE_WAIT;
@@ -171,12 +209,13 @@ enum comm_result p2p_one_sided(struct comm_state *b, const struct one_sided *one
     *req = COMM_REQUEST_NONE;
     alone.one.apart = (one->n || one->kind == ONE_SIGNAL) && one->window->part[one->peer].apart;
     one_ranges(one, &alone);
+    bool ready = take_operands(b, &alone, P2P_NONE);
     b->stats.messages++;
     if (one->peer != b->team.rank) {
         b->stats.bytes_out += one->from ? alone.call.bytes : 0;
         b->stats.bytes_in += one->to ? alone.call.bytes : 0;
     }
-    if (BASE_LIKELY(!b->p2p.pending && alone.fence <= b->line.done && !alone.one.apart) &&
+    if (BASE_LIKELY(ready && !b->p2p.pending && alone.fence <= b->line.done && !alone.one.apart) &&
         !timeline_holds(&b->line, alone.work, &alone.read, &alone.write) && one_sided_step(b, &alone.one) == COMM_OK)
         return COMM_OK;
     enum comm_result r = alone.one.apart ? link_ready(b, one->peer) : COMM_OK;

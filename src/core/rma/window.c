@@ -180,8 +180,13 @@ static struct comm_window *make(struct comm_state *b, struct comm_window **out)
 
     if (!w)
         return NULL;
-    *w = (struct comm_window){
-        .comm = b->unit.handle, .env = env, .size = b->team.size, .number = b->sequence + 1, .making = true, .out = out};
+    *w = (struct comm_window){.comm = b->unit.handle,
+                              .env = env,
+                              .size = b->team.size,
+                              .rank = b->team.rank,
+                              .number = b->sequence + 1,
+                              .making = true,
+                              .out = out};
     atomic_store_explicit(&w->state, b, memory_order_relaxed);
     w->part = (struct window_part *)(void *)(w + 1);
     w->all = (struct window_ticket *)(void *)(w->part + w->size);
@@ -284,7 +289,8 @@ enum comm_result engine_one_sided(struct comm_window *w, const struct one_sided 
     struct comm_state *b = lock(w, &r);
 
     if (b) {
-        bool device = b->library_work.flags && (state_is_device_memory(b, one->from) || state_is_device_memory(b, one->to));
+        bool device = b->library_work.flags && (state_is_device_memory(b, one->from) || state_is_device_memory(b, one->to) ||
+                                                state_is_device_memory(b, one->expected));
         if (device)
             r = COMM_ERR_UNSUPPORTED; /* windows are in host memory, and so are the buffers of their calls */
         else
@@ -307,9 +313,7 @@ int32_t engine_window_size(const struct comm_window *w)
 
 int32_t engine_window_rank(const struct comm_window *w)
 {
-    const struct comm_state *b = atomic_load_explicit(&w->state, memory_order_acquire);
-
-    return b ? b->team.rank : 0;
+    return w->rank;
 }
 
 void *engine_window_part(const struct comm_window *w, int32_t peer, size_t *bytes, uint32_t *signals)

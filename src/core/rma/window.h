@@ -39,7 +39,7 @@ struct comm_window {
     uint64_t number; /* number of the creating call; equal on all ranks */
     uint64_t fence;  /* ticket of the last fence */
     uint32_t held;   /* how many of this rank's calls are unfinished */
-    int32_t size;
+    int32_t size, rank;
     bool making; /* the ranks have not agreed on it yet */
     bool apart;  /* some rank cannot address some part: peers may send requests */
     bool heap;   /* `control` and `memory` are from the heap: no peer can address them */

@@ -78,8 +78,8 @@ static bool place(struct comm_state *b, struct link_serves *s, char *there)
         return false;
     one->from = s->takes > LINK_INLINE ? s->staged : s->in.data;
     if (one->kind == ONE_SWAP) {
-        one->expected = s->in.data;
-        one->from = s->in.data + one->element;
+        memcpy(&one->expected_value, s->in.data, one->element);
+        memcpy(&one->desired_value, s->in.data + one->element, one->element);
     }
     if (one->kind == ONE_GET)
         s->show = there;

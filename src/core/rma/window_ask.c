@@ -68,8 +68,8 @@ static struct link_order *free_order(struct link_asking *a)
 static void fill_data(const struct one_sided *one, struct link_order *o, size_t bytes)
 {
     if (one->kind == ONE_SWAP) {
-        memcpy(o->parcel.data, one->expected, one->element);
-        memcpy(o->parcel.data + one->element, one->from, one->element);
+        memcpy(o->parcel.data, &one->expected_value, one->element);
+        memcpy(o->parcel.data + one->element, &one->desired_value, one->element);
     } else if (bytes) {
         memcpy(o->parcel.data, (const char *)one->from + o->at * one->element, bytes);
     }

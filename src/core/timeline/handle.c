@@ -165,6 +165,40 @@ static uint64_t oldest_exception(const struct comm_communicator *handle)
     return handle->exception_count > TIMELINE_EXCEPTIONS ? handle->exception_count - TIMELINE_EXCEPTIONS : 0;
 }
 
+static uint64_t number_of(uint64_t ticket)
+{
+    return ticket & TIMELINE_MESSAGE ? timeline_slot_number(ticket) : ticket;
+}
+
+static struct timeline_group *group_of(struct comm_communicator *handle, uint64_t ticket)
+{
+    struct timeline_failures *f = handle->failures;
+
+    return &(ticket & TIMELINE_MESSAGE ? f->message : f->work)[number_of(ticket) / 64 % TIMELINE_GROUPS];
+}
+
+/* False: it failed, or that is not known any more. */
+static bool succeeded(struct comm_communicator *handle, uint64_t ticket)
+{
+    uint64_t number = number_of(ticket);
+    const struct timeline_group *g = handle->failures ? group_of(handle, ticket) : NULL;
+
+    if (number > (ticket & TIMELINE_MESSAGE ? handle->dropped_message : handle->dropped_work))
+        return true;
+    return g && (g->group < number / 64 || (g->group == number / 64 && !(g->failed >> number % 64 & 1)));
+}
+
+static void note_failed(struct comm_communicator *handle, uint64_t ticket)
+{
+    uint64_t number = number_of(ticket);
+    struct timeline_group *g = group_of(handle, ticket);
+
+    if (g->group < number / 64)
+        *g = (struct timeline_group){.group = number / 64};
+    if (g->group == number / 64)
+        g->failed |= UINT64_C(1) << number % 64;
+}
+
 /* The result of a complete request, if its communicator has had errors of single requests or if its slot was reused. */
 static enum comm_result exception_of(struct comm_communicator *handle, uint64_t ticket)
 {
@@ -172,11 +206,11 @@ static enum comm_result exception_of(struct comm_communicator *handle, uint64_t 
     enum comm_result result = COMM_OK;
 
     base_lock(&handle->exception_lock, handle->env);
-    if (message ? timeline_slot_number(ticket) < handle->first_message || timeline_slot_number(ticket) <= handle->dropped_message
-                : ticket < atomic_load_explicit(&handle->first, memory_order_relaxed) || ticket <= handle->dropped_work)
+    uint64_t first = message ? handle->first_message : atomic_load_explicit(&handle->first, memory_order_relaxed);
+    if (number_of(ticket) < first || !succeeded(handle, ticket))
         result = COMM_ERR_CLOSED;
     for (uint64_t i = handle->exception_count; i-- > oldest_exception(handle);) {
-        struct timeline_exception *x = &handle->exception[i % TIMELINE_EXCEPTIONS];
+        struct timeline_exception *x = &handle->failures->ring[i % TIMELINE_EXCEPTIONS];
         if (x->ticket == ticket) {
             x->reported = 1;
             result = (enum comm_result)x->result;
@@ -189,10 +223,10 @@ static enum comm_result exception_of(struct comm_communicator *handle, uint64_t 
 
 static void drop(struct comm_communicator *handle, uint64_t ticket)
 {
-    if (!(ticket & TIMELINE_MESSAGE))
-        handle->dropped_work = ticket;
-    else if (timeline_slot_number(ticket) > handle->dropped_message)
-        handle->dropped_message = timeline_slot_number(ticket);
+    uint64_t *dropped = ticket & TIMELINE_MESSAGE ? &handle->dropped_message : &handle->dropped_work;
+
+    if (number_of(ticket) > *dropped)
+        *dropped = number_of(ticket);
 }
 
 uint64_t timeline_slot_error(struct comm_communicator *handle, uint32_t index, enum comm_result *result)
@@ -205,16 +239,29 @@ uint64_t timeline_slot_error(struct comm_communicator *handle, uint32_t index, e
     return (uint8_t)held > 1 && exception_of(handle, ticket) == COMM_OK ? ticket : 0;
 }
 
+/* Nothing is known of what failed while there was no memory: those groups count as taken by a later one. */
+static struct timeline_failures *make_failures(struct comm_communicator *handle)
+{
+    struct timeline_failures *f = handle->env->take(handle->env, sizeof *f, 64);
+
+    for (uint32_t i = 0; f && i < TIMELINE_GROUPS; i++) {
+        f->work[i].group = handle->dropped_work ? handle->dropped_work / 64 + 1 : 0;
+        f->message[i].group = handle->dropped_message ? handle->dropped_message / 64 + 1 : 0;
+    }
+    return f;
+}
+
 void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result)
 {
     base_lock(&handle->exception_lock, handle->env);
-    if (!handle->exception)
-        handle->exception = handle->env->take(handle->env, TIMELINE_EXCEPTIONS * sizeof *handle->exception, 64);
-    if (handle->exception) {
-        struct timeline_exception *x = &handle->exception[handle->exception_count % TIMELINE_EXCEPTIONS];
+    if (!handle->failures)
+        handle->failures = make_failures(handle);
+    if (handle->failures) {
+        struct timeline_exception *x = &handle->failures->ring[handle->exception_count % TIMELINE_EXCEPTIONS];
         if (handle->exception_count >= TIMELINE_EXCEPTIONS)
             drop(handle, x->ticket);
         *x = (struct timeline_exception){ticket, result, 0};
+        note_failed(handle, ticket);
         handle->exception_count++;
     } else {
         drop(handle, ticket); /* it cannot be stored: such requests return CLOSED rather than a wrong OK */
@@ -229,7 +276,7 @@ enum comm_result timeline_untold(struct comm_communicator *handle)
 
     base_lock(&handle->exception_lock, handle->env);
     for (uint64_t i = oldest_exception(handle); i < handle->exception_count && result == COMM_OK; i++) {
-        struct timeline_exception *x = &handle->exception[i % TIMELINE_EXCEPTIONS];
+        struct timeline_exception *x = &handle->failures->ring[i % TIMELINE_EXCEPTIONS];
         if (!x->reported) {
             x->reported = 1;
             result = (enum comm_result)x->result;

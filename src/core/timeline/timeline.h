@@ -15,13 +15,23 @@
 #include "base/home.h"
 
 /* ------------------------------------------------------------------------------------------------------------ handles */
-enum { TIMELINE_SLOT_CHUNKS = 16, TIMELINE_SLOTS_FIRST = 64, TIMELINE_EXCEPTIONS = 2000 };
+enum { TIMELINE_SLOT_CHUNKS = 16, TIMELINE_SLOTS_FIRST = 64, TIMELINE_EXCEPTIONS = 2000, TIMELINE_GROUPS = 1024 };
 
 /* A request that failed alone, and its error. */
 struct timeline_exception {
     uint64_t ticket;
     int32_t result;
     uint32_t reported; /* 1: comm_sync or a test reported it */
+};
+/* Which of 64 successive tickets or message numbers failed alone: bit i is number 64 * group + i. */
+struct timeline_group {
+    uint64_t group, failed;
+};
+/* A ring of errors, and for each line the groups with errors, each at its number modulo TIMELINE_GROUPS. A later group takes the place of
+ * an earlier one. So the ring may drop an error, and of 65,536 successive requests it is still known which ones succeeded. */
+struct timeline_failures {
+    struct timeline_exception ring[TIMELINE_EXCEPTIONS];
+    struct timeline_group work[TIMELINE_GROUPS], message[TIMELINE_GROUPS];
 };
 
 /* What a request points at. It is never unmapped, so that a request never touches freed memory. A closed handle is reused, oldest first,
@@ -42,8 +52,8 @@ struct comm_communicator {
     _Atomic(void *) state;      /* owned by the engine; NULL: closed. Read and written under the lock */
     /* of messages and markers: chunk i has TIMELINE_SLOTS_FIRST << i; never freed */
     _Atomic(_Atomic uint64_t *) slots[TIMELINE_SLOT_CHUNKS];
-    struct base_lock exception_lock;      /* protects the next four fields; no other lock is taken under it */
-    struct timeline_exception *exception; /* a ring of TIMELINE_EXCEPTIONS; NULL until the first; never freed */
+    struct base_lock exception_lock;    /* protects the next four fields; no other lock is taken under it */
+    struct timeline_failures *failures; /* NULL until the first; never freed */
     uint64_t exception_count;
     uint64_t dropped_work, dropped_message; /* highest ticket and message number that the ring no longer has */
     uint64_t first_message;                 /* lower message numbers belong to an earlier life */
