@@ -171,7 +171,7 @@ enum comm_result engine_group_end(struct comm_communicator *recorder, struct com
     struct comm_plan *group = plan_take(recorder, true, &r);
     struct comm_state *b = group ? state_lock(group->target, &r) : NULL;
 
-    if (b && atomic_load_explicit(&b->unit.handle->first, memory_order_relaxed) != group->target_life) {
+    if (b && b->unit.handle->life != group->target_life) {
         state_unlock(b);
         b = NULL;
         r = COMM_ERR_CLOSED;

@@ -140,7 +140,7 @@ static struct comm_plan *plan_make(struct comm_state *b, bool group)
         return NULL;
     plan->engine = b->unit.engine;
     plan->target = b->unit.handle;
-    plan->target_life = atomic_load_explicit(&b->unit.handle->first, memory_order_relaxed);
+    plan->target_life = b->unit.handle->life;
     plan->size = (uint32_t)b->team.size;
     plan->group = group;
     atomic_store_explicit(&plan->references, 1, memory_order_relaxed);
@@ -351,7 +351,7 @@ enum comm_result engine_plan_start(struct comm_plan *plan, struct comm_request *
 
     if (!plan)
         r = COMM_ERR_ARGUMENT;
-    if (b && atomic_load_explicit(&b->unit.handle->first, memory_order_relaxed) != plan->target_life) {
+    if (b && b->unit.handle->life != plan->target_life) {
         state_unlock(b);
         b = NULL;
         r = COMM_ERR_CLOSED;

@@ -22,7 +22,7 @@ struct plan_step {
 struct comm_plan {
     struct engine *engine;
     struct comm_communicator *target;
-    uint64_t target_life; /* the target's `first` when recording began; another value means that the handle was reused */
+    uint64_t target_life; /* the target's life when recording began; another value means that the handle was reused */
     struct plan_step *step;
     size_t *vectors; /* blocks of STATE_VECTORS * size values */
     uint32_t count, room, vector_count, vector_room, size, messages;

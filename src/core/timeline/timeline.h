@@ -50,6 +50,7 @@ struct comm_communicator {
     _Atomic uint32_t closing;   /* comm_close has begun: waiters must leave */
     _Atomic uint64_t notifying; /* the thread inside this communicator's callbacks; 0: none */
     _Atomic(void *) state;      /* owned by the engine; NULL: closed. Read and written under the lock */
+    uint64_t life;              /* counts its uses. Read under the lock, while `state` is not NULL */
     /* of messages and markers: chunk i has TIMELINE_SLOTS_FIRST << i; never freed */
     _Atomic(_Atomic uint64_t *) slots[TIMELINE_SLOT_CHUNKS];
     struct base_lock exception_lock;    /* protects the next four fields; no other lock is taken under it */
