@@ -56,12 +56,23 @@ impl Default for BucketOptions {
     }
 }
 
+/// The library aligns each gradient to this many bytes.
+const ALIGNED: usize = 64;
+
+fn gradient<T: Element>(count: usize) -> Result<ffi::comm_gradient> {
+    let all = count.checked_mul(T::COUNT).filter(|_| count.checked_mul(std::mem::size_of::<T>()).is_some());
+    let count =
+        all.ok_or_else(|| Error::new(ErrorKind::Argument, format!("a gradient of {count} elements; expected one that fits in memory")))?;
+    Ok(ffi::comm_gradient { data: std::ptr::null_mut(), count, type_: T::TYPE, reserved: 0 })
+}
+
 /// `adopt`: where the gradients are stored, 1: memory of the host, 2: of the device.
 fn create<T: Element>(own: &Communicator, lengths: &[usize], options: BucketOptions, adopt: i32) -> Result<*mut ffi::comm_buckets> {
-    let list: Vec<ffi::comm_gradient> = lengths
-        .iter()
-        .map(|count| ffi::comm_gradient { data: std::ptr::null_mut(), count: *count * T::COUNT, type_: T::TYPE, reserved: 0 })
-        .collect();
+    if std::mem::align_of::<T>() > ALIGNED {
+        let text = format!("elements are aligned to {} bytes; expected {ALIGNED} at most", std::mem::align_of::<T>());
+        return Err(Error::new(ErrorKind::Argument, text));
+    }
+    let list = lengths.iter().map(|count| gradient::<T>(*count)).collect::<Result<Vec<_>>>()?;
     let how = ffi::comm_bucket_options {
         size: std::mem::size_of::<ffi::comm_bucket_options>(),
         bytes: options.bytes,

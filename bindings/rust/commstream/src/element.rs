@@ -1,5 +1,7 @@
 use commstream_sys as ffi;
 
+use crate::buffers::Buffers;
+
 /// A type whose values can be sent: numbers, arrays of them, and what a program implements it for.
 ///
 /// ```
@@ -40,6 +42,13 @@ macro_rules! elements {
     ($($rust:ty => $c:ident),* $(,)?) => {
         $(unsafe impl Element for $rust {
             const TYPE: ffi::comm_type = ffi::$c;
+        }
+        // SAFETY: the value lies in the plan itself.
+        unsafe impl<'a> Buffers<'a> for $rust {
+            type View = &'a mut $rust;
+            fn view(&'a mut self) -> &'a mut $rust {
+                self
+            }
         })*
     };
 }

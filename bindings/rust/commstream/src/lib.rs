@@ -35,6 +35,7 @@
 
 mod blocking;
 mod buckets;
+mod buffers;
 mod callback;
 mod calls;
 mod communicator;
@@ -59,6 +60,7 @@ mod task;
 mod window;
 
 pub use buckets::{BucketOptions, Buckets, DeviceBuckets};
+pub use buffers::Buffers;
 pub use calls::Layout;
 pub use communicator::{Communicator, Info, Place, Status};
 pub use config::{Callbacks, Config, Id, LogLevel, Order, Progress};

@@ -1,4 +1,5 @@
 use std::marker::PhantomData;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 
 use commstream_sys as ffi;
@@ -57,16 +58,17 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Lets `record` make its calls. If it returns an error, the whole plan or group is refused at its end.
+    /// Lets `record` make its calls. If it returns an error or panics, the whole plan or group is refused at its end, which the caller
+    /// must call before it goes on with the panic.
     pub(crate) fn record(
         c: &Communicator,
         raw: *mut ffi::comm_communicator,
         scope: *const (),
         record: impl FnOnce(&Recorder) -> Result<()>,
-    ) -> Result<()> {
+    ) -> std::thread::Result<Result<()>> {
         let recorder = Recorder { raw, of: c.clone(), scope, thread: PhantomData };
-        let recorded = record(&recorder);
-        if recorded.is_err() {
+        let recorded = catch_unwind(AssertUnwindSafe(|| record(&recorder)));
+        if !matches!(recorded, Ok(Ok(()))) {
             // SAFETY: a root that no communicator has is refused, and no buffer is touched.
             let _ = unsafe { ffi::comm_broadcast(raw, std::ptr::null_mut(), 0, ffi::COMM_BYTE, -1, std::ptr::null_mut()) };
         }

@@ -272,7 +272,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // SAFETY: the recorder is consumed here. The scope has the buffers, and waits for the request.
         let ended = c.handle.check(unsafe { ffi::comm_group_end(raw, &mut request) });
         let place = Some(self.state.note(&c.handle, request));
-        recorded.and(ended)?;
+        recorded.unwrap_or_else(|panic| resume_unwind(panic)).and(ended)?;
         Ok(Request { state: &self.state, place, output: () })
     }
 }

@@ -1,5 +1,8 @@
+use std::panic::resume_unwind;
+
 use commstream_sys as ffi;
 
+use crate::buffers::Buffers;
 use crate::handle::{as_call, NONE};
 use crate::inside;
 use crate::lent::Kept;
@@ -139,14 +142,18 @@ impl Communicator {
         let buffers = Kept::new(buffers);
         let at = buffers.at();
         let scope = Scope::new();
-        // SAFETY: as in `start`. What is recorded does not run yet; what ran on other communicators has ended after `finish`.
+        // SAFETY: as in `start`. What is recorded does not run yet; what ran on other communicators has ended after `finish`, also if
+        // `record` panics.
         let recorded = Recorder::record(self, raw, scope.mark(), |c| record(unsafe { extended(&scope) }, c, unsafe { &mut *at }));
+        if !matches!(recorded, Ok(Ok(()))) {
+            scope.cancel();
+        }
         let finished = scope.finish();
         let mut plan = std::ptr::null_mut();
         // SAFETY: the recorder is consumed here.
         let ended = self.handle.check(unsafe { ffi::comm_plan_end(raw, &mut plan) });
         let made = Plan { raw: plan, communicator: self.clone(), running: NONE, buffers: Some(buffers), kept: scope.into_kept() };
-        recorded.and(finished).and(ended).map(|()| made)
+        recorded.unwrap_or_else(|panic| resume_unwind(panic)).and(finished).and(ended).map(|()| made)
     }
 }
 
@@ -180,11 +187,29 @@ impl<B: 'static> Plan<B> {
         self.kept.checked(result)
     }
 
-    /// The buffers. Waits for the last start first.
-    pub fn buffers(&mut self) -> Result<&mut B> {
+    /// What the buffers hold, to be read and written where it is: slices of vectors, and so on ([`Buffers`]). Waits for the last start
+    /// first.
+    ///
+    /// A vector cannot be made longer or replaced, because the plan has recorded where its elements are:
+    ///
+    /// ```compile_fail
+    /// # fn main() -> commstream::Result<()> {
+    /// # use commstream::{Communicator, Op};
+    /// # let world = Communicator::open()?;
+    /// let mut plan = world.plan(vec![1u64; 8], |s, recorder, sum| {
+    ///     let _ = s.allreduce_in_place(recorder, sum, Op::Sum)?;
+    ///     Ok(())
+    /// })?;
+    /// plan.buffers()?.push(1);
+    /// # Ok(()) }
+    /// ```
+    pub fn buffers(&mut self) -> Result<<B as Buffers<'_>>::View>
+    where
+        B: for<'a> Buffers<'a>,
+    {
         self.wait()?;
-        // SAFETY: nothing runs, and the reference keeps `start` from being called.
-        Ok(unsafe { &mut *self.buffers.as_ref().expect("taken only by into_buffers").at() })
+        // SAFETY: nothing runs, and the view keeps `start` from being called. It can move no element, so what was recorded stays valid.
+        Ok(unsafe { &mut *self.buffers.as_ref().expect("taken only by into_buffers").at() }.view())
     }
 
     /// Waits for the last start, and returns the buffers.

@@ -1,8 +1,9 @@
 //! Ranks that are threads: every call, blocking and in a scope, with what it must refuse.
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use commstream::{start, BucketOptions, Buckets, Complex, Config, Error, ErrorKind, Event, Indexed, Layout, Op, Result};
+use commstream::{scope, start, BucketOptions, Buckets, Complex, Config, Element, Error, ErrorKind, Event, Indexed, Layout, Op, Result};
 
 mod world;
 use world::{kind, text, with, with_ranks};
@@ -298,6 +299,74 @@ fn tasks_own_their_buffers() {
     });
 }
 
+/// What `record` started on another communicator does not outlive the buffers.
+#[test]
+fn a_plan_whose_recording_panics_waits() {
+    with_ranks(|c| {
+        let other = c.duplicate()?;
+        let to = (c.rank() + 1) % c.size();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _ = c.plan(vec![0u64; 512], |s, _recorder, buffer| {
+                let _ = s.receive(&other, buffer, None, None)?;
+                panic!("the program's own")
+            });
+        }));
+        assert!(panicked.is_err());
+        c.barrier()?; // all receives that were under way are cancelled now: these get the messages
+        let mut got = vec![0u64; 512];
+        let sent = [42u64; 512];
+        let count = scope(|s| {
+            let receive = s.receive(&other, &mut got, None, None)?;
+            let _ = s.send(&other, &sent, to, 0)?;
+            Ok(receive.wait()?.1.count::<u64>())
+        })?;
+        assert_eq!(count, 512);
+        assert_eq!(got, [42; 512]);
+        let grouped = catch_unwind(AssertUnwindSafe(|| scope(|s| s.group(c, |_recorder| panic!("the program's own")).map(drop))));
+        assert!(grouped.is_err());
+        c.barrier()
+    });
+}
+
+#[test]
+fn plans_show_slices() {
+    with_ranks(|c| {
+        let mut plan = c.plan((vec![0i64; 600], [0.0f32; 2], 0u8), |s, recorder, (numbers, _pair, _flag)| {
+            let _ = s.allreduce_in_place(recorder, numbers, Op::Sum)?;
+            Ok(())
+        })?;
+        for step in 1..=3 {
+            let (numbers, pair, flag) = plan.buffers()?;
+            numbers.fill(step);
+            pair[1] = 0.5;
+            *flag = 7;
+            plan.start()?;
+            assert_eq!(plan.buffers()?.0[599], step * i64::from(c.size()));
+        }
+        let (numbers, pair, flag) = plan.into_buffers()?;
+        assert_eq!((numbers.len(), pair[1], flag), (600, 0.5, 7));
+        c.barrier()
+    });
+}
+
+#[test]
+fn gradients_that_cannot_be() {
+    #[derive(Clone, Copy)]
+    #[repr(C, align(128))]
+    struct Line([f32; 32]);
+    unsafe impl Element for Line {
+        const TYPE: commstream::commstream_sys::comm_type = f32::TYPE;
+        const COUNT: usize = 32;
+    }
+    with_ranks(|c| {
+        let long = Buckets::<[f32; 4]>::new(c, &[(1usize << 62) + 1], Default::default());
+        assert_eq!(kind(long.map(drop)), ErrorKind::Argument);
+        let aligned = Buckets::<Line>::new(c, &[1], Default::default());
+        assert_eq!(kind(aligned.map(drop)), ErrorKind::Argument);
+        c.barrier()
+    });
+}
+
 #[test]
 fn plans_run_again_and_again() {
     with_ranks(|c| {
@@ -310,7 +379,7 @@ fn plans_run_again_and_again() {
             Ok(())
         })?;
         for step in 1..=20 {
-            plan.buffers()?.0 = [step * (c.rank() + 1); 4];
+            *plan.buffers()?.0 = [step * (c.rank() + 1); 4];
             plan.start()?;
             while !plan.is_complete() {}
             let (_, output, message) = plan.buffers()?;
