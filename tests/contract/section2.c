@@ -421,52 +421,6 @@ RIG_TEST(contract_2_5_successes_beside_forgotten_errors)
     rig_close(&rig);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ 2.6 */
-enum { POLLED_MOST = 14 * 65536, POLLED_STEP = 65536 };
-static char polled_in[2][POLLED_MOST], polled_out[2][2 * POLLED_MOST];
-
-static void end_polled(struct comm_request *q, size_t bytes, const char *call)
-{
-    int64_t end = rig_now() + 10 * RIG_S;
-    bool pending = true;
-
-    while (pending) {
-        pending = false;
-        for (int32_t r = 0; r < 2; r++)
-            pending |= comm_test(q[r]) == COMM_PENDING;
-        if (pending && rig_now() > end)
-            rig_die(__FILE__, __LINE__, "%s of %zu bytes does not end by tests alone", call, bytes);
-    }
-    for (int32_t r = 0; r < 2; r++)
-        MUST(comm_test(q[r]));
-}
-
-/* One rank gives much and the other next to nothing. Nobody waits, so no rank ever prepares to sleep. */
-RIG_TEST(contract_2_6_tests_alone_end_an_operation)
-{
-    struct rig rig;
-    struct comm_request q[2];
-    rig_open(&rig, 2, NULL);
-    for (int32_t r = 0; r < 2; r++)
-        for (size_t i = 0; i < POLLED_MOST; i++)
-            polled_in[r][i] = (char)(i / 4093 + i + (size_t)r);
-    for (size_t bytes = POLLED_STEP; bytes <= POLLED_MOST; bytes += POLLED_STEP) {
-        const size_t counts[2] = {bytes, 1};
-        for (int32_t r = 0; r < 2; r++)
-            MUST(comm_allgather_v(rig.world[r], polled_in[r], polled_out[r], counts, NULL, COMM_BYTE, &q[r]));
-        end_polled(q, bytes, "allgather_v");
-        for (int32_t r = 0; r < 2; r++)
-            CHECK(memcmp(polled_out[r], polled_in[0], bytes) == 0 && polled_out[r][bytes] == polled_in[1][0]);
-        for (int32_t r = 0; r < 2; r++)
-            MUST(comm_broadcast(rig.world[r], r ? polled_out[r] : polled_in[r], bytes, COMM_BYTE, 0, &q[r]));
-        end_polled(q, bytes, "broadcast");
-        MUST(comm_send(rig.world[0], polled_in[0], bytes, COMM_BYTE, 1, 0, &q[0]));
-        MUST(comm_recv(rig.world[1], polled_out[1], bytes, COMM_BYTE, 0, 0, NULL, &q[1]));
-        end_polled(q, bytes, "message");
-    }
-    rig_close(&rig);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -488,7 +442,6 @@ int main(void)
         cmocka_unit_test(contract_2_5_results_stay_exact),
         cmocka_unit_test(contract_2_5_the_last_two_thousand),
         cmocka_unit_test(contract_2_5_successes_beside_forgotten_errors),
-        cmocka_unit_test(contract_2_6_tests_alone_end_an_operation),
     };
     return cmocka_run_group_tests_name("contract_2", tests, NULL, NULL);
 }

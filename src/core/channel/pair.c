@@ -270,6 +270,7 @@ static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *ev
         item_drop(c, p->out_item);
         p->out_item = 0;
         atomic_store_explicit(&p->out_pair->served, ++p->out_served, memory_order_release);
+        c->dirty = true; /* the peer may wait for room to grant, also where no bytes moved */
     }
 }
 

@@ -183,8 +183,10 @@ static bool take_it(struct tcp_channel *c, const struct wire_look *l, struct tcp
     return true;
 }
 
+/* Handles the rest of the stage, which may have any frames. */
 static void go_on(struct tcp_wire *w, struct tcp_lane *lane)
 {
+    tcp_wake_monitor(w);
     tcp_digest(lane);
     if (!lane->ended)
         tcp_receive_start(lane);

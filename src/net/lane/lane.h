@@ -99,6 +99,7 @@ void tcp_forget_receives(struct tcp_channel *c);
 
 /* pump.c */
 void tcp_submit(struct tcp_wire *w);                                       /* executes the sends that the poller has collected */
+void tcp_wake_monitor(struct tcp_wire *w);                                 /* if it asked to be woken by arrivals (tcp/heed.c) */
 uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots); /* returns how many transfers ended */
 void tcp_pump_few(struct tcp_wire *w);                                     /* while no thread waits for a frame of a particular peer */
 void tcp_hear(struct tcp_channel *c, uint32_t peer);                       /* reads what a peer has sent, in case it is a credit */

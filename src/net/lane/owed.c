@@ -23,19 +23,32 @@ static void tell_retired(struct tcp_channel *c, uint32_t peer, uint32_t which)
     tcp_post_word(c, peer, which, FRAME_RETIRED, wire_key_of(c->retired, 0, 0));
 }
 
-/* A sender must hear of a chunk only if it has more chunks than credits. Chunks shorter than the longest are seldom so many. After the last
- * chunk that it must hear of no other one reminds this rank of those before it, so it is told at once. */
+/* Whether this chunk follows all of its stream that were acknowledged. Short chunks overtake long ones, which use the other lane. */
+static bool is_newest(struct tcp_member *m, wire_key key)
+{
+    bool same = wire_key_seq(m->acknowledged) == wire_key_seq(key) && wire_key_edge(m->acknowledged) == wire_key_edge(key);
+
+    if (same && wire_key_round(m->acknowledged) > wire_key_round(key))
+        return false;
+    m->acknowledged = key;
+    return same;
+}
+
+/* A sender must hear of a chunk only if it has more chunks than credits. Chunks shorter than the longest are seldom so many. The
+ * acknowledgement of a chunk may wait for that of a later one, which reminds this rank of it. If there may be no later one, because this is
+ * the last that the sender must hear of, or a later one has overtaken it, it is told at once. */
 void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s)
 {
     struct tcp_member *m = &c->member[s->peer];
     uint32_t half = c->credits > 1 ? c->credits / 2 : 1, round = wire_key_round(s->key) + 1;
-    bool is_last = s->rounds == c->credits + 1;
+    bool alone = s->rounds == c->credits + 1;
 
     if (s->rounds && s->rounds <= c->credits)
         return;
+    alone |= !is_newest(m, s->key);
     m->ack[m->acks++] = s->key;
     c->owes = true;
-    if (m->acks == TCP_ACKS || is_last || (round % half == 0 && (round >= c->credits || s->total == c->handle.caps.chunk_all)))
+    if (m->acks == TCP_ACKS || alone || (round % half == 0 && (round >= c->credits || s->total == c->handle.caps.chunk_all)))
         tell_acks(c, s->peer, TCP_LANE_SMALL);
 }
 

@@ -6,8 +6,7 @@ static struct tcp_lane *lane_of(const struct tcp_wire *w, uint32_t socket)
     return &w->links[socket / TCP_SOCKETS].lane[socket % TCP_SOCKETS];
 }
 
-/* Wakes the monitor if it asked to be woken by arrivals (tcp/heed.c). */
-static void wake_monitor(struct tcp_wire *w)
+void tcp_wake_monitor(struct tcp_wire *w)
 {
     if (w->monitor.heeds && !w->monitor.came)
         w->env->bell_ring(w->env, &(struct env_bell){.ring_fd = w->monitor.heed, .wait_fd = -1});
@@ -60,7 +59,7 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
     }
     tcp_submit(w); /* another thread's dirty lanes may have been sent here; its own flush will find nothing to do */
     if (all)
-        wake_monitor(w);
+        tcp_wake_monitor(w);
     if (all && w->armed && !w->rung) { /* a sleeping thread may wait for what was just read here: data, or only a credit */
         w->rung = true;
         w->env->bell_ring(w->env, w->bell);

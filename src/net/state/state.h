@@ -139,6 +139,7 @@ struct tcp_member {
     uint32_t filled, taken, taken_told;             /* bytes of them in the eager room: arrived, taken, and acknowledged */
     uint32_t looks[TCP_LANES];                      /* looks that wait for a frame, by lane */
     wire_key ack[TCP_ACKS];                         /* exposures to acknowledge */
+    wire_key acknowledged;                          /* the newest one, told or not */
     uint32_t acks;
     uint8_t fresh, unsent;                 /* a bit per kind of note: arrived; to be sent */
     bool asking, calls_here;               /* its published calls: requested; all have arrived */
