@@ -257,6 +257,54 @@ static void bells(void **state)
     shm_processes(2, 0, sleep_and_wake, -1);
 }
 
+/* A receiver that discards long messages has no room to grant another one. The sender serves the grants, without a byte, and wakes it. */
+static void discards_many(struct rank *r)
+{
+    enum { LENGTH = SHMCHAN_EAGER_BYTES + 1, COUNT = SHMCHAN_GRANTS + 1 };
+    const struct comm_env *env = wire_default_env();
+    static char bytes[LENGTH];
+    struct wire_channel *ch = r->ch;
+    struct wire_event event[COUNT];
+    uint16_t peer = 1;
+    struct wire_span span = {bytes, LENGTH};
+
+    for (uint32_t seq = 1; r->rank == 0 && seq <= COUNT; seq++) {
+        struct wire_expose e = {
+            .key = wire_key_of(seq, 0, 0), .flags = WIRE_MESSAGE, .peers = &peer, .npeers = 1, .nspans = 1, .spans = &span};
+        CHECK(ch->class->expose(ch, &e) == WIRE_PENDING);
+    }
+    ch->class->flush(ch);
+    rank_meet(r);
+    if (r->rank == 1) {
+        CHECK(ch->class->advance(ch, event, COUNT) == COUNT);
+        struct wire_look look = {.flags = WIRE_MESSAGE | WIRE_DISCARD};
+        for (uint32_t seq = 1; seq <= COUNT; seq++) {
+            look.key = wire_key_of(seq, 0, 0);
+            CHECK(ch->class->view(ch, &look) == (seq < COUNT ? WIRE_DONE : WIRE_AGAIN));
+        }
+        ch->class->flush(ch);
+        int64_t end = env->now(env) + INT64_C(5000000000), deadline = end;
+        r->wire_class->arm(r->wire, true, &deadline);
+        atomic_store(&r->shared->word[0], 1);
+        env->bell_wait(env, &r->bell, end);
+        r->wire_class->arm(r->wire, false, NULL);
+        CHECK(env->now(env) < end);
+        CHECK(ch->class->view(ch, &look) == WIRE_DONE);
+        ch->class->flush(ch);
+    } else {
+        while (!atomic_load(&r->shared->word[0]))
+            env->relax(env, true);
+        CHECK(ch->class->advance(ch, event, COUNT) == COUNT - 1);
+        ch->class->flush(ch);
+    }
+    rank_meet(r);
+}
+static void served_without_a_byte(void **state)
+{
+    (void)state;
+    shm_processes(2, 0, discards_many, -1);
+}
+
 /* A segment without room is an error of the call that needs it; others continue. */
 static void run_out(struct rank *r)
 {
@@ -437,6 +485,7 @@ int main(void)
         cmocka_unit_test(killed_by_socket),
         cmocka_unit_test(forged_messages),
         cmocka_unit_test(short_messages_share_slots),
+        cmocka_unit_test(served_without_a_byte),
         cmocka_unit_test(closed_is_not_dead),
         cmocka_unit_test(bells),
         cmocka_unit_test(memory_runs_out),

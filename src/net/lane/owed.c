@@ -23,15 +23,13 @@ static void tell_retired(struct tcp_channel *c, uint32_t peer, uint32_t which)
     tcp_post_word(c, peer, which, FRAME_RETIRED, wire_key_of(c->retired, 0, 0));
 }
 
-/* Whether this chunk follows all of its stream that were acknowledged. Short chunks overtake long ones, which use the other lane. */
+/* Whether this chunk follows all that were acknowledged. Short chunks overtake long ones of their stream, which use the other lane. */
 static bool is_newest(struct tcp_member *m, wire_key key)
 {
-    bool same = wire_key_seq(m->acknowledged) == wire_key_seq(key) && wire_key_edge(m->acknowledged) == wire_key_edge(key);
+    bool newest = (int64_t)(key - m->acknowledged) > 0;
 
-    if (same && wire_key_round(m->acknowledged) > wire_key_round(key))
-        return false;
-    m->acknowledged = key;
-    return same;
+    m->acknowledged = newest ? key : m->acknowledged;
+    return newest;
 }
 
 /* A sender must hear of a chunk only if it has more chunks than credits. Chunks shorter than the longest are seldom so many. The
