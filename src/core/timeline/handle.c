@@ -6,6 +6,12 @@ static struct {
     struct comm_communicator *oldest, *newest; /* closed handles; the oldest is reused first */
 } handles;
 
+/* Closed handles with few message numbers left serve no other communicator. */
+static bool may_serve(const struct comm_communicator *handle, const struct comm_env *env)
+{
+    return handle->env == env && handle->next_message <= TIMELINE_NUMBERS / 2;
+}
+
 /* Takes a closed handle of the same env. A handle's env never changes, because a thread with an old request, or with an outdated list of
  * handles, may read it at any time. */
 static struct comm_communicator *take_used(const struct comm_env *env)
@@ -13,7 +19,7 @@ static struct comm_communicator *take_used(const struct comm_env *env)
     struct comm_communicator *handle, *before = NULL;
 
     base_lock(&handles.lock, env);
-    for (handle = handles.oldest; handle && handle->env != env; handle = handle->link)
+    for (handle = handles.oldest; handle && !may_serve(handle, env); handle = handle->link)
         before = handle;
     if (handle) {
         *(before ? &before->link : &handles.oldest) = handle->link;
@@ -58,8 +64,6 @@ void timeline_handle_give(struct comm_communicator *handle)
     handle->first_message = handle->next_message;
     handle->exception_count = handle->dropped_work = handle->dropped_message = 0;
     base_unlock(&handle->exception_lock, env);
-    if (handle->next_message > TIMELINE_NUMBERS / 2) /* not for another communicator */
-        return;
     base_lock(&handles.lock, env);
     if (handles.newest)
         handles.newest->link = handle;
