@@ -100,13 +100,7 @@ void events_settle(struct engine *e, const struct comm_communicator *c)
     base_lock(&e->events.lock, e->env);
     for (struct comm_event *event = e->events.first; event; event = event->after) {
         base_lock(&event->lock, e->env);
-        enum comm_result r = COMM_PENDING;
-        if (event->point.kind == POINT_REQUEST && event->point.request.comm == c)
-            r = timeline_point_test(&event->point);
-        if (r == COMM_OK)
-            event->point = (struct timeline_point){.kind = POINT_REACHED};
-        else if (r != COMM_PENDING)
-            event->point.request = timeline_refusal(r);
+        timeline_point_settle(&event->point, c);
         base_unlock(&event->lock, e->env);
     }
     base_unlock(&e->events.lock, e->env);

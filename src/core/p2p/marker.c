@@ -50,7 +50,6 @@ static const struct p2p_op *newest_marker(const struct comm_state *b)
 
 uint64_t p2p_mark(struct comm_state *b)
 {
-    const struct p2p_op *same = newest_marker(b);
     uint64_t last = b->line.next - 1;
     uint32_t i;
 
@@ -58,6 +57,7 @@ uint64_t p2p_mark(struct comm_state *b)
         return 0;
     if (!b->p2p.pending && !may_end_alone(b, last))
         return last;
+    const struct p2p_op *same = newest_marker(b);
     if (same)
         return same->ticket;
     if (p2p_take_slot(b, &i) != COMM_OK)

@@ -247,12 +247,6 @@ bool p2p_meets_earlier(const struct comm_state *b, uint32_t i)
     return false;
 }
 
-static void begin(const struct comm_state *b, struct p2p_op *t)
-{
-    if (!t->started_ns)
-        t->started_ns = state_now(b);
-}
-
 /* Nothing starts while a cause of failure is proposed. A rank that gave up may have skipped a message, and the peer would then mistake the
  * next message for it. */
 static enum comm_result start_or_hold(struct comm_state *b, uint32_t i)
@@ -262,7 +256,7 @@ static enum comm_result start_or_hold(struct comm_state *b, uint32_t i)
     bool holds = b->failure.proposal.result || timeline_holds(&b->line, t->work, &t->read, &t->write) || p2p_meets_earlier(b, i);
 
     if (BASE_UNLIKELY(t->call.on_device) && !holds) { /* a held send copies its data to the stage while earlier ones do */
-        begin(b, t);
+        p2p_begins(b, t);
         enum comm_result r = p2p_stage(b, t);
         if (r != COMM_OK && r != COMM_PENDING)
             return r;
@@ -273,7 +267,7 @@ static enum comm_result start_or_hold(struct comm_state *b, uint32_t i)
         t->state = P2P_HELD;
         return COMM_OK;
     }
-    begin(b, t);
+    p2p_begins(b, t);
     if (BASE_UNLIKELY(b->world->check & CHECK_BUFFERS) && t->is_send)
         t->sum = check_sum(t->call.buf, t->call.bytes);
     enum comm_result r = message_post(b->messages, &t->call);

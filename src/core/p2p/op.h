@@ -48,6 +48,13 @@ struct p2p_op {
     struct one_sided one;
 };
 
+/* Its deadline counts from now on, unless it has begun before. */
+static inline void p2p_begins(const struct comm_state *b, struct p2p_op *t)
+{
+    if (!t->started_ns)
+        t->started_ns = state_now(b);
+}
+
 bool p2p_step(struct comm_state *b); /* posts held messages, collects finished ones, completes markers */
 void p2p_cancel_held(struct comm_state *b);
 

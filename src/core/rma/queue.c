@@ -76,8 +76,8 @@ bool p2p_may_ask(struct comm_state *b, uint32_t i)
     struct p2p_op *t = &b->p2p.ops[i];
     bool may = one_may_start(b, i);
 
-    if (may && !t->started_ns)
-        t->started_ns = state_now(b);
+    if (may)
+        p2p_begins(b, t);
     b->p2p.held -= t->state == P2P_HELD;
     t->state = may ? P2P_ASKED : link_in_turn(b, i) ? P2P_HELD : P2P_BEHIND;
     b->p2p.held += t->state == P2P_HELD;
@@ -103,7 +103,7 @@ enum comm_result p2p_start_one(struct comm_state *b, uint32_t i)
         b->p2p.held -= t->state == P2P_HELD;
         b->p2p.ones++;
         t->state = P2P_ONE;
-        t->started_ns = state_now(b);
+        p2p_begins(b, t);
     }
     return one_sided_step(b, &t->one);
 }

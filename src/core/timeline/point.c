@@ -43,3 +43,12 @@ enum comm_result timeline_point_test(const struct timeline_point *point)
     }
     return COMM_OK;
 }
+
+void timeline_point_settle(struct timeline_point *point, const struct comm_communicator *c)
+{
+    if (point->kind != POINT_REQUEST || point->request.comm != c)
+        return;
+    enum comm_result r = timeline_point_test(point);
+    if (r != COMM_PENDING)
+        *point = (struct timeline_point){.kind = POINT_REQUEST, .request = timeline_refusal(r)};
+}

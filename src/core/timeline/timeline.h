@@ -115,6 +115,8 @@ struct timeline_gate *timeline_gate_make(const struct comm_env *env); /* one ref
 struct timeline_point timeline_point_copy(const struct timeline_point *point);
 void timeline_point_drop(struct timeline_point *point);
 enum comm_result timeline_point_test(const struct timeline_point *point);
+/* c is being closed, and its requests will return CLOSED. So a point that is a request of c, if it is complete, keeps its result. */
+void timeline_point_settle(struct timeline_point *point, const struct comm_communicator *c);
 
 /* ------------------------------------------------------------------------------------------------------------ the queue */
 struct timeline_range {

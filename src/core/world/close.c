@@ -105,17 +105,13 @@ static void end_requests(struct comm_state *b)
     base_home_unlock(&b->unit.handle->lock, b->unit.handle->env);
 }
 
-/* Queue waits of other communicators may wait for requests of c, which will return CLOSED from now on. So store the present result in those
- * waits. */
+/* Queue waits of other communicators may wait for requests of c. */
 static void settle_points(struct comm_state *b, const struct comm_communicator *c)
 {
     for (uint64_t t = b->line.done + 1; b->line.fences_issued && t < b->line.next; t++) {
         struct entry *e = state_entry(b, t);
-        if (e->head.kind != TIMELINE_FENCE || e->point.kind != POINT_REQUEST || e->point.request.comm != c)
-            continue;
-        enum comm_result r = timeline_point_test(&e->point);
-        if (r != COMM_PENDING)
-            e->point.request = timeline_refusal(r);
+        if (e->head.kind == TIMELINE_FENCE)
+            timeline_point_settle(&e->point, c);
     }
 }
 

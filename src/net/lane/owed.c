@@ -32,9 +32,9 @@ static bool is_newest(struct tcp_member *m, wire_key key)
     return newest;
 }
 
-/* A sender must hear of a chunk only if it has more chunks than credits. Chunks shorter than the longest are seldom so many. The
- * acknowledgement of a chunk may wait for that of a later one, which reminds this rank of it. If there may be no later one, because this is
- * the last that the sender must hear of, or a later one has overtaken it, it is told at once. */
+/* Acknowledges a chunk of a stream. A sender needs acknowledgements only if it has more chunks than credits. Chunks shorter than the
+ * longest are seldom so many. An acknowledgement waits for the one of a later chunk and leaves with it. It leaves at once if perhaps no
+ * later one follows: this chunk is the last for which the sender waits, or a later chunk has overtaken it. */
 void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s)
 {
     struct tcp_member *m = &c->member[s->peer];
