@@ -276,8 +276,8 @@ static void compare(struct oneshot_channel *c)
         base_log(n->log, atomic_exchange_explicit(&n->told, true, memory_order_relaxed) ? LOG_DEBUG : LOG_INFO,
                  "cuda ranks=%u: kernels exchange through %s: an exchange took %llu ns through the devices' memory, %llu ns through the "
                  "host's pages",
-                 c->args.ranks, oneshot_through(&c->head),
-                 (unsigned long long)(devices / c->args.ranks / (ROUNDS - 1)), (unsigned long long)(host / c->args.ranks / (ROUNDS - 1)));
+                 c->args.ranks, oneshot_through(&c->head), (unsigned long long)(devices / c->args.ranks / (ROUNDS - 1)),
+                 (unsigned long long)(host / c->args.ranks / (ROUNDS - 1)));
     go(c, ONESHOT_RESTING);
 }
 
