@@ -169,13 +169,8 @@ enum comm_result engine_group_end(struct comm_communicator *recorder, struct com
 {
     enum comm_result r;
     struct comm_plan *group = plan_take(recorder, true, &r);
-    struct comm_state *b = group ? state_lock(group->target, &r) : NULL;
+    struct comm_state *b = group ? plan_lock_target(group, &r) : NULL;
 
-    if (b && atomic_load_explicit(&b->unit.handle->first, memory_order_relaxed) != group->target_life) {
-        state_unlock(b);
-        b = NULL;
-        r = COMM_ERR_CLOSED;
-    }
     if (req)
         *req = COMM_REQUEST_NONE;
     if (b) {

@@ -140,7 +140,7 @@ static struct comm_plan *plan_make(struct comm_state *b, bool group)
         return NULL;
     plan->engine = b->unit.engine;
     plan->target = b->unit.handle;
-    plan->target_life = atomic_load_explicit(&b->unit.handle->first, memory_order_relaxed);
+    plan->target_life = atomic_load_explicit(&b->unit.handle->life, memory_order_relaxed);
     plan->size = (uint32_t)b->team.size;
     plan->group = group;
     atomic_store_explicit(&plan->references, 1, memory_order_relaxed);
@@ -312,6 +312,7 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
     uint32_t of_devices = device_messages(b, plan);
     bool devices = of_devices != 0;
 
+    BASE_ASSERT(!b->recording.plan); /* a recorder has no queue */
     work += of_devices;
     if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)))
         return COMM_ERR_FULL;
@@ -331,6 +332,19 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
     return plan->group ? COMM_OK : r;
 }
 
+struct comm_state *plan_lock_target(const struct comm_plan *plan, enum comm_result *r)
+{
+    struct comm_state *b = state_lock(plan->target, r);
+
+    if (BASE_LIKELY(b && atomic_load_explicit(&plan->target->life, memory_order_relaxed) == plan->target_life))
+        return b;
+    if (b) {
+        state_unlock(b);
+        *r = COMM_ERR_CLOSED;
+    }
+    return NULL;
+}
+
 /* Starts a plan that is one small exchange. false: nothing happened. */
 static inline bool start_alone(struct comm_state *b, const struct comm_plan *plan, struct comm_request *req)
 {
@@ -347,15 +361,10 @@ static inline bool start_alone(struct comm_state *b, const struct comm_plan *pla
 enum comm_result engine_plan_start(struct comm_plan *plan, struct comm_request *req)
 {
     enum comm_result r;
-    struct comm_state *b = plan ? state_lock(plan->target, &r) : NULL;
+    struct comm_state *b = plan ? plan_lock_target(plan, &r) : NULL;
 
     if (!plan)
         r = COMM_ERR_ARGUMENT;
-    if (b && atomic_load_explicit(&b->unit.handle->first, memory_order_relaxed) != plan->target_life) {
-        state_unlock(b);
-        b = NULL;
-        r = COMM_ERR_CLOSED;
-    }
     if (req)
         *req = COMM_REQUEST_NONE;
     if (b && start_alone(b, plan, req)) {

@@ -22,7 +22,7 @@ struct plan_step {
 struct comm_plan {
     struct engine *engine;
     struct comm_communicator *target;
-    uint64_t target_life; /* the target's `first` when recording began; another value means that the handle was reused */
+    uint64_t target_life; /* the target's `life` when recording began; another value means that the handle was reused */
     struct plan_step *step;
     size_t *vectors; /* blocks of STATE_VECTORS * size values */
     uint32_t count, room, vector_count, vector_room, size, messages;
@@ -41,6 +41,8 @@ enum comm_result plan_add(struct comm_plan *plan, const struct plan_step *step);
 enum comm_result plan_add_call(struct comm_plan *plan, const struct engine_call *call, uint32_t flags);
 /* The recorded call, with its vectors. */
 struct engine_call plan_call(const struct comm_plan *plan, uint32_t i);
+/* Locks the communicator that the plan was recorded for. NULL: it was closed, and *r says so. */
+struct comm_state *plan_lock_target(const struct comm_plan *plan, enum comm_result *r);
 /* Starts all steps. If there is no room for all of them, starts none (FULL). */
 enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct comm_request *req);
 void plan_drop(struct comm_plan *plan);

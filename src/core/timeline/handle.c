@@ -38,6 +38,7 @@ struct comm_communicator *timeline_handle_take(const struct comm_env *env, void 
         handle->alive = env->alive;
     }
     handle->link = NULL;
+    atomic_fetch_add_explicit(&handle->life, 1, memory_order_relaxed);
     atomic_store_explicit(&handle->closing, 0, memory_order_relaxed);
     atomic_store_explicit(&handle->failed, UINT64_MAX, memory_order_relaxed);
     atomic_store_explicit(&handle->exceptions, 0, memory_order_relaxed);

@@ -52,6 +52,7 @@ struct comm_communicator {
     _Atomic int32_t rank, size;     /* read by any thread without the lock, also while another closes the state */
     _Atomic uint32_t delivered;     /* counts passes that completed messages; written under the lock */
     _Atomic uint32_t glances;       /* tests and waits that found everything complete; threads that count at once may lose some */
+    _Atomic uint64_t life;          /* counts how often it was taken: a plan recognizes the communicator it was made for */
 };
 
 /* NULL: no memory. Its env must exist as long as the process uses the library. */

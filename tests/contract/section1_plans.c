@@ -1,0 +1,142 @@
+/* What becomes of plans and groups whose communicator was closed. */
+#define _GNU_SOURCE
+#include "conform/rig.h"
+#include "now.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { TRIES = 8 };
+static int32_t sent = 1, got;
+
+static void record_message(struct comm_communicator *recorder)
+{
+    MUST(comm_send(recorder, &sent, 1, COMM_I32, 0, 3, NULL));
+    MUST(comm_recv(recorder, &got, 1, COMM_I32, 0, 3, NULL, NULL));
+}
+
+static struct comm_plan *plan_of_messages(struct comm_communicator *c)
+{
+    struct comm_communicator *recorder;
+    struct comm_plan *plan;
+    MUST(comm_plan_begin(c, &recorder));
+    record_message(recorder);
+    MUST(comm_plan_end(recorder, &plan));
+    return plan;
+}
+
+static void starts_closed(struct comm_plan *plan)
+{
+    struct comm_request request;
+    IS(comm_plan_start(plan, &request), COMM_ERR_CLOSED);
+    IS(comm_test(request), COMM_ERR_CLOSED);
+}
+
+/* The memory of a closed communicator becomes a new one, which the plan must not use. */
+RIG_TEST(contract_2_2_a_plan_outlives_its_communicator)
+{
+    struct rig rig;
+    struct comm_communicator *first, *later[TRIES];
+    int again = 0;
+    rig_open(&rig, 1, NULL);
+    MUST(NOW(comm_dup, rig.world[0], NULL, &first));
+    struct comm_plan *plan = plan_of_messages(first);
+    MUST(comm_close(first, RIG_PATIENCE));
+    starts_closed(plan);
+    for (int i = 0; i < TRIES; i++) {
+        MUST(NOW(comm_dup, rig.world[0], NULL, &later[i]));
+        again += later[i] == first;
+        starts_closed(plan);
+        MUST(comm_sync(later[i], RIG_PATIENCE));
+    }
+    EQUAL(again, 1);
+    EQUAL(got, 0);
+    comm_plan_free(plan);
+    for (int i = 0; i < TRIES; i++)
+        MUST(comm_close(later[i], RIG_PATIENCE));
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_2_2_a_plan_beside_later_recorders)
+{
+    struct rig rig;
+    struct comm_communicator *first, *recorder[TRIES];
+    int again = 0;
+    rig_open(&rig, 1, NULL);
+    MUST(NOW(comm_dup, rig.world[0], NULL, &first));
+    struct comm_plan *plan = plan_of_messages(first);
+    MUST(comm_close(first, RIG_PATIENCE));
+    for (int i = 0; i < TRIES; i++) {
+        MUST(comm_group_begin(rig.world[0], &recorder[i]));
+        again += recorder[i] == first;
+        starts_closed(plan);
+    }
+    EQUAL(again, 1);
+    for (int i = 0; i < TRIES; i++)
+        MUST(comm_group_end(recorder[i], NULL));
+    comm_plan_free(plan);
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_2_2_a_group_outlives_its_communicator)
+{
+    struct rig rig;
+    struct comm_communicator *first, *later = NULL, *recorder;
+    struct comm_request request;
+    rig_open(&rig, 1, NULL);
+    MUST(NOW(comm_dup, rig.world[0], NULL, &first));
+    MUST(comm_group_begin(first, &recorder));
+    record_message(recorder);
+    MUST(comm_close(first, RIG_PATIENCE));
+    for (int i = 0; i < TRIES && later != first; i++)
+        MUST(NOW(comm_dup, rig.world[0], NULL, &later));
+    CHECK(later == first);
+    IS(comm_group_end(recorder, &request), COMM_ERR_CLOSED);
+    IS(comm_test(request), COMM_ERR_CLOSED);
+    MUST(comm_sync(later, RIG_PATIENCE));
+    EQUAL(got, 0);
+    rig_close(&rig);
+}
+
+/* A group in a plan that ended first does not become part of another plan. */
+RIG_TEST(contract_2_2_a_group_outlives_its_plan)
+{
+    struct rig rig;
+    struct comm_communicator *recorder, *group, *later[TRIES];
+    struct comm_plan *plan, *empty;
+    struct comm_request request;
+    int last = -1;
+    rig_open(&rig, 1, NULL);
+    MUST(comm_plan_begin(rig.world[0], &recorder));
+    MUST(comm_group_begin(recorder, &group));
+    record_message(group);
+    MUST(comm_plan_end(recorder, &plan));
+    do
+        MUST(comm_plan_begin(rig.world[0], &later[++last]));
+    while (later[last] != recorder && last + 1 < TRIES);
+    CHECK(later[last] == recorder);
+    IS(comm_group_end(group, NULL), COMM_ERR_CLOSED);
+    for (int i = 0; i <= last; i++) {
+        MUST(comm_plan_end(later[i], &empty));
+        MUST(comm_plan_start(empty, &request));
+        MUST(comm_wait(request, RIG_PATIENCE));
+        comm_plan_free(empty);
+    }
+    EQUAL(got, 0);
+    comm_plan_free(plan);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contract_2_2_a_plan_outlives_its_communicator),
+        cmocka_unit_test(contract_2_2_a_plan_beside_later_recorders),
+        cmocka_unit_test(contract_2_2_a_group_outlives_its_communicator),
+        cmocka_unit_test(contract_2_2_a_group_outlives_its_plan),
+    };
+    return cmocka_run_group_tests_name("contract_1_plans", tests, NULL, NULL);
+}
