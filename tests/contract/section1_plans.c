@@ -1,4 +1,4 @@
-/* What becomes of plans and groups whose communicator was closed. */
+/* What becomes of plans and groups whose communicator was closed, and of those with a call that was refused. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 #include "now.h"
@@ -130,13 +130,35 @@ RIG_TEST(contract_2_2_a_group_outlives_its_plan)
     rig_close(&rig);
 }
 
+/* What a recorder never takes is no part of the plan. */
+RIG_TEST(contract_1_8_what_is_not_recorded_refuses_no_plan)
+{
+    struct rig rig;
+    struct comm_communicator *recorder;
+    struct comm_plan *plan;
+    struct comm_request request;
+    struct comm_call call = {.size = sizeof call, .collective = "barrier"};
+    int64_t ns;
+    rig_open(&rig, 1, NULL);
+    MUST(comm_plan_begin(rig.world[0], &recorder));
+    record_message(recorder);
+    IS(comm_sync(recorder, RIG_PATIENCE), COMM_ERR_STATE);
+    IS(comm_predict(recorder, &call, NULL, NULL, &ns), COMM_ERR_STATE);
+    IS(comm_trace_dump(recorder, "/nowhere/at/all"), COMM_ERR_STATE);
+    MUST(comm_plan_end(recorder, &plan));
+    MUST(comm_plan_start(plan, &request));
+    MUST(comm_wait(request, RIG_PATIENCE));
+    EQUAL(got, 1);
+    comm_plan_free(plan);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract_2_2_a_plan_outlives_its_communicator),
-        cmocka_unit_test(contract_2_2_a_plan_beside_later_recorders),
-        cmocka_unit_test(contract_2_2_a_group_outlives_its_communicator),
-        cmocka_unit_test(contract_2_2_a_group_outlives_its_plan),
+        cmocka_unit_test(contract_2_2_a_plan_outlives_its_communicator),     cmocka_unit_test(contract_2_2_a_plan_beside_later_recorders),
+        cmocka_unit_test(contract_2_2_a_group_outlives_its_communicator),    cmocka_unit_test(contract_2_2_a_group_outlives_its_plan),
+        cmocka_unit_test(contract_1_8_what_is_not_recorded_refuses_no_plan),
     };
     return cmocka_run_group_tests_name("contract_1_plans", tests, NULL, NULL);
 }
