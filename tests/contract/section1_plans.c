@@ -130,6 +130,66 @@ RIG_TEST(contract_2_2_a_group_outlives_its_plan)
     rig_close(&rig);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ refusals */
+enum wrong { WRONG_TYPE, WRONG_SEND, WRONG_RECV, WRONG_EVENT, NO_EVENT, WRONG_KINDS };
+
+static enum comm_result refused(struct comm_communicator *recorder, enum wrong wrong, struct comm_event *of_others)
+{
+    static int32_t in, out;
+    switch (wrong) {
+    case WRONG_TYPE:
+        return comm_allreduce(recorder, &in, &out, 1, (enum comm_type)99, COMM_SUM, NULL);
+    case WRONG_SEND:
+        return comm_send(recorder, &in, 1, COMM_I32, 5, 0, NULL);
+    case WRONG_RECV:
+        return comm_recv(recorder, &out, 1, (enum comm_type)99, 0, 0, NULL, NULL);
+    case WRONG_EVENT:
+        return comm_queue_wait_event(recorder, of_others);
+    case NO_EVENT:
+        return comm_queue_wait_event(recorder, NULL);
+    case WRONG_KINDS:
+        break;
+    }
+    return COMM_OK;
+}
+
+/* A plan or a group never lacks the call that was refused. */
+RIG_TEST(contract_1_8_a_refused_call_refuses_its_plan)
+{
+    struct rig rig, others;
+    struct comm_communicator *recorder, *group;
+    struct comm_event *event;
+    struct comm_request request;
+    rig_open(&rig, 1, NULL);
+    rig_open(&others, 1, NULL);
+    MUST(comm_event_create(others.world[0], &event));
+    for (enum wrong wrong = 0; wrong < WRONG_KINDS; wrong++) {
+        struct comm_plan *plan = NULL;
+        enum comm_result told = wrong == WRONG_EVENT ? COMM_ERR_UNSUPPORTED : COMM_ERR_ARGUMENT;
+        rig_note("wrong call %d", wrong);
+        MUST(comm_plan_begin(rig.world[0], &recorder));
+        record_message(recorder);
+        IS(refused(recorder, wrong, event), told);
+        IS(comm_plan_end(recorder, &plan), told);
+        MUST(comm_group_begin(rig.world[0], &recorder));
+        record_message(recorder);
+        IS(refused(recorder, wrong, event), told);
+        IS(comm_group_end(recorder, &request), told);
+        IS(comm_test(request), told);
+        MUST(comm_plan_begin(rig.world[0], &recorder));
+        MUST(comm_group_begin(recorder, &group));
+        IS(refused(group, wrong, event), told);
+        IS(comm_group_end(group, NULL), told);
+        IS(comm_plan_end(recorder, &plan), told);
+        CHECK(!plan);
+    }
+    rig_proves_alive(rig.world, 1);
+    EQUAL(got, 0);
+    comm_event_free(event);
+    rig_close(&others);
+    rig_close(&rig);
+}
+
 /* What a recorder never takes is no part of the plan. */
 RIG_TEST(contract_1_8_what_is_not_recorded_refuses_no_plan)
 {
@@ -153,12 +213,55 @@ RIG_TEST(contract_1_8_what_is_not_recorded_refuses_no_plan)
     rig_close(&rig);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ bytes in a group */
+static enum comm_result bytes_beside(struct comm_communicator *c, int32_t *words, size_t *bytes, int32_t *other, struct comm_request *req)
+{
+    struct comm_communicator *recorder;
+    size_t length = *bytes;
+    MUST(comm_group_begin(c, &recorder));
+    *bytes = 0;
+    MUST(comm_broadcast_bytes(recorder, words, bytes, 0, NULL));
+    MUST(comm_allreduce(recorder, COMM_IN_PLACE, other, 1, COMM_I32, COMM_SUM, NULL));
+    *bytes = length; /* the group's end reads it */
+    return comm_group_end(recorder, req);
+}
+
+/* The buffer is as long as the length says at the group's end. */
+RIG_TEST(contract_1_8_a_group_whose_bytes_conflict)
+{
+    struct rig rig;
+    struct comm_request request[2];
+    int32_t words[2][4] = {{1, 2, 3, 4}, {0}};
+    size_t bytes[2];
+    rig_open(&rig, 2, NULL);
+    for (int r = 0; r < 2; r++) {
+        bytes[r] = 3 * sizeof words[r][0];
+        IS(bytes_beside(rig.world[r], words[r], &bytes[r], &words[r][2], &request[r]), COMM_ERR_ARGUMENT);
+    }
+    rig_proves_alive(rig.world, 2);
+    for (int r = 0; r < 2; r++)
+        MUST(bytes_beside(rig.world[r], words[r], &bytes[r], &words[r][3], &request[r]));
+    rig_wait_all(request, 2);
+    EQUAL(words[1][2], 3);
+    EQUAL(words[1][3], 4);
+    bytes[0] = COMM_ROOT_FAILED; /* no bytes at the root */
+    for (int r = 0; r < 2; r++)
+        MUST(bytes_beside(rig.world[r], words[r], &bytes[r], &words[r][r == 0 ? 0 : 3], &request[r]));
+    for (int r = 0; r < 2; r++)
+        IS(comm_wait(request[r], RIG_PATIENCE), COMM_ERR_ABORTED);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract_2_2_a_plan_outlives_its_communicator),     cmocka_unit_test(contract_2_2_a_plan_beside_later_recorders),
-        cmocka_unit_test(contract_2_2_a_group_outlives_its_communicator),    cmocka_unit_test(contract_2_2_a_group_outlives_its_plan),
+        cmocka_unit_test(contract_2_2_a_plan_outlives_its_communicator),
+        cmocka_unit_test(contract_2_2_a_plan_beside_later_recorders),
+        cmocka_unit_test(contract_2_2_a_group_outlives_its_communicator),
+        cmocka_unit_test(contract_2_2_a_group_outlives_its_plan),
+        cmocka_unit_test(contract_1_8_a_refused_call_refuses_its_plan),
         cmocka_unit_test(contract_1_8_what_is_not_recorded_refuses_no_plan),
+        cmocka_unit_test(contract_1_8_a_group_whose_bytes_conflict),
     };
     return cmocka_run_group_tests_name("contract_1_plans", tests, NULL, NULL);
 }
