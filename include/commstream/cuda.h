@@ -39,7 +39,8 @@ COMM_MUST enum comm_result comm_event_record_stream(struct comm_event *event, st
  *
  * @param c       communicator
  * @param stream  the stream
- * @return COMM_OK, COMM_ERR_UNSUPPORTED, COMM_ERR_FULL, COMM_ERR_CLOSED, COMM_ERR_BACKEND, or what c failed with
+ * @return COMM_OK, COMM_ERR_UNSUPPORTED, COMM_ERR_FULL, COMM_ERR_CLOSED, COMM_ERR_BACKEND, COMM_ERR_STATE on a recorder, or what c failed
+ *         with
  */
 COMM_MUST enum comm_result comm_queue_wait_stream(struct comm_communicator *c, struct CUstream_st *stream);
 

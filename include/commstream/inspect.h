@@ -144,7 +144,8 @@ COMM_MUST enum comm_result comm_statistics(struct comm_communicator *c, struct c
  *
  * @param c     communicator
  * @param path  the file to write
- * @return COMM_OK; COMM_ERR_SYSTEM if it cannot be written; COMM_ERR_MEMORY, COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
+ * @return COMM_OK; COMM_ERR_SYSTEM if it cannot be written; COMM_ERR_STATE if c is a recorder; COMM_ERR_MEMORY, COMM_ERR_ARGUMENT, or
+ *         COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_trace_dump(struct comm_communicator *c, const char *path);
 

@@ -3,8 +3,9 @@
  * @brief Groups and plans: several operations recorded and started as one.
  *
  * The begin functions return a *recorder*: a communicator on which the program makes the usual calls with `req` NULL. Recording is local
- * and runs nothing. Collectives, sends, receives and queue waits can be recorded; wait, sync, split and close on a recorder return
- * COMM_ERR_STATE. The end functions consume the recorder. The communicator itself can be used as usual meanwhile.
+ * and runs nothing. Collectives, sends, receives and waits for events and requests can be recorded; wait, sync, split and close on a
+ * recorder return COMM_ERR_STATE. If one call is refused while recording, the end returns its error and makes nothing of the others. The
+ * end functions consume the recorder. The communicator itself can be used as usual meanwhile.
  *
  * **A plan** is started many times. It keeps the addresses of its buffers. A start puts its collectives into the queue at once, in the
  * order of recording, each with a sequence number of its own. A start while the last one runs queues behind it. Plans match plans and
@@ -13,8 +14,8 @@
  *
  * **A group** is one batch that runs once. Its operations start together, without an order between them; if two of them conflict, the
  * group is refused. Small allreduces, together up to 4 KiB, are packed into one exchange under one sequence number: what one of them waits
- * for, all wait for. Sends and receives that match inside a group cannot deadlock. If one call is refused while recording, the whole group
- * is refused at its end. A group may be recorded inside a plan; neither can be recorded inside a group.
+ * for, all wait for. Sends and receives that match inside a group cannot deadlock. A group may be recorded inside a plan, which is refused
+ * with it; neither can be recorded inside a group.
  *
  * Any thread may call; one thread at a time uses a recorder.
  */
@@ -47,8 +48,9 @@ COMM_MUST enum comm_result comm_group_begin(struct comm_communicator *c, struct 
  *
  * @param recorder  from comm_group_begin()
  * @param req       receives the request; NULL: none is returned, and comm_sync() waits for the group
- * @return COMM_OK; COMM_ERR_ARGUMENT if two operations conflict or one was refused (the group uses one sequence number); COMM_ERR_FULL if
- *         nothing was queued; COMM_ERR_MEMORY, COMM_ERR_CLOSED, or what the communicator failed with
+ * @return COMM_OK; COMM_ERR_ARGUMENT if two operations conflict, or the error of a call that was refused while recording (in both cases the
+ *         group uses one sequence number); COMM_ERR_FULL if nothing was queued; COMM_ERR_MEMORY, COMM_ERR_CLOSED, or what the communicator
+ *         failed with
  */
 COMM_MUST enum comm_result comm_group_end(struct comm_communicator *recorder, struct comm_request *req);
 

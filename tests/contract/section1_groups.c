@@ -392,36 +392,6 @@ RIG_TEST(contract_1_1_empty_and_wrong_groups)
     rig_close(&rig);
 }
 
-/* Also one of messages alone, when the handle of its communicator serves another one. */
-RIG_TEST(contract_1_1_a_plan_ends_with_its_communicator)
-{
-    enum { OTHERS = 3 };
-    struct rig rig;
-    struct comm_communicator *first, *recorder, *other[OTHERS];
-    struct comm_plan *plan;
-    struct comm_request request;
-    int32_t word = 7, got = 0;
-    rig_open(&rig, 1, NULL);
-    rig_dup(rig.world, 1, &first);
-    MUST(comm_plan_begin(first, &recorder));
-    MUST(comm_send(recorder, &word, 1, COMM_I32, 0, 3, NULL));
-    MUST(comm_recv(recorder, &got, 1, COMM_I32, 0, 3, NULL, NULL));
-    MUST(comm_plan_end(recorder, &plan));
-    MUST(comm_plan_start(plan, &request));
-    MUST(comm_wait(request, RIG_PATIENCE));
-    EQUAL(got, 7);
-    MUST(comm_close(first, RIG_PATIENCE));
-    IS(comm_plan_start(plan, &request), COMM_ERR_CLOSED);
-    for (int i = 0; i < OTHERS; i++) {
-        rig_dup(rig.world, 1, &other[i]);
-        IS(comm_plan_start(plan, &request), COMM_ERR_CLOSED);
-    }
-    for (int i = 0; i < OTHERS; i++)
-        MUST(comm_close(other[i], RIG_PATIENCE));
-    comm_plan_free(plan);
-    rig_close(&rig);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,7 +404,6 @@ int main(void)
         cmocka_unit_test(contract_1_1_a_groups_request_carries_the_first_error),
         cmocka_unit_test(contract_1_1_groups_match_groups_of_the_same_members),
         cmocka_unit_test(contract_1_1_empty_and_wrong_groups),
-        cmocka_unit_test(contract_1_1_a_plan_ends_with_its_communicator),
     };
     return cmocka_run_group_tests_name("contract_1_groups", tests, NULL, NULL);
 }

@@ -93,9 +93,32 @@ RIG_TEST(sums_stand_in_the_order_of_streams)
     }
 }
 
+/* Each start of a plan would wait for the same place of the stream, so a recorder takes none. */
+RIG_TEST(a_recorder_takes_no_place_of_a_stream)
+{
+    struct comm_communicator *recorder;
+    struct comm_plan *plan;
+
+    mock_reset(&(struct mock_options){.seed = 1, .devices = 1, .queues = 32});
+    mock_run(true);
+    make_sides();
+    rig_open(&rig, 1, NULL);
+    MUST(comm_plan_begin(rig.world[0], &recorder));
+    IS(comm_queue_wait_stream(recorder, sides[0].compute), COMM_ERR_STATE);
+    MUST(comm_plan_end(recorder, &plan));
+    comm_plan_free(plan);
+    rig_close(&rig);
+    drop_sides();
+    mock_run(false);
+    EQUAL(mock_live(), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_stand_in_the_order_of_streams)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sums_stand_in_the_order_of_streams),
+        cmocka_unit_test(a_recorder_takes_no_place_of_a_stream),
+    };
 
     return cmocka_run_group_tests_name("cuda_staged_streams", tests, NULL, NULL);
 }

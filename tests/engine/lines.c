@@ -311,6 +311,57 @@ RIG_TEST(a_plan_that_finds_no_memory_to_queue)
     close_scene(&s);
 }
 
+/* Records a plan in which the allocation number `at` of a group's end fails. Its end has the same result as the group's. */
+static enum comm_result plan_with_a_group(struct comm_communicator *c, uint64_t at)
+{
+    struct comm_communicator *recorder, *group;
+    struct comm_plan *plan = NULL;
+    int32_t word = 1;
+    MUST(comm_plan_begin(c, &recorder));
+    for (int i = 0; i < 6; i++) /* two less than it has room for at first */
+        MUST(comm_send(recorder, &word, 1, COMM_I32, 0, 0, NULL));
+    MUST(comm_group_begin(recorder, &group));
+    for (int i = 0; i < 4; i++)
+        MUST(comm_send(group, &word, 1, COMM_I32, 0, 0, NULL));
+    atomic_store(&memory_fail_at, atomic_load(&memory_takes) + at);
+    enum comm_result r = comm_group_end(group, NULL);
+    atomic_store(&memory_fail_at, 0);
+    IS(comm_plan_end(recorder, &plan), r);
+    CHECK((r == COMM_OK) == (plan != NULL));
+    comm_plan_free(plan);
+    return r;
+}
+
+RIG_TEST(a_plan_that_finds_no_memory_for_its_group)
+{
+    struct scene s;
+    uint64_t at = 1;
+    open_gated(&s, 1, NULL);
+    while (plan_with_a_group(s.rig.world[0], at) != COMM_OK)
+        at++;
+    EQUAL(at, 3);
+    MUST(comm_event_set(s.gate));
+    close_scene(&s);
+}
+
+/* The same for a call that finds none; one that is recorded after it does not make up for it. */
+RIG_TEST(a_plan_that_finds_no_memory_to_record)
+{
+    struct scene s;
+    struct comm_communicator *recorder;
+    struct comm_plan *plan = NULL;
+    int32_t word = 1;
+    open_gated(&s, 1, NULL);
+    MUST(comm_plan_begin(s.rig.world[0], &recorder));
+    atomic_store(&memory_fail_at, atomic_load(&memory_takes) + 1);
+    IS(comm_send(recorder, &word, 1, COMM_I32, 0, 0, NULL), COMM_ERR_MEMORY);
+    MUST(comm_send(recorder, &word, 1, COMM_I32, 0, 0, NULL));
+    IS(comm_plan_end(recorder, &plan), COMM_ERR_MEMORY);
+    CHECK(!plan);
+    MUST(comm_event_set(s.gate));
+    close_scene(&s);
+}
+
 RIG_TEST(a_plan_that_finds_the_queue_full)
 {
     struct scene s;
@@ -396,6 +447,8 @@ int main(void)
         cmocka_unit_test(a_marker_behind_work_that_a_message_lets_go),
         cmocka_unit_test(callbacks_come_in_the_order_of_tickets),
         cmocka_unit_test(a_plan_that_finds_no_memory_to_queue),
+        cmocka_unit_test(a_plan_that_finds_no_memory_for_its_group),
+        cmocka_unit_test(a_plan_that_finds_no_memory_to_record),
         cmocka_unit_test(a_plan_that_finds_the_queue_full),
         cmocka_unit_test(a_dup_without_memory),
         cmocka_unit_test(a_split_without_memory),

@@ -67,7 +67,8 @@ enum comm_result comm_event_sync(struct comm_event *event, int64_t timeout_ns)
 
 enum comm_result comm_queue_wait_event(struct comm_communicator *c, struct comm_event *event)
 {
-    return engine_queue_wait_event(c, event);
+    return event ? engine_queue_wait_event(c, event)
+                 : engine_decline(c, COMM_ERR_ARGUMENT, NULL, "queue_wait_event: event=NULL; expected an event");
 }
 
 enum comm_result comm_queue_wait_request(struct comm_communicator *c, struct comm_request request)

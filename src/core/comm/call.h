@@ -86,7 +86,7 @@ static inline bool engine_has_devices(const struct comm_communicator *c)
 {
     return c->env->devices && atomic_load_explicit(c->env->devices, memory_order_relaxed);
 }
-/* A refusal that uses up no number (local calls, FULL, STATE): only the detail is kept. */
+/* A refusal that uses up no number (local calls, FULL, STATE): the detail is kept, and a plan that is recorded is refused at its end. */
 enum comm_result engine_decline(struct comm_communicator *c, enum comm_result reason, struct comm_request *req, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -360,8 +360,8 @@ static void take_name(char *name, size_t room, const char *text)
     base_format(name, room, "%.*s", text[length] == ':' ? (int)length : 0, text);
 }
 
-/* The text begins with the name of the call. */
-static void keep_detail(struct comm_state *b, enum comm_result reason, const char *format, va_list list)
+/* For comm_error_detail, and on a recorder for the end of its plan. The text begins with the name of the call. */
+static void keep_refusal(struct comm_state *b, enum comm_result reason, const char *format, va_list list)
 {
     struct comm_error *d = &b->failure.last_refused;
 
@@ -369,6 +369,8 @@ static void keep_detail(struct comm_state *b, enum comm_result reason, const cha
     base_copy_text(d->cause, sizeof d->cause, "refused at the call");
     base_format_list(d->text, sizeof d->text, format, list);
     take_name(d->operation, sizeof d->operation, d->text);
+    if (b->recording.plan)
+        b->recording.calls->refused(b, reason);
 }
 
 enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective, enum comm_result reason, struct comm_request *req,
@@ -386,12 +388,10 @@ enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective,
         r = state_refuse(b, &call, reason);
     if (r == reason) {
         va_start(list, format);
-        keep_detail(b, reason, format, list);
+        keep_refusal(b, reason, format, list);
         va_end(list);
     }
-    if (b->recording.plan)
-        b->recording.calls->refused(b, reason);
-    else
+    if (!b->recording.plan)
         state_settle(b);
     state_unlock(b);
     return call_refused(req, r);
@@ -406,7 +406,7 @@ enum comm_result engine_decline(struct comm_communicator *c, enum comm_result re
     if (!b)
         return call_refused(req, r);
     va_start(list, format);
-    keep_detail(b, reason, format, list);
+    keep_refusal(b, reason, format, list);
     va_end(list);
     state_unlock(b);
     return call_refused(req, reason);

@@ -43,10 +43,11 @@ enum comm_result queue_wait_call(struct comm_communicator *c, const struct timel
 
     if (!b)
         return r;
-    r = state_ready_for_calls(b);
+    r = b->recording.plan ? COMM_ERR_STATE : state_ready_for_calls(b);
     if (r == COMM_OK)
         r = queue_wait_issue(b, point, NULL);
-    state_settle(b);
+    if (!b->recording.plan)
+        state_settle(b);
     state_leave(b);
     return r;
 }

@@ -254,6 +254,10 @@ enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path
 
     if (!b)
         return r;
+    if (b->recording.plan) {
+        state_unlock(b);
+        return COMM_ERR_STATE;
+    }
     const struct comm_env *env = b->unit.engine->env;
     struct trace *t = take_trace(b, NULL);
     if (t && b->failed)

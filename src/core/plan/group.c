@@ -8,16 +8,29 @@
 
 #include "comm/pack.h"
 
+#include <commstream/collective.h>
+
 /* ------------------------------------------------------------------------------------------------------------ conflicts */
 struct ranges {
     struct timeline_range read, write;
 };
 
-static struct ranges ranges_of(const struct plan_step *step)
+/* The length of bytes is only known when the group ends. */
+static struct ranges ranges_of_bytes(const struct comm_state *b, const struct engine_call *call)
+{
+    size_t bytes = *(const size_t *)call->in;
+    struct timeline_range buf = {(uintptr_t)call->out, (uintptr_t)call->out + (bytes == COMM_ROOT_FAILED ? 0 : bytes)};
+
+    return b->team.rank == call->root ? (struct ranges){.read = buf} : (struct ranges){.write = buf};
+}
+
+static struct ranges ranges_of(const struct comm_state *b, const struct plan_step *step)
 {
     struct ranges ranges = {{0, 0}, {0, 0}};
 
-    if (step->kind == STEP_CALL)
+    if (step->kind == STEP_CALL && step->call.collective == COLLECTIVE_BROADCAST_BYTES)
+        ranges = ranges_of_bytes(b, &step->call);
+    else if (step->kind == STEP_CALL)
         ranges = (struct ranges){step->call.read, step->call.write};
     else if (step->kind == STEP_P2P)
         *(step->message.is_send ? &ranges.read : &ranges.write) =
@@ -31,14 +44,14 @@ static bool meet(const struct ranges *a, const struct ranges *b)
 }
 
 /* Do two members conflict? A comparison with the union of all earlier members usually answers. */
-static bool members_conflict(const struct comm_plan *plan)
+static bool members_conflict(const struct comm_state *b, const struct comm_plan *plan)
 {
     struct ranges before = {{0, 0}, {0, 0}};
 
     for (uint32_t i = 0; i < plan->count; i++) {
-        struct ranges one = ranges_of(&plan->step[i]);
+        struct ranges one = ranges_of(b, &plan->step[i]);
         for (uint32_t k = 0; meet(&before, &one) && k < i; k++) {
-            struct ranges other = ranges_of(&plan->step[k]);
+            struct ranges other = ranges_of(b, &plan->step[k]);
             if (meet(&other, &one))
                 return true;
         }
@@ -113,7 +126,7 @@ static enum comm_result seal(struct comm_state *b, struct comm_plan *plan)
 {
     if (plan->refused != COMM_OK)
         return plan->refused;
-    if (members_conflict(plan))
+    if (members_conflict(b, plan))
         return COMM_ERR_ARGUMENT;
     waits_first(plan);
     return pack_small(b, plan);
@@ -141,13 +154,13 @@ static enum comm_result into_plan(struct comm_plan *plan, struct comm_plan *grou
 
 static enum comm_result end_locked(struct comm_state *b, struct comm_plan *group, struct comm_request *req)
 {
-    bool in_plan = b->recording.plan && !b->recording.plan->group;
+    struct comm_plan *plan = b->recording.plan;
 
-    if (b->failed || (b->recording.plan && !in_plan))
+    if (b->failed || (plan && plan->group))
         return b->failed ? (enum comm_result)b->failure.cause.result : COMM_ERR_STATE;
     enum comm_result r = seal(b, group);
-    if (in_plan)
-        return r == COMM_OK ? into_plan(b->recording.plan, group) : r;
+    if (plan)
+        return plan_keep(plan, r == COMM_OK ? into_plan(plan, group) : r);
     return r == COMM_OK ? plan_start(b, group, req)
                         : state_refuse(b, &(struct engine_call){.collective = COLLECTIVE_GROUP, .flags = ENGINE_CALL_GROUP}, r);
 }
@@ -169,13 +182,8 @@ enum comm_result engine_group_end(struct comm_communicator *recorder, struct com
 {
     enum comm_result r;
     struct comm_plan *group = plan_take(recorder, true, &r);
-    struct comm_state *b = group ? state_lock(group->target, &r) : NULL;
+    struct comm_state *b = group ? plan_lock_target(group, &r) : NULL;
 
-    if (b && b->unit.handle->life != group->target_life) {
-        state_unlock(b);
-        b = NULL;
-        r = COMM_ERR_CLOSED;
-    }
     if (req)
         *req = COMM_REQUEST_NONE;
     if (b) {

@@ -101,22 +101,31 @@ struct engine_call plan_call(const struct comm_plan *plan, uint32_t i)
     return call;
 }
 
+enum comm_result plan_keep(struct comm_plan *plan, enum comm_result r)
+{
+    if (plan->refused == COMM_OK)
+        plan->refused = r;
+    return r;
+}
+
 static enum comm_result record_call(struct comm_state *recorder, const struct engine_call *call)
 {
     struct comm_plan *plan = recorder->recording.plan;
 
-    return plan_add_call(plan, call, plan->group ? ENGINE_CALL_GROUP : ENGINE_CALL_PLAN);
+    return plan_keep(plan, plan_add_call(plan, call, plan->group ? ENGINE_CALL_GROUP : ENGINE_CALL_PLAN));
 }
 
 static void record_refusal(struct comm_state *recorder, enum comm_result reason)
 {
-    if (recorder->recording.plan->refused == COMM_OK)
-        recorder->recording.plan->refused = reason;
+    if (reason != COMM_ERR_STATE) /* a call that no plan can have */
+        (void)plan_keep(recorder->recording.plan, reason);
 }
 
 static enum comm_result record_message(struct comm_state *recorder, const struct message_call *message)
 {
-    return plan_add(recorder->recording.plan, &(struct plan_step){.kind = STEP_P2P, .message = *message});
+    struct comm_plan *plan = recorder->recording.plan;
+
+    return plan_keep(plan, plan_add(plan, &(struct plan_step){.kind = STEP_P2P, .message = *message}));
 }
 
 static enum comm_result record_wait(struct comm_state *recorder, struct comm_event *event, const struct timeline_point *point)
@@ -125,7 +134,7 @@ static enum comm_result record_wait(struct comm_state *recorder, struct comm_eve
 
     if (!event)
         step.point = *point;
-    return plan_add(recorder->recording.plan, &step);
+    return plan_keep(recorder->recording.plan, plan_add(recorder->recording.plan, &step));
 }
 
 static const struct call_recorder recorder_calls = {
@@ -216,8 +225,12 @@ enum comm_result engine_plan_end(struct comm_communicator *recorder, struct comm
 
     if (!made)
         return r;
-    *plan = made;
-    return COMM_OK;
+    r = made->refused;
+    if (r == COMM_OK)
+        *plan = made;
+    else
+        plan_drop(made);
+    return r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ starting */
@@ -312,6 +325,7 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
     uint32_t of_devices = device_messages(b, plan);
     bool devices = of_devices != 0;
 
+    BASE_ASSERT(!b->recording.plan); /* a recorder has no queue */
     work += of_devices;
     if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)))
         return COMM_ERR_FULL;
@@ -331,6 +345,19 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
     return plan->group ? COMM_OK : r;
 }
 
+struct comm_state *plan_lock_target(const struct comm_plan *plan, enum comm_result *r)
+{
+    struct comm_state *b = state_lock(plan->target, r);
+
+    if (BASE_LIKELY(b && plan->target->life == plan->target_life))
+        return b;
+    if (b) {
+        state_unlock(b);
+        *r = COMM_ERR_CLOSED;
+    }
+    return NULL;
+}
+
 /* Starts a plan that is one small exchange. false: nothing happened. */
 static inline bool start_alone(struct comm_state *b, const struct comm_plan *plan, struct comm_request *req)
 {
@@ -347,15 +374,10 @@ static inline bool start_alone(struct comm_state *b, const struct comm_plan *pla
 enum comm_result engine_plan_start(struct comm_plan *plan, struct comm_request *req)
 {
     enum comm_result r;
-    struct comm_state *b = plan ? state_lock(plan->target, &r) : NULL;
+    struct comm_state *b = plan ? plan_lock_target(plan, &r) : NULL;
 
     if (!plan)
         r = COMM_ERR_ARGUMENT;
-    if (b && b->unit.handle->life != plan->target_life) {
-        state_unlock(b);
-        b = NULL;
-        r = COMM_ERR_CLOSED;
-    }
     if (req)
         *req = COMM_REQUEST_NONE;
     if (b && start_alone(b, plan, req)) {

@@ -22,14 +22,14 @@ struct plan_step {
 struct comm_plan {
     struct engine *engine;
     struct comm_communicator *target;
-    uint64_t target_life; /* the target's life when recording began; another value means that the handle was reused */
+    uint64_t target_life; /* the target's `life` when recording began; another value means that the handle was reused */
     struct plan_step *step;
     size_t *vectors; /* blocks of STATE_VECTORS * size values */
     uint32_t count, room, vector_count, vector_room, size, messages;
     uint32_t doubles;         /* calls that are two entries and may end alone with an error */
     bool group;               /* made by comm_group_begin */
     struct call_shape alone;  /* known: the plan is one call without counts, which may be a small exchange */
-    enum comm_result refused; /* of a group: the result of the first refused call */
+    enum comm_result refused; /* the result of the first call that was not recorded; its end returns it */
     _Atomic uint32_t references;
 };
 
@@ -39,8 +39,11 @@ enum comm_result plan_begin(struct comm_communicator *c, bool group, struct comm
 struct comm_plan *plan_take(struct comm_communicator *recorder, bool group, enum comm_result *r);
 enum comm_result plan_add(struct comm_plan *plan, const struct plan_step *step); /* on COMM_OK it takes over the step's pack */
 enum comm_result plan_add_call(struct comm_plan *plan, const struct engine_call *call, uint32_t flags);
+enum comm_result plan_keep(struct comm_plan *plan, enum comm_result r); /* returns r, the result of a call that is recorded */
 /* The recorded call, with its vectors. */
 struct engine_call plan_call(const struct comm_plan *plan, uint32_t i);
+/* Locks the communicator that the plan was recorded for. NULL: it was closed, and *r says so. */
+struct comm_state *plan_lock_target(const struct comm_plan *plan, enum comm_result *r);
 /* Starts all steps. If there is no room for all of them, starts none (FULL). */
 enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct comm_request *req);
 void plan_drop(struct comm_plan *plan);

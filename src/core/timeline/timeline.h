@@ -47,7 +47,7 @@ struct comm_communicator {
     const struct comm_env *env;
     struct base_home_lock lock; /* of the communicator: timeline, messages, channel, runs */
     _Atomic uint32_t inside;    /* threads in a wait; close waits for them before it frees the state */
-    _Atomic uint32_t closing;   /* comm_close has begun: waiters must leave */
+    _Atomic uint32_t closing;   /* comm_close has ended all work: waiters must leave */
     _Atomic uint64_t notifying; /* the thread inside this communicator's callbacks; 0: none */
     _Atomic(void *) state;      /* owned by the engine; NULL: closed. Read and written under the lock */
     uint64_t life;              /* counts its uses. Read under the lock, while `state` is not NULL */
