@@ -171,8 +171,9 @@ COMM_MUST enum comm_result comm_id_create(const struct comm_config *config, stru
 /**
  * Closes a communicator. Local, not collective; communicators made from it stay open.
  *
- * It cancels receives that matched nothing, waits for issued work, lets waits in other threads return with COMM_ERR_CLOSED, and runs due
- * callbacks. Like MPI_Comm_free, MPI_Finalize, and ncclCommDestroy.
+ * It cancels receives that matched nothing, waits for issued work, and runs due callbacks. A wait in another thread goes on until its
+ * operation ends; what is unfinished when the time is over ends with COMM_ERR_CLOSED. Like MPI_Comm_free, MPI_Finalize, and
+ * ncclCommDestroy.
  *
  * @param c           communicator, freed unless the result is COMM_ERR_STATE or COMM_ERR_ARGUMENT; NULL is ignored
  * @param timeout_ns  how long to wait for issued work; COMM_DEFAULT_TIMEOUT: 5 s

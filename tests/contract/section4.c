@@ -225,6 +225,14 @@ static void *wait_to_be_closed(void *arg)
     return NULL;
 }
 
+static void *close_it(void *arg)
+{
+    struct closing *closing = arg;
+    closing->result = comm_close(closing->request.comm, RIG_PATIENCE);
+    closing->returned = rig_now();
+    return NULL;
+}
+
 /* Close drains as long as it may, then gives up, and no thread is left inside. */
 RIG_TEST(contract_4_7_close_is_bounded_and_wakes_waiters)
 {
@@ -243,6 +251,36 @@ RIG_TEST(contract_4_7_close_is_bounded_and_wakes_waiters)
     IS(result, COMM_ERR_TIMEOUT);
     CHECK(took < 2 * RIG_S && closing.returned - start < 2 * RIG_S);
     (void)comm_close(rig.world[1], RIG_S);
+}
+
+/* While close drains, work uses its buffers: a wait in another thread must not return before that work has ended. */
+RIG_TEST(contract_4_7_a_wait_lasts_as_long_as_its_operation)
+{
+    enum { COUNT = 1 << 14 };
+    static int32_t in[2][COUNT], out[2][COUNT];
+    struct rig rig;
+    struct closing waiting = {{NULL, 0}, COMM_OK, 0}, closing = {{NULL, 0}, COMM_OK, 0};
+    struct comm_request last;
+    pthread_t waiter, closer;
+    rig_open(&rig, 2, NULL);
+    for (int i = 0; i < COUNT; i++)
+        in[1][i] = in[0][i] = i;
+    MUST(comm_allreduce(rig.world[0], in[0], out[0], COUNT, COMM_I32, COMM_SUM, &waiting.request));
+    closing.request = waiting.request;
+    EQUAL(pthread_create(&waiter, NULL, wait_to_be_closed, &waiting), 0);
+    EQUAL(pthread_create(&closer, NULL, close_it, &closing), 0);
+    rig_nap(200 * RIG_MS);
+    int64_t called = rig_now();
+    MUST(comm_allreduce(rig.world[1], in[1], out[1], COUNT, COMM_I32, COMM_SUM, &last));
+    MUST(comm_wait(last, RIG_PATIENCE));
+    pthread_join(waiter, NULL);
+    pthread_join(closer, NULL);
+    IS(waiting.result, COMM_OK);
+    IS(closing.result, COMM_OK);
+    CHECK(waiting.returned >= called);
+    for (int i = 0; i < COUNT; i++)
+        EQUAL(out[0][i], 2 * i);
+    MUST(comm_close(rig.world[1], RIG_PATIENCE));
 }
 
 RIG_TEST(contract_4_7_close_cancels_receives_and_drains_work)
@@ -347,6 +385,7 @@ int main(void)
         cmocka_unit_test(contract_4_6_abort_fails_every_communicator_of_the_world),
         cmocka_unit_test(contract_4_6_abort_reaches_communicators_of_others),
         cmocka_unit_test(contract_4_7_close_is_bounded_and_wakes_waiters),
+        cmocka_unit_test(contract_4_7_a_wait_lasts_as_long_as_its_operation),
         cmocka_unit_test(contract_4_7_close_cancels_receives_and_drains_work),
         cmocka_unit_test(contract_4_7_any_closing_order),
         cmocka_unit_test(contract_4_7_close_takes_what_has_come),

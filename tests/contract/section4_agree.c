@@ -14,13 +14,14 @@
 /* ------------------------------------------------------------------------------------------------------------ memory ownership */
 enum { MINE = 0x5a };
 
-/* Rank 0 of three waits for an agreement or a shrink while its world is closed. Only then do the others call. */
+/* Rank 0 of three waits for an agreement or a shrink while its world is closed. The others call while the close still drains, or only when
+ * rank 0's wait has ended. */
 struct withdrawn {
     struct rig rig;
     struct comm_request request;
     uint64_t flags;
     struct comm_communicator *survivors, *other[2];
-    bool shrinks;
+    bool shrinks, in_time;
     _Atomic bool waits, ended;
 };
 
@@ -41,16 +42,19 @@ static void withdraw(void *arg, int32_t rank)
     uint64_t others[2] = {UINT64_MAX, UINT64_MAX};
     if (rank == 0) {
         atomic_store(&w->waits, true);
-        IS(comm_wait(w->request, RIG_PATIENCE), COMM_ERR_CLOSED);
-        memset(mine_of(w), MINE, sizeof w->flags); /* the wait has ended: the caller owns the memory */
+        IS(comm_wait(w->request, RIG_PATIENCE), w->in_time ? COMM_OK : COMM_ERR_CLOSED);
+        if (!w->in_time) /* the wait has ended: the caller owns the memory */
+            memset(mine_of(w), MINE, sizeof w->flags);
         atomic_store(&w->ended, true);
     } else if (rank == 1) {
         while (!atomic_load(&w->waits))
             rig_nap(RIG_MS);
-        MUST(comm_close(w->rig.world[0], RIG_PATIENCE)); /* it is done once the others have called */
+        IS(comm_close(w->rig.world[0], w->in_time ? RIG_PATIENCE : 50 * RIG_MS), w->in_time ? COMM_OK : COMM_ERR_TIMEOUT);
     } else {
-        while (!atomic_load(&w->ended))
+        while (!atomic_load(w->in_time ? &w->waits : &w->ended))
             rig_nap(RIG_MS);
+        if (w->in_time)
+            rig_nap(50 * RIG_MS); /* the close has begun */
         for (int32_t i = 0; i < 2; i++)
             MUST(start(w, i + 1, w->shrinks ? (void *)&w->other[i] : (void *)&others[i], &request[i]));
         rig_wait_all(request, 2);
@@ -58,29 +62,47 @@ static void withdraw(void *arg, int32_t rank)
     }
 }
 
-static void is_withdrawn(bool shrinks)
+static bool is_all_mine(const void *memory)
 {
-    struct withdrawn w = {.shrinks = shrinks, .flags = 6};
+    unsigned char mine[sizeof(uint64_t)];
+    memset(mine, MINE, sizeof mine);
+    return memcmp(memory, mine, sizeof mine) == 0;
+}
+
+static void is_withdrawn(bool shrinks, bool in_time)
+{
+    struct withdrawn w = {.shrinks = shrinks, .in_time = in_time, .flags = 6};
     _Static_assert(sizeof w.flags == sizeof w.survivors, "both are filled alike");
     rig_open(&w.rig, 3, NULL);
     MUST(start(&w, 0, mine_of(&w), &w.request));
     rig_threads(3, withdraw, &w);
-    for (size_t i = 0; i < sizeof w.flags; i++)
-        EQUAL(((unsigned char *)mine_of(&w))[i], MINE);
+    CHECK(is_all_mine(mine_of(&w)) == !in_time);
+    if (in_time && shrinks)
+        MUST(comm_close(w.survivors, RIG_PATIENCE));
     for (int32_t i = 0; i < 2; i++) {
         MUST(comm_close(w.rig.world[i + 1], RIG_PATIENCE));
         (void)comm_close(w.other[i], RIG_PATIENCE);
     }
 }
 
-RIG_TEST(contract_4_6_a_close_in_another_thread_takes_back_the_flags)
+RIG_TEST(contract_4_6_a_close_that_times_out_takes_back_the_flags)
 {
-    is_withdrawn(false);
+    is_withdrawn(false, false);
 }
 
-RIG_TEST(contract_4_6_a_close_in_another_thread_takes_back_the_survivors)
+RIG_TEST(contract_4_6_a_close_that_times_out_takes_back_the_survivors)
 {
-    is_withdrawn(true);
+    is_withdrawn(true, false);
+}
+
+RIG_TEST(contract_4_6_a_close_that_drains_waits_for_the_flags)
+{
+    is_withdrawn(false, true);
+}
+
+RIG_TEST(contract_4_6_a_close_that_drains_waits_for_the_survivors)
+{
+    is_withdrawn(true, true);
 }
 
 /* After a close that timed out, and after an abort, the others call later, and nothing is written here. */
@@ -182,8 +204,10 @@ RIG_TEST(contract_4_6_agree_starts_in_a_callback)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract_4_6_a_close_in_another_thread_takes_back_the_flags),
-        cmocka_unit_test(contract_4_6_a_close_in_another_thread_takes_back_the_survivors),
+        cmocka_unit_test(contract_4_6_a_close_that_times_out_takes_back_the_flags),
+        cmocka_unit_test(contract_4_6_a_close_that_times_out_takes_back_the_survivors),
+        cmocka_unit_test(contract_4_6_a_close_that_drains_waits_for_the_flags),
+        cmocka_unit_test(contract_4_6_a_close_that_drains_waits_for_the_survivors),
         cmocka_unit_test(contract_4_6_flags_are_written_after_neither_close_nor_abort),
         cmocka_unit_test(contract_4_7_a_call_after_a_peer_closed_in_an_agreement),
         cmocka_unit_test(contract_4_6_agree_is_waited_for_with_a_timeout),

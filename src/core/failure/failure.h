@@ -15,7 +15,7 @@ enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communic
 
 void engine_monitor(void *arg); /* the monitor's thread function; arg: the engine */
 void engine_poll(struct engine *e);
-void recovery_withdraw(struct comm_state *b); /* the communicator begins to close: the caller's memory is no longer written */
+void recovery_withdraw(struct comm_state *b); /* waits end: the caller's memory is no longer written */
 void recovery_leave(struct comm_state *b);    /* the communicator closes: the other ranks no longer wait for this one */
 /* fence_note.c, deadlock.c */
 bool deadlock_tell(struct comm_state *b);

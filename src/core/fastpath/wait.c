@@ -36,7 +36,7 @@ struct one {
     enum comm_result result;
 };
 
-/* A close in another thread also ends the wait. */
+/* A close in another thread, which has ended all work, also ends the wait. */
 static bool closing(const struct comm_communicator *handle)
 {
     return atomic_load_explicit(&handle->closing, memory_order_relaxed) != 0;

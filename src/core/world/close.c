@@ -59,9 +59,7 @@ static struct comm_state *begin(struct comm_communicator *c, enum comm_result *r
         return NULL;
     }
     (void)state_step(b);    /* a receive whose message has arrived must complete and not be cancelled */
-    recovery_withdraw(b);   /* waits return CLOSED from now on, so their callers may free the memory */
     b->unit.closing = true; /* new calls are refused from now on */
-    atomic_store_explicit(&c->closing, 1, memory_order_seq_cst);
     if (!b->failed) {
         message_cancel_all(b->messages);
         p2p_cancel_held(b);
@@ -83,25 +81,27 @@ static void tell_close(struct comm_state *b)
     b->wire->flush(b->channel);
 }
 
+static void end_work(struct comm_state *b)
+{
+    struct cause cause = {
+        .number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_CLOSED, .code = (int32_t)b->sequence};
+
+    state_propose(b, &cause);
+    if (!b->failed)
+        (void)state_step(b); /* another rank has chosen the cause */
+}
+
+/* Only now, when no work uses the buffers any more, the waits of other threads return: their callers may free them then. */
 static void say_goodbye(struct comm_state *b)
 {
     base_home_visit(&b->unit.handle->lock, b->unit.handle->env);
     recovery_leave(b);
-    tell_close(b);
-    base_home_unlock(&b->unit.handle->lock, b->unit.handle->env);
-}
-
-static void end_requests(struct comm_state *b)
-{
-    base_home_visit(&b->unit.handle->lock, b->unit.handle->env);
-    recovery_leave(b);
-    if (state_idle(b)) {
-        tell_close(b); /* only an agree or shrink was unfinished */
-    } else if (!b->failed) {
-        struct cause cause = {
-            .number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_CLOSED, .code = (int32_t)b->sequence};
-        state_propose(b, &cause);
-    }
+    if (state_idle(b))
+        tell_close(b); /* at most an agree or shrink is unfinished */
+    else if (!b->failed)
+        end_work(b);
+    recovery_withdraw(b);
+    atomic_store_explicit(&b->unit.handle->closing, 1, memory_order_seq_cst);
     base_home_unlock(&b->unit.handle->lock, b->unit.handle->env);
 }
 
@@ -148,10 +148,7 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
     struct drain d = {c};
     bool clean = engine_move_until(e, c, drained, &d, deadline);
 
-    if (clean)
-        say_goodbye(b);
-    else
-        end_requests(b);
+    say_goodbye(b);
     settle_waiters(e, c);
     events_settle(e, c);
     do { /* repeat: another thread that ran callbacks may have found none due just before the last one became due */
