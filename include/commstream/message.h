@@ -9,6 +9,9 @@
  * Any thread may call. If several threads send to the same rank with the same tag, the order of their calls is the order of the messages.
  * A rank may send to itself.
  *
+ * **Memory.** Between ranks of one host the receiver keeps messages of at most 40 bytes until receives match them, however many there are.
+ * Longer ones wait at their sender once a few KiB are under way, and so do all messages over a network.
+ *
  * **Errors.** COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, COMM_ERR_FULL (nothing was queued: make progress and call again), COMM_ERR_CLOSED,
  * COMM_ERR_FORKED, or the error that the communicator failed with.
  */

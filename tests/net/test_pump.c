@@ -95,10 +95,32 @@ static void ends_with_its_waiters(void **state)
     pair_close(&p);
 }
 
+/* A message for a channel that urges asks the rank to serve, whoever read it: its next call looks at that word. Other messages do not. */
+static void messages_of_urging_channels_ask(void **state)
+{
+    _Atomic uint32_t asks = 0;
+    struct pair p;
+
+    (void)state;
+    pair_open(&p, WINDOW, NULL);
+    p.wire->wire.asks = &asks;
+    begin_message(&p, 1);
+    assert_int_equal(atomic_load(&asks), 0);
+    p.class->urge(p.channel[1], true);
+    begin_message(&p, 2);
+    assert_int_equal(atomic_load(&asks), WIRE_ASKED);
+    atomic_store(&asks, 0);
+    p.class->urge(p.channel[1], false);
+    begin_message(&p, 3);
+    assert_int_equal(atomic_load(&asks), 0);
+    pair_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_with_its_waiters),
+        cmocka_unit_test(messages_of_urging_channels_ask),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -179,7 +179,7 @@ enum comm_result mixed_open(const struct wire_config *config, struct wire **wire
         destroy(w);
         return result;
     }
-    w->wire.asks = w->near->asks;
+    w->wire.asks = w->far->asks = w->near->asks;
     w->wire.silent = w->near->silent || w->far->silent;
     *wire = &w->wire;
     return COMM_OK;

@@ -205,6 +205,8 @@ void tcp_tell(struct tcp_channel *c, const struct wire_event *event)
         w->env->panic(w->env, "tcp: an event is lost");
     }
     c->events.at[(c->events.first + c->events.count++) % c->events.room] = *event;
+    if (c->urges && w->wire.asks)
+        atomic_fetch_or_explicit(w->wire.asks, WIRE_ASKED, memory_order_release);
 }
 
 void tcp_memory_end(struct tcp_channel *c)

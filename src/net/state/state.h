@@ -180,6 +180,7 @@ struct tcp_channel {
     wire_key seen_key;
     bool connected, aborted;
     bool owes, retires; /* peers are owed something; or retirements alone */
+    bool urges;         /* messages for it must be served though no thread waits (wire.h, urge) */
     uint32_t retired;
     struct tcp_member *member;
     uint64_t *acked; /* [member][area][edge][credit]: last acknowledged key */
@@ -286,10 +287,11 @@ struct tcp_burst {
 
 /* What wakes the monitor (tcp/heed.c, tcp/watch.c). */
 struct tcp_monitor {
-    int deaths;        /* an epoll instance for the ends of connections */
-    int heed;          /* an eventfd in `deaths`: another thread has read something */
-    bool heeds, came;  /* arrivals must wake the monitor; something has arrived since it was last awake */
-    int64_t polled_ns; /* when it last looked */
+    int deaths;            /* an epoll instance for the ends of connections */
+    int heed;              /* an eventfd in `deaths`: another thread has read something */
+    bool heeds, came;      /* arrivals must wake the monitor; something has arrived since it was last awake */
+    int64_t polled_ns;     /* when it last looked */
+    _Atomic uint32_t asks; /* wire.asks, unless a mixed wire has one word for both of its wires */
 };
 
 struct tcp_times {

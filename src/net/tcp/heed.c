@@ -1,7 +1,8 @@
 /*
  * Wakes the monitor when something arrives, for peers that request something from a rank outside the library. While the monitor heeds, it
  * also sleeps on the poller's descriptor, until that has woken it once. A thread that reads another thread's data from the sockets wakes
- * it too. The monitor heeds only while it rests, so that a peer which sends all the time wakes it only a few hundred times a second.
+ * it too, and sets WIRE_ASKED, so that a call which ends before the monitor gets a CPU serves it. The monitor heeds only while it rests, so
+ * that a peer which sends all the time wakes it only a few hundred times a second.
  */
 #include "net/tcp/tcp.h"
 
@@ -20,11 +21,21 @@ int tcp_heed_open(struct tcp_wire *w)
 {
     if (w->rank < 0)
         return 0;
+    w->wire.asks = &w->monitor.asks;
     w->monitor.heed = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (w->monitor.heed < 0)
         return errno;
     int error = listen_to(w, EPOLL_CTL_ADD, w->monitor.heed, EPOLLIN | EPOLLET);
     return error ? error : listen_to(w, EPOLL_CTL_ADD, w->poller->fd, EPOLLONESHOT);
+}
+
+void tcp_urge(struct wire_channel *channel, bool on)
+{
+    struct tcp_channel *c = tcp_of(channel);
+
+    base_lock(&c->wire->lock, c->wire->env);
+    c->urges = on;
+    base_unlock(&c->wire->lock, c->wire->env);
 }
 
 /* The poller is armed before the pump: earlier arrivals are read here, later ones wake the monitor. A sleeping thread of the engine shares
@@ -42,7 +53,7 @@ bool tcp_heed(struct wire *wire, bool on)
     if (!on)
         (void)w->env->bell_clear(w->env, &(struct env_bell){.ring_fd = w->monitor.heed, .wait_fd = -1});
     tcp_pump(w, NULL, 0);
-    bool came = w->monitor.came;
+    bool came = w->monitor.came | (atomic_fetch_and_explicit(wire->asks, ~(uint32_t)WIRE_ASKED, memory_order_acq_rel) & WIRE_ASKED);
     w->monitor.came = false;
     w->monitor.heeds = on;
     base_unlock(&w->lock, w->env);

@@ -342,7 +342,7 @@ static void tcp_describe(struct wire_channel *channel, int32_t peer, char *addre
 #define TCP_CLASS                                                                                                                          \
     .name = "tcp", .system_calls = true, .open = tcp_open, .close = tcp_close, .join = tcp_join, .leave = tcp_leave,                       \
     .reserve = tcp_reserve, .expose = tcp_expose, .view = tcp_view, .release = tcp_release, .advance = tcp_advance, .flush = tcp_flush,    \
-    .poll = tcp_poll, .arm = tcp_arm, .describe = tcp_describe, .heed = tcp_heed
+    .poll = tcp_poll, .arm = tcp_arm, .describe = tcp_describe, .urge = tcp_urge, .heed = tcp_heed
 
 const struct wire_class wire_tcp = {TCP_CLASS};
 const struct wire_class tcp_of_two = {TCP_CLASS, .show = tcp_publish_inline, .see = tcp_poll_inline, .fetch = tcp_fetch};

@@ -27,9 +27,10 @@ void tcp_leave(struct wire_channel *channel, enum wire_leave how);
 void tcp_close(struct wire *wire);
 void tcp_farewell(struct env_farewell *farewell); /* the process exits while the wire is open */
 
-/* heed.c: called under the wire's lock, except tcp_heed */
+/* heed.c: called under the wire's lock, except tcp_heed and tcp_urge */
 int tcp_heed_open(struct tcp_wire *w); /* returns 0, or an errno */
 bool tcp_heed(struct wire *wire, bool on);
+void tcp_urge(struct wire_channel *channel, bool on);
 
 /* watch.c: run by the monitor */
 uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max);
