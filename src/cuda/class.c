@@ -2,15 +2,26 @@
 #include "cuda/device.h"
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
+/* The driver moves managed memory by itself, so it counts as the host's. */
+static enum device_kind kind_of(const struct cuda_device *d, const void *pointer)
+{
+    unsigned managed = 0;
+
+    if (cuda_owner(d, pointer) == CUDA_OWNER_HOST)
+        return DEVICE_HOST;
+    unsigned result = d->calls->cuPointerGetAttribute(&managed, CUDA_POINTER_MANAGED, (uintptr_t)pointer);
+    return result == CUDA_OK && managed ? DEVICE_HOST : DEVICE_CUDA;
+}
+
 static enum device_kind class_kind(struct device *device, const void *pointer)
 {
     struct cuda_device *d = (struct cuda_device *)(void *)device;
     struct cuda_inside inside;
 
-    if (!cuda_begin(d, &inside))
+    if (!cuda_enter(d, &inside))
         return DEVICE_CUDA; /* unknown: the CPU must not access it */
-    enum device_kind kind = cuda_kind(d, pointer);
-    cuda_end(d, &inside);
+    enum device_kind kind = kind_of(d, pointer);
+    cuda_leave(d, &inside);
     return kind;
 }
 

@@ -77,7 +77,6 @@ struct cuda_device {
         _Atomic(struct CUfunc_st *) oneshot; /* NULL: it is staged */
         _Atomic(struct CUfunc_st *) trial;
     } kernels;
-    const void *known[64]; /* cache of pointers to memory of this device, since a driver query is slow */
 };
 
 extern const struct device_class device_cuda;
@@ -141,10 +140,10 @@ enum comm_result cuda_capture(struct cuda_device *d, struct CUstream_st *stream,
 enum comm_result cuda_may_close(const struct cuda_capture *k, char *why, size_t why_bytes);
 /* Is it a stream of this device, which is the same one on all threads? If not, the log says so. */
 bool cuda_has_stream(struct cuda_device *d, const struct base_log *log, const char *who, struct CUstream_st *stream);
-/* Returns the ordinal of the device that owns the memory, or one of these values. The caller has entered the device. */
+/* Returns the ordinal of the device that owns the memory, or one of these values. Managed memory is a device's. The caller has entered the
+ * device. */
 enum { CUDA_OWNER_HOST = -1, CUDA_OWNER_UNKNOWN = -2 };
-int32_t cuda_owner(struct cuda_device *d, const void *pointer);
-enum device_kind cuda_kind(struct cuda_device *d, const void *pointer);
+int32_t cuda_owner(const struct cuda_device *d, const void *pointer);
 /* Checks the pending places. Returns true if work on a stream may still write or read a word. */
 bool cuda_poll(struct cuda_device *d);
 /* A number that is the device's alone on this host. */

@@ -64,6 +64,8 @@ MOCK_API void mock_at(const char *call, void (*fn)(void *arg), void *arg);
 /* Makes the n-th cuStreamWaitEvent from now do nothing. 0: none. */
 MOCK_API void mock_drop_wait(uint64_t n);
 MOCK_API uint64_t mock_waits(void); /* since the reset */
+/* Makes a device's memory managed memory. */
+MOCK_API void mock_manage(void *memory);
 /* The number of streams, events, memory, contexts and communicators that exist. */
 MOCK_API int mock_live(void);
 MOCK_API void mock_list_live(void);

@@ -104,6 +104,7 @@ struct mock_machine {
         void *at;
         size_t bytes;
         int device;
+        bool managed;
     } thing[MOCK_THINGS];
     int resident[MOCK_DEVICES]; /* NCCL operations that run on the device */
     bool fault[MOCK_DEVICES], in_order;

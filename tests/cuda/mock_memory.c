@@ -24,21 +24,43 @@ static unsigned range_of(void *data, unsigned attribute, uintptr_t at)
     return CUDA_INVALID_VALUE;
 }
 
+/* As in the real driver, managed memory is memory of a device, and one more attribute tells. */
+static bool is_managed(uintptr_t at)
+{
+    for (int i = 0; i < MOCK_THINGS; i++)
+        if (mock.thing[i].managed && at - (uintptr_t)mock.thing[i].at < mock.thing[i].bytes)
+            return true;
+    return false;
+}
+
+void mock_manage(void *memory)
+{
+    pthread_mutex_lock(&mock.lock);
+    for (int i = 0; i < MOCK_THINGS; i++)
+        mock.thing[i].managed |= mock.thing[i].kind == THING_DEVICE_MEMORY && mock.thing[i].at == memory;
+    pthread_mutex_unlock(&mock.lock);
+}
+
 unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address pointer)
 {
     CUDA_BEGIN_INSIDE;
     if (attribute == CUDA_POINTER_RANGE_START || attribute == CUDA_POINTER_RANGE_SIZE)
         CUDA_END(range_of(data, attribute, (uintptr_t)pointer));
     enum mock_thing kind = mock_find((void *)(uintptr_t)pointer);
-    int device = mock_owner((void *)(uintptr_t)pointer);
     unsigned type = kind == THING_DEVICE_MEMORY                             ? CUDA_MEMORY_DEVICE
                     : kind == THING_HOST_MEMORY || kind == THING_REGISTERED ? CUDA_MEMORY_HOST
                                                                             : 0;
-    if (attribute == CUDA_POINTER_MEMORY_TYPE && type)
+    if (!type)
+        CUDA_END(CUDA_INVALID_VALUE);
+    if (attribute == CUDA_POINTER_MEMORY_TYPE)
         *(unsigned *)data = type;
-    if (attribute == CUDA_POINTER_ORDINAL && type)
-        *(int *)data = device;
-    CUDA_END((attribute == CUDA_POINTER_MEMORY_TYPE || attribute == CUDA_POINTER_ORDINAL) && type ? CUDA_OK : CUDA_INVALID_VALUE);
+    else if (attribute == CUDA_POINTER_MANAGED)
+        *(unsigned *)data = is_managed((uintptr_t)pointer);
+    else if (attribute == CUDA_POINTER_ORDINAL)
+        *(int *)data = mock_owner((void *)(uintptr_t)pointer);
+    else
+        CUDA_END(CUDA_INVALID_VALUE);
+    CUDA_END(CUDA_OK);
 }
 
 /* Freeing memory waits until the device is idle, unless the test steps it by hand. */

@@ -93,15 +93,12 @@ static bool ask_owners(struct nccl_channel *c, const struct native_call *call, s
 {
     struct cuda_inside inside;
 
-    base_lock(&c->d->lock, c->d->env);
-    bool entered = cuda_enter(c->d, &inside);
-    if (entered) {
-        owners->in = cuda_owner(c->d, call->in);
-        owners->out = cuda_owner(c->d, call->out);
-        cuda_leave(c->d, &inside);
-    }
-    base_unlock(&c->d->lock, c->d->env);
-    return entered;
+    if (!cuda_enter(c->d, &inside))
+        return false;
+    owners->in = cuda_owner(c->d, call->in);
+    owners->out = cuda_owner(c->d, call->out);
+    cuda_leave(c->d, &inside);
+    return true;
 }
 
 static enum comm_result refuse_memory(const struct nccl_channel *c, const char *which, int32_t owner, char *why, size_t why_bytes)

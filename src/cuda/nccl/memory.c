@@ -102,10 +102,8 @@ static unsigned enlist(struct nccl_channel *c, struct nccl_enlisted *one, size_t
 
     if (!cuda_enter(c->d, &inside))
         return result;
-    base_lock(&c->d->lock, c->d->env);
-    int32_t owner = cuda_owner(c->d, one->at);
-    base_unlock(&c->d->lock, c->d->env);
-    result = owner == c->d->ordinal ? c->nccl->ncclCommRegister(c->comm, one->at, bytes, &one->handle) : NCCL_INVALID_ARGUMENT;
+    result = cuda_owner(c->d, one->at) == c->d->ordinal ? c->nccl->ncclCommRegister(c->comm, one->at, bytes, &one->handle)
+                                                        : NCCL_INVALID_ARGUMENT;
     cuda_leave(c->d, &inside);
     return result;
 }

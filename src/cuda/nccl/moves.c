@@ -333,10 +333,7 @@ unsigned nccl_move(struct nccl_channel *c, const struct native_call *call)
 static bool check_messages(struct nccl_channel *c, const struct native_message *messages, uint32_t count, char *why, size_t why_bytes)
 {
     for (uint32_t i = 0; i < count; i++) {
-        base_lock(&c->d->lock, c->d->env);
-        int32_t owner = cuda_owner(c->d, messages[i].at);
-        base_unlock(&c->d->lock, c->d->env);
-        if (owner == c->d->ordinal)
+        if (cuda_owner(c->d, messages[i].at) == c->d->ordinal)
             continue;
         base_format(why, why_bytes, "buf is not memory of cuda:%d, the communicator's device", c->d->ordinal);
         return false;

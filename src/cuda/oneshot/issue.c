@@ -65,10 +65,10 @@ bool oneshot_reaches(struct native_channel *channel, const void *at, size_t alig
     struct cuda_device *d = channel_of(channel)->d;
     struct cuda_inside inside;
 
-    if ((uintptr_t)at % align || !cuda_begin(d, &inside))
+    if ((uintptr_t)at % align || !cuda_enter(d, &inside))
         return false;
     bool own = cuda_owner(d, at) == d->ordinal;
-    cuda_end(d, &inside);
+    cuda_leave(d, &inside);
     return own;
 }
 

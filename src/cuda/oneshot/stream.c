@@ -49,9 +49,16 @@ static enum comm_result accept_captured(struct oneshot_channel *c, bool *capture
     return r;
 }
 
+/* So is managed memory: the kernel uses it in the order of the stream, as the host could not. */
 static bool is_on_device(struct oneshot_channel *c, const void *at)
 {
-    return at && device_cuda.kind(&c->d->head, at) == DEVICE_CUDA;
+    struct cuda_inside inside;
+
+    if (!at || !cuda_enter(c->d, &inside))
+        return at != NULL;
+    int32_t owner = cuda_owner(c->d, at);
+    cuda_leave(c->d, &inside);
+    return owner != CUDA_OWNER_HOST;
 }
 
 static enum comm_result refuse(const struct oneshot_channel *c, bool served, const char *which, char *why, size_t why_bytes)
