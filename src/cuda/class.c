@@ -25,15 +25,16 @@ static enum device_kind class_kind(struct device *device, const void *pointer)
     return kind;
 }
 
+/* These two do not hold the device's lock. CUDA may wait for all work of the device here, which may need a copy of another communicator. */
 static enum comm_result class_pin(struct device *device, void *pointer, size_t bytes)
 {
     struct cuda_device *d = (struct cuda_device *)(void *)device;
     struct cuda_inside inside;
 
-    if (!cuda_begin(d, &inside))
+    if (!cuda_enter(d, &inside))
         return COMM_ERR_BACKEND;
     enum comm_result r = cuda_result(d->calls->cuMemHostRegister(pointer, bytes, CUDA_REGISTER_PORTABLE | CUDA_REGISTER_MAPPED));
-    cuda_end(d, &inside);
+    cuda_leave(d, &inside);
     return r;
 }
 
@@ -42,10 +43,10 @@ static void class_unpin(struct device *device, void *pointer)
     struct cuda_device *d = (struct cuda_device *)(void *)device;
     struct cuda_inside inside;
 
-    if (!cuda_begin(d, &inside))
+    if (!cuda_enter(d, &inside))
         return;
     d->calls->cuMemHostUnregister(pointer);
-    cuda_end(d, &inside);
+    cuda_leave(d, &inside);
 }
 
 /* Returns the end of the device allocation that has this byte, or 0 if none has it. */

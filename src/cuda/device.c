@@ -215,16 +215,18 @@ static bool quiet(struct cuda_device *d)
     return is_quiet;
 }
 
-/* Takes the device out of the table, so that it is freed without a lock: freeing memory waits for everything on the device, the program's
- * kernels included. Returns less than 0 if the device was opened again. */
+/* Gives the last owner's reference back. If nobody has opened the device meanwhile and it is quiet, takes it out of the table, so that it
+ * is freed without a lock: freeing memory waits for everything on the device, the program's kernels included. Otherwise returns less than
+ * 0. */
 static int32_t take_off(struct cuda_device *d)
 {
     struct cuda *p = &cuda_process;
-    int32_t at = CUDA_DEVICES - 1;
+    int32_t at = -1;
 
     base_lock(&p->lock, d->env);
-    while (at >= 0 && (d->references || atomic_load_explicit(&p->device[at], memory_order_relaxed) != d))
-        at--;
+    if (--d->references == 0 && quiet(d))
+        for (at = CUDA_DEVICES - 1; at >= 0 && atomic_load_explicit(&p->device[at], memory_order_relaxed) != d;)
+            at--;
     if (at >= 0)
         atomic_store_explicit(&p->device[at], NULL, memory_order_release);
     base_unlock(&p->lock, d->env);
@@ -269,20 +271,18 @@ static void forget_within(struct cuda_device *d, int32_t at, int64_t ns)
         env->give(env, f, sizeof *f);
 }
 
-/* The last owner has closed the device. The streams get a moment to finish. A device that is not idle by then is kept, because its streams
- * still write to the words. */
+/* The last owner closes the device. The streams get a moment to finish. A device that is not idle by then is kept, because its streams
+ * still write to the words. The owner keeps its reference meanwhile, so another thread that opens and closes the device does not free it.
+ */
 static void retire(struct cuda_device *d)
 {
     const struct comm_env *env = d->env;
     int64_t until = env->now(env) + REST_NS;
     _Atomic uint32_t never = 0;
-    bool rests = quiet(d);
 
-    while (!rests && env->now(env) < until) {
+    while (!quiet(d) && env->now(env) < until)
         env->park(env, &never, 0, env->now(env) + LOOK_NS);
-        rests = quiet(d);
-    }
-    int32_t at = rests ? take_off(d) : -1;
+    int32_t at = take_off(d);
     if (at >= 0)
         forget_within(d, at, REST_NS);
 }
@@ -293,21 +293,22 @@ void cuda_close(struct device *device)
     struct cuda *p = &cuda_process;
 
     base_lock(&p->lock, d->env);
-    bool last = --d->references == 0;
+    bool last = d->references == 1;
+    d->references -= !last;
     base_unlock(&p->lock, d->env);
     if (last)
         retire(d);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the device of a stream */
-/* Returns the open device of the stream's context. The default stream (NULL) belongs to the thread's current context. If there is none, it
- * returns `asked`. */
+/* Returns the open device of the stream's context. The default streams (NULL, 1 and 2) belong to the thread's current context. If there is
+ * none, it returns `asked`. */
 static struct cuda_device *device_of(struct cuda_device *asked, struct CUstream_st *stream)
 {
     struct CUctx_st *context = NULL;
 
     if (asked->calls->cuStreamGetCtx(stream, &context) != CUDA_OK)
-        return stream ? NULL : asked;
+        return (uintptr_t)stream > CUDA_STREAM_PER_THREAD ? NULL : asked;
     for (int i = 0; i < CUDA_DEVICES; i++) {
         struct cuda_device *d = atomic_load_explicit(&cuda_process.device[i], memory_order_acquire);
         if (d && d->context == context)

@@ -21,6 +21,7 @@ enum {
     CUDA_SCRATCH_BYTES = 256,
     CUDA_COUNTERS_BYTES = 64,
 };
+enum { CUDA_UNLOADED, CUDA_LOADING, CUDA_LOADED };
 
 /* The state of the process, shared by all devices. */
 struct cuda {
@@ -50,7 +51,7 @@ struct cuda_device {
     const struct comm_env *env;
     const struct cuda_calls *calls;
     struct base_lock lock; /* the issue lock: held while this library puts work on streams of the device */
-    uint32_t references;   /* under the process's lock; at 0 the device is freed when no stream can still write its words */
+    uint32_t references;   /* under the process's lock; the last owner frees the device when no stream can still write its words */
     int32_t ordinal;
     struct CUctx_st *context;
     bool memops;
@@ -71,7 +72,7 @@ struct cuda_device {
         uint64_t begun;
     } copies[DEVICE_WAYS];
     struct cuda_kernels {
-        _Atomic bool asked;
+        _Atomic uint32_t asked; /* CUDA_LOADING: by one thread, and others wait for it */
         struct CUmod_st *module;
         _Atomic(struct CUfunc_st *) fold;    /* NULL: the host does it */
         _Atomic(struct CUfunc_st *) oneshot; /* NULL: it is staged */

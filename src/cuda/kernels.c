@@ -1,15 +1,13 @@
 /* Loads the module's kernels into a device, and launches them. */
 #include "cuda/kernels.h"
 
-enum { THREADS = 256, BLOCKS_MOST = 128 };
+enum { THREADS = 256, BLOCKS_MOST = 128, LOOK_NS = 10000000 };
 
-void cuda_load_kernels(struct cuda_device *d)
+static void load(struct cuda_device *d)
 {
     const struct cuda_calls *calls = d->calls;
     struct CUfunc_st *fold = NULL, *oneshot = NULL, *trial = NULL;
 
-    if (!cuda_kernels_bytes || atomic_exchange_explicit(&d->kernels.asked, true, memory_order_relaxed))
-        return;
     if (calls->cuModuleLoadData(&d->kernels.module, cuda_kernels) != CUDA_OK) {
         d->kernels.module = NULL; /* the driver is older than the toolkit, or the device is older than all that it compiled for */
         return;
@@ -20,6 +18,22 @@ void cuda_load_kernels(struct cuda_device *d)
         atomic_store_explicit(&d->kernels.oneshot, oneshot, memory_order_release);
     if (calls->cuModuleGetFunction(&trial, d->kernels.module, "comm_trial") == CUDA_OK)
         atomic_store_explicit(&d->kernels.trial, trial, memory_order_release);
+}
+
+void cuda_load_kernels(struct cuda_device *d)
+{
+    const struct comm_env *env = d->env;
+    uint32_t before = CUDA_UNLOADED;
+
+    if (!cuda_kernels_bytes)
+        return;
+    if (atomic_compare_exchange_strong(&d->kernels.asked, &before, CUDA_LOADING)) {
+        load(d);
+        atomic_store_explicit(&d->kernels.asked, CUDA_LOADED, memory_order_release);
+        env->wake(env, &d->kernels.asked, UINT32_MAX);
+    }
+    while (atomic_load_explicit(&d->kernels.asked, memory_order_acquire) == CUDA_LOADING)
+        env->park(env, &d->kernels.asked, CUDA_LOADING, env->now(env) + LOOK_NS);
 }
 
 void cuda_unload_kernels(struct cuda_device *d)

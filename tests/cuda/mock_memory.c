@@ -125,6 +125,7 @@ unsigned mock_cuMemHostUnregister(void *memory)
     CUDA_BEGIN_INSIDE;
     if (mock_is_read(memory, 1))
         mock.misused = "cuMemHostUnregister of memory that a kernel reads";
+    wait_for_device(mock_device());
     CUDA_END(mock_remove(THING_REGISTERED, memory) ? CUDA_OK : CUDA_INVALID_VALUE);
 }
 

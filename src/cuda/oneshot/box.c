@@ -68,7 +68,7 @@ static unsigned pin(struct cuda_device *d, char *at, cuda_address *there)
 {
     struct cuda_inside inside;
 
-    if (!cuda_begin(d, &inside))
+    if (!cuda_enter(d, &inside))
         return CUDA_INVALID_CONTEXT;
     unsigned result = d->calls->cuMemHostRegister(at, ONESHOT_BOX_BYTES, CUDA_REGISTER_PORTABLE | CUDA_REGISTER_MAPPED);
     if (result == CUDA_OK) {
@@ -76,7 +76,7 @@ static unsigned pin(struct cuda_device *d, char *at, cuda_address *there)
         if (result != CUDA_OK)
             d->calls->cuMemHostUnregister(at);
     }
-    cuda_end(d, &inside);
+    cuda_leave(d, &inside);
     return result;
 }
 
@@ -110,9 +110,9 @@ void oneshot_free_boxes(struct oneshot *n)
     for (struct oneshot_pin *p = n->pins, *next; p; p = next) {
         struct cuda_inside inside;
         next = p->next;
-        if (cuda_begin(p->by, &inside)) {
+        if (cuda_enter(p->by, &inside)) {
             p->by->calls->cuMemHostUnregister(p->at);
-            cuda_end(p->by, &inside);
+            cuda_leave(p->by, &inside);
         }
         n->env->give(n->env, p, sizeof *p);
     }
