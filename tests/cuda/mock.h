@@ -44,6 +44,8 @@ MOCK_API void mock_reset(const struct mock_options *options);
 MOCK_API void mock_seed(uint64_t seed);
 /* Sets lost_rank from now on. */
 MOCK_API void mock_lose(int lost_rank);
+/* Sets slow_join from now on. */
+MOCK_API void mock_slow(int slow_join);
 /* Runs one operation that can run, chosen by the seed. Returns false if none can. */
 MOCK_API bool mock_step(void);
 /* Steps until no operation can run. */

@@ -280,6 +280,13 @@ static bool is_over(const struct ncclComm *c)
     return c->launches || (c->clique->joined >= c->clique->size && (!c->child || split_ready(c)));
 }
 
+void mock_slow(int slow_join)
+{
+    pthread_mutex_lock(&mock.lock);
+    mock.options.slow_join = slow_join;
+    pthread_mutex_unlock(&mock.lock);
+}
+
 unsigned mock_ncclCommGetAsyncError(struct ncclComm *comm, unsigned *result)
 {
     NCCL_BEGIN;
@@ -326,6 +333,8 @@ unsigned mock_ncclCommAbort(struct ncclComm *comm)
     while (mock.options.abort_hangs && comm->rank == mock.options.abort_rank)
         mock_nccl_wait();
     comm->aborted = true;
+    if (comm->child) /* as in the real NCCL, the thread that splits gives the child even if the split is aborted */
+        give_child(comm);
     while (comm->graphs)
         mock_nccl_wait();
     if (comm->inside)

@@ -432,6 +432,40 @@ static void a_join_that_fails_leaves_no_listener(void **state)
     assert_int_equal(mock_live(), live);
 }
 
+static void never_end_the_split(void *begun)
+{
+    mock_slow(-1);
+    atomic_store((_Atomic int *)begun, 1);
+}
+
+/* NCCL gives the child when the split has ended, also if the abort of its parent ended it. */
+static void an_abort_while_nccl_splits_leaves_no_communicator(void **state)
+{
+    const struct comm_env *env = wire_default_env();
+    struct native_config config = {.env = env, .rank = -1, .ranks = 1, .deadline = env->now(env) + INT64_C(60000000000)};
+    unsigned char offer[NATIVE_OFFER_BYTES] = {0};
+    struct wire_team alone = {.rank = 0, .size = 1};
+    struct native_channel *channel = NULL;
+    struct native *native = NULL;
+    _Atomic int begun = 0;
+
+    (void)state;
+    mock_reset(&(struct mock_options){.seed = 1});
+    env->start(env);
+    int live = mock_live();
+    assert_int_equal(native_nccl.open(&config, &native), COMM_OK);
+    mock_at("ncclCommSplit", never_end_the_split, &begun);
+    assert_int_equal(native_nccl.join(native, &alone, NULL, offer, &channel), COMM_OK);
+    assert_int_equal(native_nccl.join(native, &alone, offer, NULL, &channel), COMM_OK);
+    while (!atomic_load(&begun))
+        bench_turn();
+    native_nccl.leave(channel, WIRE_ABORT);
+    native_nccl.leave(channel, WIRE_CLOSE);
+    native_nccl.close(native);
+    mock_at(NULL, NULL, NULL);
+    assert_int_equal(mock_live(), live);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,6 +481,7 @@ int main(void)
         cmocka_unit_test(a_lost_wait_is_seen),
         cmocka_unit_test(a_fault_at_every_call),
         cmocka_unit_test(a_join_that_fails_leaves_no_listener),
+        cmocka_unit_test(an_abort_while_nccl_splits_leaves_no_communicator),
     };
     return cmocka_run_group_tests_name("cuda_place", tests, NULL, NULL);
 }

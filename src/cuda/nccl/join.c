@@ -170,10 +170,10 @@ static void undo(struct nccl_channel *c)
         say(c, LOG_ERROR, "a call does not end; its NCCL communicator is left behind", NCCL_INTERNAL_ERROR);
         return;
     }
+    if (c->root) /* first: it ends a split that is under way, which may give `comm` until then */
+        c->nccl->ncclCommAbort(c->root);
     if (c->comm)
         c->nccl->ncclCommAbort(c->comm);
-    if (c->root)
-        c->nccl->ncclCommAbort(c->root);
     c->comm = c->root = NULL;
 }
 
