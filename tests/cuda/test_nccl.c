@@ -413,6 +413,26 @@ RIG_TEST(contract_2_3_an_operation_of_nccl_has_a_deadline)
     free_sides(&set);
 }
 
+/* ncclCommAbort returns on a rank while the rank's kernel still runs, if other ranks of the process have not aborted yet. */
+RIG_TEST(buffers_are_held_until_the_stream_has_passed)
+{
+    struct set set;
+    struct comm_request q;
+    struct CUstream_st *own;
+    open_set(&set, RANKS, &(struct mock_options){.seed = 1, .queues = 32}, NULL);
+    MUST(comm_stream_of(set.rig.world[0], &own));
+    MUST(comm_allreduce(set.rig.world[0], set.side[0].in, set.side[0].out, WORDS, COMM_U32, COMM_SUM, &q));
+    mock_hold(own, true);
+    MUST(comm_abort(set.rig.world[0], 3));
+    IS(comm_wait(q, RIG_PATIENCE), COMM_ERR_ABORTED);
+    rig_progress_for(set.rig.world[0], 100 * RIG_MS);
+    IS(comm_close(set.rig.world[0], 300 * RIG_MS), COMM_ERR_TIMEOUT);
+    mock_hold(own, false);
+    for (int r = 1; r < RANKS; r++)
+        (void)!comm_close(set.rig.world[r], COMM_DEFAULT_TIMEOUT);
+    free_sides(&set);
+}
+
 /* ncclCommAbort does not return. The requests end nevertheless and report that NCCL holds their buffers, and close is bounded. */
 RIG_TEST(contract_4_3_an_abort_that_hangs)
 {
@@ -454,6 +474,7 @@ int main(void)
         cmocka_unit_test(an_error_of_nccl_fails_the_communicator),
         cmocka_unit_test(a_wait_ends_in_time_without_memory_operations),
         cmocka_unit_test(contract_2_3_an_operation_of_nccl_has_a_deadline),
+        cmocka_unit_test(buffers_are_held_until_the_stream_has_passed),
         cmocka_unit_test(contract_4_3_an_abort_that_hangs),
     };
     return cmocka_run_group_tests_name("cuda_nccl", tests, NULL, NULL);

@@ -211,6 +211,40 @@ enum comm_result nccl_begin_join(struct nccl_channel *c)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ending */
+/* Whether the stream has passed all that is on it. A stream that is being captured cannot be asked yet; one whose context has failed runs
+ * nothing any more. */
+static bool has_passed(struct nccl_channel *c, struct device_place *place)
+{
+    struct cuda_device *d = c->d;
+
+    if (!place->word) {
+        enum comm_result r = nccl_is_capturing(c) ? COMM_ERR_FULL : cuda_place(d, c->stream, place);
+        return r != COMM_OK && r != COMM_ERR_FULL;
+    }
+    if (!d->memops)
+        (void)cuda_poll(d);
+    unsigned result = d->calls->cuStreamQuery(c->own);
+    return atomic_load_explicit(place->word, memory_order_acquire) >= place->value || (result != CUDA_OK && result != CUDA_NOT_READY);
+}
+
+/* Of several ranks in one process only the last one's abort waits in NCCL. When it has returned on the others, their kernels may still run.
+ */
+static void await_stream(struct nccl_channel *c)
+{
+    const struct comm_env *env = c->owner->env;
+    struct device_place place = {0};
+    _Atomic uint32_t never = 0;
+    bool passed = false;
+
+    while (!passed) {
+        base_lock(&c->d->lock, env);
+        passed = has_passed(c, &place);
+        base_unlock(&c->d->lock, env);
+        if (!passed)
+            env->park(env, &never, 0, env->now(env) + LOOK_NS);
+    }
+}
+
 /* Holds no lock during the abort or the destruction, because an abort may hang and other communicators must go on. No other call uses this
  * communicator meanwhile, because its calls are serialised. */
 static void end_thread(void *arg)
@@ -224,6 +258,8 @@ static void end_thread(void *arg)
         unsigned result = c->comm ? how(c->comm) : NCCL_OK, more = c->root ? how(c->root) : NCCL_OK;
         if (result != NCCL_OK || more != NCCL_OK)
             say(c, LOG_WARNING, abort ? "ncclCommAbort" : "ncclCommDestroy", result != NCCL_OK ? result : more);
+        if (abort)
+            await_stream(c);
         nccl_free_spares(c);
         nccl_free_folds(c);
         cuda_leave(c->d, &inside);
