@@ -206,6 +206,8 @@ unsigned mock_cuStreamDestroy(struct CUstream_st *stream)
     CUDA_BEGIN_INSIDE;
     if (!mock_remove(THING_STREAM, stream))
         CUDA_END(CUDA_INVALID_HANDLE);
+    if (mock_fills(stream)) /* the real driver does not wait for it */
+        mock.misused = "cuStreamDestroy of a stream that is still to fill memory";
     while (stream->pending && mock.running)
         pthread_cond_wait(&mock.changed, &mock.lock);
     if (!stream->pending)

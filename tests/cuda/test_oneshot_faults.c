@@ -113,6 +113,21 @@ RIG_TEST(an_abort_ends_the_kernels)
     }
 }
 
+/* Two ranks have one device, so the communicator stages. Its counters are still to be filled, and belong to the next one that takes them.
+ */
+RIG_TEST(a_join_that_is_refused_while_the_device_is_busy)
+{
+    static const char *const names[] = {"cuda:0", "cuda:0"};
+    static const int devices[] = {0, 0};
+
+    mock_reset(&(struct mock_options){.seed = 3, .queues = 32});
+    MUST(comm_open_local(COMM_CONFIG(.backend = "cuda"), 2, names, device.world));
+    mock_run(true);
+    ranks = 2;
+    open_sides(2, devices);
+    close_failed();
+}
+
 /* A kernel has failed: CUDA says so when it is asked. */
 RIG_TEST(a_device_that_fails)
 {
@@ -179,8 +194,13 @@ RIG_TEST(a_fault_at_every_call)
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_that_never_calls),   cmocka_unit_test(lengths_that_differ), cmocka_unit_test(one_rank_with_host_buffers),
-        cmocka_unit_test(an_abort_ends_the_kernels), cmocka_unit_test(a_device_that_fails), cmocka_unit_test(a_fault_at_every_call),
+        cmocka_unit_test(a_rank_that_never_calls),
+        cmocka_unit_test(lengths_that_differ),
+        cmocka_unit_test(one_rank_with_host_buffers),
+        cmocka_unit_test(an_abort_ends_the_kernels),
+        cmocka_unit_test(a_join_that_is_refused_while_the_device_is_busy),
+        cmocka_unit_test(a_device_that_fails),
+        cmocka_unit_test(a_fault_at_every_call),
     };
     if (count > 1)
         cmocka_set_test_filter(arguments[1]);

@@ -85,6 +85,34 @@ static void free_channel(struct oneshot_channel *c)
     n->env->give(n->env, c, sizeof *c);
 }
 
+/* By the device, or by graphs, which may launch its kernel again. */
+static bool is_held(struct oneshot_channel *c)
+{
+    return atomic_load_explicit(&c->held.graphs, memory_order_acquire) || oneshot_runs(c);
+}
+
+static void keep(struct oneshot_channel *c)
+{
+    struct oneshot *n = c->owner;
+
+    base_lock(&n->lock, n->env);
+    c->next = n->ending;
+    n->ending = c;
+    base_unlock(&n->lock, n->env);
+}
+
+/* Returns 1 if it is kept until nothing of it is on the device. */
+static uint32_t drop(struct oneshot_channel *c)
+{
+    if (!is_held(c)) {
+        free_channel(c);
+        return 0;
+    }
+    oneshot_stop_choosing(c);
+    keep(c);
+    return 1;
+}
+
 /* ------------------------------------------------------------------------------------------------------------ joining */
 static int32_t world_rank_of(const struct wire_team *team)
 {
@@ -217,28 +245,12 @@ enum comm_result oneshot_join(struct native *native, const struct wire_team *tea
         r = oneshot_choose(c, team, offers);
     if (r != COMM_OK) {
         oneshot_vote_against(c);
-        free_channel(c);
+        (void)drop(c);
     }
     return r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ leaving */
-static void keep(struct oneshot_channel *c)
-{
-    struct oneshot *n = c->owner;
-
-    base_lock(&n->lock, n->env);
-    c->next = n->ending;
-    n->ending = c;
-    base_unlock(&n->lock, n->env);
-}
-
-/* By the device, or by graphs, which may launch its kernel again. */
-static bool is_held(struct oneshot_channel *c)
-{
-    return atomic_load_explicit(&c->held.graphs, memory_order_acquire) || oneshot_runs(c);
-}
-
 uint32_t oneshot_reap(struct oneshot *n)
 {
     uint32_t left = 0;
@@ -249,12 +261,7 @@ uint32_t oneshot_reap(struct oneshot *n)
     base_unlock(&n->lock, n->env);
     for (; c; c = next) {
         next = c->next;
-        if (is_held(c)) {
-            keep(c);
-            left++;
-        } else {
-            free_channel(c);
-        }
+        left += drop(c);
     }
     return left;
 }
@@ -268,12 +275,5 @@ uint32_t oneshot_leave(struct native_channel *channel, enum wire_leave how)
     if (runs || how == WIRE_ABORT)
         atomic_store_explicit(&c->d->words[c->abort], 1, memory_order_release);
     c->issued = c->launched; /* what has not begun never will */
-    if (how == WIRE_ABORT)
-        return runs;
-    if (!runs) {
-        free_channel(c);
-        return 0;
-    }
-    keep(c);
-    return 1;
+    return how == WIRE_ABORT ? runs : drop(c);
 }

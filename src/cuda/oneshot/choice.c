@@ -60,7 +60,7 @@ static bool all_rest(const struct oneshot_channel *c)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the device */
-static unsigned rests(struct oneshot_channel *c)
+unsigned oneshot_rests(const struct oneshot_channel *c)
 {
     struct cuda_inside inside;
 
@@ -118,7 +118,7 @@ static uint64_t done(const struct oneshot_channel *c)
     return atomic_load_explicit(&c->d->words[c->done], memory_order_acquire) - c->args.base;
 }
 
-bool oneshot_is_trying(const struct oneshot_channel *c)
+static bool is_trying(const struct oneshot_channel *c)
 {
     return done(c) < (uint64_t)c->choice.trial * ROUNDS;
 }
@@ -223,8 +223,8 @@ static void begin_trial(struct oneshot_channel *c)
 
 static void look_at_trial(struct oneshot_channel *c)
 {
-    if (oneshot_is_trying(c)) {
-        unsigned result = rests(c);
+    if (is_trying(c)) {
+        unsigned result = oneshot_rests(c);
         if (result != CUDA_OK && result != CUDA_NOT_READY)
             give_up(c, "CUDA reports an error of the trial");
     } else if (atomic_load_explicit(&c->d->words[c->wrong], memory_order_relaxed)) {
@@ -240,7 +240,7 @@ static void look_at_trial(struct oneshot_channel *c)
 
 static void check(struct oneshot_channel *c)
 {
-    unsigned result = rests(c);
+    unsigned result = oneshot_rests(c);
 
     if (result == CUDA_NOT_READY)
         return;
@@ -284,7 +284,7 @@ static void compare(struct oneshot_channel *c)
 /* What waits for nobody but the device. Returns CUDA's result. */
 static unsigned settle(struct oneshot_channel *c)
 {
-    unsigned result = rests(c);
+    unsigned result = oneshot_rests(c);
 
     if (result != CUDA_OK)
         return result;

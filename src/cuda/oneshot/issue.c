@@ -172,12 +172,14 @@ static void ask_cuda(struct oneshot_channel *c)
         c->broken = result;
 }
 
+/* Until the choice is made, the stream has trials, and the first values of counters, which belong to the next channel that takes the word.
+ */
 bool oneshot_runs(struct oneshot_channel *c)
 {
     bool has_ended = c->given ? oneshot_given_rests(c) : ended(c) == c->launched;
 
     if (c->choice.stage != ONESHOT_CHOSEN)
-        has_ended = !oneshot_is_trying(c);
+        has_ended = oneshot_rests(c) == CUDA_OK;
     if (c->broken || has_ended)
         return false;
     ask_cuda(c);

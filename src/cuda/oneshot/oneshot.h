@@ -174,7 +174,7 @@ enum comm_result oneshot_joined(struct native_channel *channel);
 void oneshot_vote_against(struct oneshot_channel *c);
 void oneshot_stop_choosing(struct oneshot_channel *c);
 const char *oneshot_through(struct native_channel *channel); /* the chosen memory, as a text */
-bool oneshot_is_trying(const struct oneshot_channel *c);     /* a kernel of its choice may run */
+unsigned oneshot_rests(const struct oneshot_channel *c);     /* CUDA's answer about the channel's own stream */
 /* channel.c */
 enum comm_result oneshot_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
                               struct native_channel **channel);
