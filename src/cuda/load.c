@@ -148,6 +148,13 @@ static enum comm_result start_driver(const struct cuda_calls *calls, int *device
     return COMM_ERR_UNSUPPORTED;
 }
 
+bool cuda_launches_block(void)
+{
+    const char *text = getenv("CUDA_LAUNCH_BLOCKING");
+
+    return text && *text && strcmp(text, "0") != 0;
+}
+
 static bool has_newer(const struct cuda_calls *calls)
 {
     int version = 0;

@@ -23,4 +23,7 @@ extern const struct cuda_source cuda_source_system;
 enum comm_result cuda_load_driver(const struct cuda_source *source, struct cuda_calls *calls, int *devices, char *why, size_t why_bytes);
 enum comm_result cuda_load_nccl(const struct cuda_source *source, struct nccl_calls *calls, int *version, char *why, size_t why_bytes);
 
+/* CUDA_LAUNCH_BLOCKING: a call that launches a kernel returns when the kernel has ended. */
+bool cuda_launches_block(void);
+
 #endif

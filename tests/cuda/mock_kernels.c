@@ -306,6 +306,8 @@ unsigned mock_cuLaunchKernel(struct CUfunc_st *function, unsigned blocks_x, unsi
     memcpy(l->args, parameters[0], function->bytes);
     if (!function->thread) {
         launch_stepped(l, mock_stream(stream));
+        while (getenv("CUDA_LAUNCH_BLOCKING") && mock.running && mock_stream(stream)->pending)
+            pthread_cond_wait(&mock.changed, &mock.lock);
         CUDA_END(CUDA_OK);
     }
     struct mock_op *op = mock_push(mock_stream(stream), OP_KERNEL);

@@ -128,6 +128,22 @@ RIG_TEST(a_join_that_is_refused_while_the_device_is_busy)
     close_failed();
 }
 
+RIG_TEST(launches_that_block_are_staged)
+{
+    struct comm_request q[RANKS];
+
+    setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+    open_failing(2, 20 * RIG_S);
+    unsetenv("CUDA_LAUNCH_BLOCKING");
+    for (int32_t r = 0; r < ranks; r++)
+        call_on(r, 100, &q[r]);
+    for (int32_t r = 0; r < ranks; r++) {
+        MUST(comm_wait(q[r], RIG_PATIENCE));
+        check_way(q[r], true);
+    }
+    close_failed();
+}
+
 /* A kernel has failed: CUDA says so when it is asked. */
 RIG_TEST(a_device_that_fails)
 {
@@ -199,6 +215,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(one_rank_with_host_buffers),
         cmocka_unit_test(an_abort_ends_the_kernels),
         cmocka_unit_test(a_join_that_is_refused_while_the_device_is_busy),
+        cmocka_unit_test(launches_that_block_are_staged),
         cmocka_unit_test(a_device_that_fails),
         cmocka_unit_test(a_fault_at_every_call),
     };

@@ -138,6 +138,8 @@ static enum comm_result offer_of(struct oneshot_channel *c, const struct wire_te
     struct oneshot *n = c->owner;
 
     offer->host = n->host;
+    if (cuda_launches_block())
+        return stage(n, team, false, "CUDA_LAUNCH_BLOCKING is set, so a launch waits for the kernels of other ranks");
     if (!cuda_can_run_oneshot(c->d))
         return stage(n, team, false,
                      "the module or the driver has no kernel for a rank's device, or the device cannot use registered memory");
