@@ -29,11 +29,30 @@ use crate::{Communicator, DeviceSliceMut, Element, Error, ErrorKind, Op, Result,
 pub struct Buckets<T: Element> {
     raw: *mut ffi::comm_buckets,
     lengths: Vec<usize>,
-    ready: Vec<bool>,
+    ready: Ready,
     failed: bool,
     /// A duplicate: nobody else may issue collectives on it while a step runs.
     own: Communicator,
     of: PhantomData<T>,
+}
+
+/// Which gradients of a step were reported. They are the library's until the step ends.
+struct Ready(Vec<bool>);
+
+impl Ready {
+    fn new(count: usize) -> Ready {
+        Ready(vec![false; count])
+    }
+
+    fn has(&self, i: usize) -> Result<bool> {
+        self.0.get(i).copied().ok_or_else(|| {
+            Error::new(ErrorKind::Argument, format!("gradient {i} does not exist; expected 0 to {}", self.0.len().saturating_sub(1)))
+        })
+    }
+}
+
+fn not_yours(i: usize) -> Error {
+    Error::new(ErrorKind::State, format!("gradient {i} is the library's until the step's wait has succeeded"))
 }
 
 // SAFETY: any thread may call, one at a time, and elements may be sent.
@@ -91,24 +110,18 @@ impl<T: Element> Buckets<T> {
     pub fn new(c: &Communicator, lengths: &[usize], options: BucketOptions) -> Result<Buckets<T>> {
         let own = c.duplicate()?;
         let raw = create::<T>(&own, lengths, options, 1)?;
-        Ok(Buckets { raw, lengths: lengths.into(), ready: vec![false; lengths.len()], failed: false, own, of: PhantomData })
+        Ok(Buckets { raw, lengths: lengths.into(), ready: Ready::new(lengths.len()), failed: false, own, of: PhantomData })
     }
 
     fn check(&self, result: ffi::comm_result) -> Result<()> {
         self.own.handle.check(result)
     }
 
-    fn is_ready(&self, i: usize) -> Result<bool> {
-        self.ready.get(i).copied().ok_or_else(|| {
-            Error::new(ErrorKind::Argument, format!("gradient {i} does not exist; expected 0 to {}", self.ready.len().saturating_sub(1)))
-        })
-    }
-
     /// A gradient, to be written, or after [`Buckets::wait`] to be read. [`ErrorKind::State`] from [`Buckets::ready`] to the end of the
     /// step, and after a step that failed.
     pub fn gradient(&mut self, i: usize) -> Result<&mut [T]> {
-        if self.is_ready(i)? || self.failed {
-            return Err(Error::new(ErrorKind::State, format!("gradient {i} is the library's until the step's wait has succeeded")));
+        if self.ready.has(i)? || self.failed {
+            return Err(not_yours(i));
         }
         let mut at = std::ptr::null_mut();
         // SAFETY: the buckets are open.
@@ -122,10 +135,10 @@ impl<T: Element> Buckets<T> {
 
     /// Reports that a gradient of this step is written.
     pub fn ready(&mut self, i: usize) -> Result<()> {
-        self.is_ready(i)?;
+        self.ready.has(i)?;
         // SAFETY: the buckets are open; the gradient cannot be borrowed now.
         self.check(unsafe { ffi::comm_buckets_ready(self.raw, i) })?;
-        self.ready[i] = true;
+        self.ready.0[i] = true;
         Ok(())
     }
 
@@ -134,7 +147,7 @@ impl<T: Element> Buckets<T> {
         // SAFETY: the buckets are open.
         let result = unsafe { ffi::comm_buckets_wait(self.raw, ffi::COMM_FOREVER) };
         if result == ffi::COMM_OK {
-            self.ready.fill(false);
+            self.ready.0.fill(false);
         }
         self.failed |= result != ffi::COMM_OK && result != ffi::COMM_ERR_FULL;
         self.check(result)
@@ -169,7 +182,8 @@ impl<T: Element> Drop for Buckets<T> {
 /// let mut gradients = DeviceBuckets::<f32>::new(&world, &[1000, 200, 10], BucketOptions::default())?;
 /// for _step in 0..3 {
 ///     for layer in (0..3).rev() {
-///         backward(layer, gradients.gradient(layer)?, stream); // kernels that write it
+///         // SAFETY: only kernels on this stream use it.
+///         backward(layer, unsafe { gradients.gradient(layer)? }, stream); // kernels that write it
 ///         gradients.ready(layer, stream)?;
 ///     }
 ///     gradients.wait(stream)?;
@@ -181,6 +195,7 @@ impl<T: Element> Drop for Buckets<T> {
 pub struct DeviceBuckets<T: Element> {
     raw: *mut ffi::comm_buckets,
     lengths: Vec<usize>,
+    ready: Ready,
     own: Communicator, // as of Buckets
     of: PhantomData<T>,
 }
@@ -194,19 +209,36 @@ impl<T: Element> DeviceBuckets<T> {
     pub fn new(c: &Communicator, lengths: &[usize], options: BucketOptions) -> Result<DeviceBuckets<T>> {
         let own = c.duplicate()?;
         let raw = create::<T>(&own, lengths, options, 2)?;
-        Ok(DeviceBuckets { raw, lengths: lengths.into(), own, of: PhantomData })
+        Ok(DeviceBuckets { raw, lengths: lengths.into(), ready: Ready::new(lengths.len()), own, of: PhantomData })
     }
 
     fn check(&self, result: ffi::comm_result) -> Result<()> {
         self.own.handle.check(result)
     }
 
-    /// A gradient, for kernels of a stream. From [`DeviceBuckets::ready`] to [`DeviceBuckets::wait`] it is the library's.
-    pub fn gradient(&mut self, i: usize) -> Result<DeviceSliceMut<'_, T>> {
+    /// A gradient, for kernels of a stream. [`ErrorKind::State`] from [`DeviceBuckets::ready`] to [`DeviceBuckets::wait`].
+    ///
+    /// ```compile_fail
+    /// # fn f(gradients: &mut commstream::DeviceBuckets<f32>, world: &commstream::Communicator) -> commstream::Result<()> {
+    /// // Perhaps the stream has not reached the end of the step before.
+    /// let gradient = gradients.gradient(0)?; // error: it is unsafe
+    /// commstream::scope(|s| s.on_device().broadcast(world, gradient, 0).map(drop))
+    /// # }
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// Everything that uses it is put in an order with the steps: behind [`DeviceBuckets::wait`] of the step before, on its stream, and before
+    /// [`DeviceBuckets::ready`], on its stream. Kernels on that stream are. The calls of [`OnDevice`](crate::OnDevice) are if
+    /// [`Stream::before`] and [`Request::before_stream`](crate::Request::before_stream) say so.
+    pub unsafe fn gradient(&mut self, i: usize) -> Result<DeviceSliceMut<'_, T>> {
+        if self.ready.has(i)? {
+            return Err(not_yours(i));
+        }
         let mut at = std::ptr::null_mut();
         // SAFETY: the buckets are open.
         self.check(unsafe { ffi::comm_buckets_data(self.raw, i, &mut at) })?;
-        // SAFETY: it lives as long as the buckets. Only kernels look there, in the order that the methods give to their stream.
+        // SAFETY: it lives as long as the buckets. The order is the caller's.
         Ok(unsafe { DeviceSliceMut::new(at.cast(), self.lengths[i]) })
     }
 
@@ -214,8 +246,11 @@ impl<T: Element> DeviceBuckets<T> {
     ///
     /// [`ErrorKind::Full`]: nothing happened; call [`Communicator::progress`] and this again.
     pub fn ready(&mut self, i: usize, stream: Stream) -> Result<()> {
+        self.ready.has(i)?;
         // SAFETY: the buckets are open, and the stream exists.
-        self.check(unsafe { ffi::comm_buckets_ready_stream(self.raw, i, stream.raw()) })
+        self.check(unsafe { ffi::comm_buckets_ready_stream(self.raw, i, stream.raw()) })?;
+        self.ready.0[i] = true;
+        Ok(())
     }
 
     /// Ends the step: work that is put on the stream afterwards starts when all gradients have their results. The next step may begin at
@@ -225,7 +260,9 @@ impl<T: Element> DeviceBuckets<T> {
     /// returns its error; call [`Communicator::sync_all`] before results leave the device.
     pub fn wait(&mut self, stream: Stream) -> Result<()> {
         // SAFETY: as for ready.
-        self.check(unsafe { ffi::comm_buckets_wait_stream(self.raw, stream.raw()) })
+        self.check(unsafe { ffi::comm_buckets_wait_stream(self.raw, stream.raw()) })?;
+        self.ready.0.fill(false);
+        Ok(())
     }
 }
 

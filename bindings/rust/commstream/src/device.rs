@@ -213,13 +213,26 @@ impl<O> Request<'_, O> {
 
 /// CUDA streams.
 impl Communicator {
-    /// The stream on which the device work of this communicator runs, to order other work behind it: with backend nccl, or what
-    /// [`Communicator::duplicate_on`] was given. It belongs to the library: do not synchronise or destroy it.
-    pub fn stream(&self) -> Result<Stream> {
+    /// The address of the stream on which the device work of this communicator runs, to order other work behind it: with backend nccl, or
+    /// what [`Communicator::duplicate_on`] was given. A stream of the library's own belongs to the library: do not synchronise or destroy it.
+    ///
+    /// It is an address because it lives only as long as the communicator. What makes a [`Stream`] of it ([`Stream::from_raw`], which is
+    /// unsafe) sees to that; a close ends the stream:
+    ///
+    /// ```compile_fail
+    /// # fn main() -> commstream::Result<()> {
+    /// # let world = commstream::Communicator::open()?;
+    /// let own = world.duplicate()?;
+    /// let stream = own.stream()?;
+    /// own.close(commstream::FOREVER)?;
+    /// stream.before(&world) // error: it is only an address
+    /// # }
+    /// ```
+    pub fn stream(&self) -> Result<*mut c_void> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the handle is open.
         self.handle.check(unsafe { ffi::comm_stream_of(self.handle.raw(), &mut raw) })?;
-        Ok(Stream(raw))
+        Ok(raw.cast())
     }
 
     /// Waits until everything issued on a communicator with a stream so far is complete, on the device too. `false`: `timeout` passed first.
