@@ -29,7 +29,7 @@ fn blocks(call: &str, what: &str, longer: usize, size: usize, shorter: usize) ->
     expect(longer == size * shorter, || format!("{call}: {what} has {longer} elements; expected {size} blocks of {shorter}"))
 }
 
-/// Counts and displacements of a v form, which must lie within a buffer and not overlap where they are written.
+/// Counts and displacements of a v form, which must lie within a buffer, and not overlap if that is written.
 fn layout(call: &str, what: &str, size: usize, counts: &[usize], displs: Option<&[usize]>, length: usize) -> Result<()> {
     expect(counts.len() == size, || format!("{call}: {what} has {} counts; expected one for each of {size} ranks", counts.len()))?;
     let mut dense = 0usize;
@@ -43,6 +43,21 @@ fn layout(call: &str, what: &str, size: usize, counts: &[usize], displs: Option<
         let end = from.checked_add(*count).filter(|end| *end <= length);
         expect(end.is_some(), || format!("{call}: {what}'s block of rank {rank} is {count} elements at {from}; the buffer has {length}"))?;
         dense = dense.saturating_add(*count);
+    }
+    displs.filter(|_| what == "output").map_or(Ok(()), |displs| apart(call, counts, displs))
+}
+
+/// Blocks that are written do not overlap.
+fn apart(call: &str, counts: &[usize], displs: &[usize]) -> Result<()> {
+    let mut blocks: Vec<_> = (0..counts.len()).filter(|rank| counts[*rank] > 0).collect();
+    blocks.sort_by_key(|rank| displs[*rank]);
+    for (one, next) in blocks.iter().zip(blocks.iter().skip(1)) {
+        expect(displs[*one] + counts[*one] <= displs[*next], || {
+            format!(
+                "{call}: output's block of rank {next} begins at {} in that of rank {one}; expected blocks that do not overlap",
+                displs[*next]
+            )
+        })?;
     }
     Ok(())
 }

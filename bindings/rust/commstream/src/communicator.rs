@@ -38,7 +38,7 @@ impl Status {
 
     /// The length of the message in elements of `T`.
     pub fn count<T>(&self) -> usize {
-        self.bytes / std::mem::size_of::<T>()
+        self.bytes.checked_div(std::mem::size_of::<T>()).unwrap_or(0)
     }
 }
 

@@ -96,11 +96,33 @@ fn blocks_of_any_length() {
             assert_eq!(apart[displacements[r]..][..counts[r]], of(r as i32, counts[r])[..]);
             assert_eq!(apart[displacements[r] - 1], -1);
         }
+        if ranks > 1 {
+            let same = Layout { counts: &counts, displacements: Some(&vec![0; ranks]) };
+            let overlap = c.allgather_v(&mine, &mut apart, same);
+            assert!(text(overlap).contains("expected blocks that do not overlap"));
+            commstream::scope(|s| s.scatter_v(c, (rank == 0).then_some((&all[..counts[ranks - 1]], same)), &mut block, 0).map(drop))?;
+            assert_eq!(block, all[..mine.len()]); // what is only read may overlap
+        }
         // Rank i sends j + 1 elements to rank j.
         let back = vec![rank as usize + 1; ranks];
         let mut into = vec![0; ranks * (rank as usize + 1)];
         c.alltoall_v(&vec![i64::from(rank); total], Layout::dense(&counts), &mut into, Layout::dense(&back))?;
         assert_eq!(into, (0..ranks as i64).flat_map(|from| vec![from; rank as usize + 1]).collect::<Vec<_>>());
+        Ok(())
+    });
+}
+
+/// As counts of a program.
+#[test]
+fn sizes() {
+    with_ranks(|c| {
+        let mut counts = [usize::MAX, c.rank() as usize];
+        c.allreduce_in_place(&mut counts[1..], Op::Sum)?;
+        c.allreduce_in_place(&mut counts[..1], Op::BitAnd)?;
+        assert_eq!(counts, [usize::MAX, (0..c.size() as usize).sum()]);
+        let mut least = [-(c.rank() as isize)];
+        c.allreduce_in_place(&mut least, Op::Min)?;
+        assert_eq!(least[0], 1 - c.size() as isize);
         Ok(())
     });
 }
@@ -182,6 +204,7 @@ fn messages() {
         let mut got = [0i64; 8];
         let status = c.send_receive(&of(rank, 5), right, &mut got, left, 3)?;
         assert_eq!((status.peer, status.tag, status.count::<i64>()), (left, 3, 5));
+        assert_eq!(status.count::<[u8; 0]>(), 0);
         assert_eq!(got[..5], of(left, 5)[..]);
         commstream::scope(|s| {
             let mut late = [0u16; 2];
