@@ -176,8 +176,12 @@ fn ended<F: FnOnce(Result<()>)>(all: &Mutex<Last<F>>, result: Result<()>) {
 }
 
 impl<B: 'static> Plan<B> {
-    /// Has `function` called once when the last start has ended. As [`Request::on_complete`].
+    /// Has `function` called once when the last start has ended. As [`Request::on_complete`]; if [`Plan::wait`] has waited for it, this call
+    /// calls it. The error of a receive that ended alone is not told here before that wait.
     pub fn on_complete(&self, function: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
-        on_complete(self.running(), function)
+        match self.running() {
+            Ok(request) => on_complete(request, function),
+            Err(ended) => on_complete(crate::handle::NONE, move |_| function(ended)),
+        }
     }
 }

@@ -141,6 +141,10 @@ impl<T> Output for DeviceSliceMut<'_, T> {
     fn value(self) -> Self {
         self
     }
+    type Buffer = Self;
+    fn buffer(self) -> Self {
+        self
+    }
 }
 
 /// A CUDA stream of the program's.

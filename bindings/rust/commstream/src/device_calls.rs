@@ -1,7 +1,7 @@
 //! The calls of a scope with memory of a device.
 use crate::calls::{self, Layout};
 use crate::device::{DeviceSlice, DeviceSliceMut};
-use crate::lent::Received;
+use crate::lent::{Kept, Received};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::scope::Scope;
@@ -259,11 +259,9 @@ impl<'scope, 'env> OnDevice<'scope, 'env> {
         peer: Option<i32>,
         tag: Option<u32>,
     ) -> Result<Request<'scope, Received<DeviceSliceMut<'scope, T>>>> {
-        let written = self.scope.state.written();
-        // SAFETY: the scope keeps it for as long as the operation may write it.
-        let status = unsafe { std::ptr::addr_of_mut!((*written).status) };
+        let (written, status) = Kept::receive(buffer.len() * std::mem::size_of::<T>());
         let call = calls::receive(buffer.span(), Units::of::<T>(), peer, tag, status);
-        self.scope.begin(c, call, Received { buffer, written })
+        self.scope.begin_writing(c, call, Received { buffer, written: written.at() }, Some(written))
     }
 
     /// Starts [`Communicator::reduce_in_place`].

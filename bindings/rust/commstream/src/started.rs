@@ -1,6 +1,6 @@
 //! The calls of a scope.
 use crate::calls::{self, Layout};
-use crate::lent::{Lent, Received};
+use crate::lent::{Kept, Lent, Received};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::scope::Scope;
@@ -239,11 +239,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         peer: Option<i32>,
         tag: Option<u32>,
     ) -> Result<Request<'scope, Received<Lent<'scope, T>>>> {
-        let written = self.state.written();
+        let (written, status) = Kept::receive(std::mem::size_of_val(buffer));
         let buffer = Lent::new(buffer);
-        // SAFETY: the scope keeps it for as long as the operation may write it.
-        let status = unsafe { std::ptr::addr_of_mut!((*written).status) };
         let call = calls::receive(buffer.span(), Units::of::<T>(), peer, tag, status);
-        self.begin(c, call, Received { buffer, written })
+        self.begin_writing(c, call, Received { buffer, written: written.at() }, Some(written))
     }
 }

@@ -318,6 +318,10 @@ fn tasks_own_their_buffers() {
         drop(start([0u8; 4], |s, buffer| s.receive(c, buffer, None, Some(6)).map(drop))?); // cancelled
         let refused = start(vec![0u8; 4], |s, buffer| s.broadcast(c, buffer, c.size()).map(drop));
         assert_eq!(kind(refused.map(drop)), ErrorKind::Argument);
+        let mut short = start(vec![1u8; 2], |s, buffer| s.receive(c, buffer, Some(c.rank()), Some(8)).map(drop))?;
+        c.send(&[2u8; 3], c.rank(), 8)?;
+        assert_eq!(kind(short.finish()), ErrorKind::Truncated);
+        assert_eq!(short.wait()?.len(), 2);
         c.barrier()
     });
 }
