@@ -1,7 +1,9 @@
 use std::marker::PhantomData;
+use std::sync::atomic::AtomicPtr;
 
 use commstream_sys as ffi;
 
+use crate::inside;
 use crate::{Communicator, DeviceSliceMut, Element, Error, ErrorKind, Op, Result, Stream};
 
 /// Gradients that are summed while the backward pass goes on.
@@ -101,8 +103,22 @@ fn create<T: Element>(own: &Communicator, lengths: &[usize], options: BucketOpti
     };
     let mut raw = std::ptr::null_mut();
     // SAFETY: the list and the options are copied, and with `adopt` the library has the memory.
-    own.handle.check(unsafe { ffi::comm_buckets_create(own.handle.raw(), list.as_ptr(), list.len(), &how, &mut raw) })?;
+    own.handle.ask(|c| unsafe { ffi::comm_buckets_create(c, list.as_ptr(), list.len(), &how, &mut raw) })?;
     Ok(raw)
+}
+
+/// Waits for a running step. Inside a callback, where nothing may wait, a thread of its own does.
+fn free(raw: *mut ffi::comm_buckets, own: &Communicator) {
+    if inside::may_wait().is_ok() {
+        // SAFETY: they are freed once.
+        return unsafe { ffi::comm_buckets_free(raw) };
+    }
+    let (raw, own) = (AtomicPtr::new(raw), own.clone());
+    inside::elsewhere(move || {
+        // SAFETY: as above, and the communicator is still open.
+        unsafe { ffi::comm_buckets_free(raw.into_inner()) };
+        drop(own);
+    });
 }
 
 impl<T: Element> Buckets<T> {
@@ -120,6 +136,7 @@ impl<T: Element> Buckets<T> {
     /// A gradient, to be written, or after [`Buckets::wait`] to be read. [`ErrorKind::State`] from [`Buckets::ready`] to the end of the
     /// step, and after a step that failed.
     pub fn gradient(&mut self, i: usize) -> Result<&mut [T]> {
+        inside::may_start()?;
         if self.ready.has(i)? || self.failed {
             return Err(not_yours(i));
         }
@@ -135,6 +152,7 @@ impl<T: Element> Buckets<T> {
 
     /// Reports that a gradient of this step is written.
     pub fn ready(&mut self, i: usize) -> Result<()> {
+        inside::may_start()?;
         self.ready.has(i)?;
         // SAFETY: the buckets are open; the gradient cannot be borrowed now.
         self.check(unsafe { ffi::comm_buckets_ready(self.raw, i) })?;
@@ -144,6 +162,7 @@ impl<T: Element> Buckets<T> {
 
     /// Ends the step: waits until all gradients are reduced. [`ErrorKind::Full`]: the queue had no room; the step goes on, call again.
     pub fn wait(&mut self) -> Result<()> {
+        inside::may_wait()?;
         // SAFETY: the buckets are open.
         let result = unsafe { ffi::comm_buckets_wait(self.raw, ffi::COMM_FOREVER) };
         if result == ffi::COMM_OK {
@@ -155,6 +174,7 @@ impl<T: Element> Buckets<T> {
 
     /// Turns the reduction off, or on again, for gradient accumulation: steps meanwhile keep their gradients. On all ranks, between steps.
     pub fn hold(&mut self, on: bool) -> Result<()> {
+        inside::may_start()?;
         // SAFETY: the buckets are open.
         self.check(unsafe { ffi::comm_buckets_hold(self.raw, i32::from(on)) })
     }
@@ -162,8 +182,7 @@ impl<T: Element> Buckets<T> {
 
 impl<T: Element> Drop for Buckets<T> {
     fn drop(&mut self) {
-        // SAFETY: they are freed once; it waits for a running step.
-        unsafe { ffi::comm_buckets_free(self.raw) };
+        free(self.raw, &self.own);
     }
 }
 
@@ -232,6 +251,7 @@ impl<T: Element> DeviceBuckets<T> {
     /// [`DeviceBuckets::ready`], on its stream. Kernels on that stream are. The calls of [`OnDevice`](crate::OnDevice) are if
     /// [`Stream::before`] and [`Request::before_stream`](crate::Request::before_stream) say so.
     pub unsafe fn gradient(&mut self, i: usize) -> Result<DeviceSliceMut<'_, T>> {
+        inside::may_start()?;
         if self.ready.has(i)? {
             return Err(not_yours(i));
         }
@@ -246,6 +266,7 @@ impl<T: Element> DeviceBuckets<T> {
     ///
     /// [`ErrorKind::Full`]: nothing happened; call [`Communicator::progress`] and this again.
     pub fn ready(&mut self, i: usize, stream: Stream) -> Result<()> {
+        inside::may_start()?;
         self.ready.has(i)?;
         // SAFETY: the buckets are open, and the stream exists.
         self.check(unsafe { ffi::comm_buckets_ready_stream(self.raw, i, stream.raw()) })?;
@@ -259,6 +280,7 @@ impl<T: Element> DeviceBuckets<T> {
     /// [`ErrorKind::Full`]: the step goes on; call [`Communicator::progress`] and this again. If a reduction fails later, the next call
     /// returns its error; call [`Communicator::sync_all`] before results leave the device.
     pub fn wait(&mut self, stream: Stream) -> Result<()> {
+        inside::may_start()?;
         // SAFETY: as for ready.
         self.check(unsafe { ffi::comm_buckets_wait_stream(self.raw, stream.raw()) })?;
         self.ready.0.fill(false);
@@ -268,7 +290,6 @@ impl<T: Element> DeviceBuckets<T> {
 
 impl<T: Element> Drop for DeviceBuckets<T> {
     fn drop(&mut self) {
-        // SAFETY: they are freed once; it waits for a running step.
-        unsafe { ffi::comm_buckets_free(self.raw) };
+        free(self.raw, &self.own);
     }
 }

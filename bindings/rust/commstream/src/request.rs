@@ -111,7 +111,7 @@ impl<O> Request<'_, O> {
     pub fn before(&self, c: &Communicator) -> Result<()> {
         let request = self.raw()?;
         // SAFETY: the handle is open.
-        c.handle.check(unsafe { ffi::comm_queue_wait_request(c.handle.raw(), request) })
+        c.handle.ask(|c| unsafe { ffi::comm_queue_wait_request(c, request) })
     }
 }
 

@@ -230,7 +230,12 @@ struct Rest {
 unsafe impl Send for Rest {}
 
 impl Rest {
+    /// As the drop of a task does.
     fn finish(self) {
+        for open in self.open.iter().flatten() {
+            // SAFETY: as in `Scope::cancel`.
+            let _ = unsafe { ffi::comm_cancel(open.request) };
+        }
         for open in self.open.into_iter().flatten() {
             let _ = open.handle.finish(open.request);
         }
@@ -290,7 +295,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         inside::may_start()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the handle is open.
-        c.handle.check(unsafe { ffi::comm_group_begin(c.handle.raw(), &mut raw) })?;
+        c.handle.ask(|c| unsafe { ffi::comm_group_begin(c, &mut raw) })?;
         self.state.open.borrow_mut().reserve(1);
         let recorded = Recorder::record(c, raw, Recording::Group, self.mark(), record);
         let mut request = NONE;

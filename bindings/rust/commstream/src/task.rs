@@ -1,4 +1,5 @@
 use std::panic::resume_unwind;
+use std::sync::atomic::AtomicPtr;
 
 use commstream_sys as ffi;
 
@@ -87,7 +88,7 @@ impl<B: 'static> Task<B> {
 
     /// Whether all operations have ended, also with an error, which [`Task::wait`] returns. Makes progress if they have not.
     pub fn is_complete(&mut self) -> bool {
-        self.scope.test()
+        inside::may_start().is_ok() && self.scope.test()
     }
 
     /// Waits for all operations, and returns the first error. [`Task::wait`] then returns the buffers, also after an error.
@@ -125,7 +126,9 @@ impl<B: 'static> Task<B> {
 
 impl<B: 'static> Drop for Task<B> {
     fn drop(&mut self) {
-        self.scope.cancel();
+        if inside::may_start().is_ok() {
+            self.scope.cancel();
+        }
         if self.scope.may_finish() {
             let _ = self.scope.finish();
         } else {
@@ -181,7 +184,7 @@ impl Communicator {
         inside::may_wait()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the handle is open.
-        self.handle.check(unsafe { ffi::comm_plan_begin(self.handle.raw(), &mut raw) })?;
+        self.handle.ask(|c| unsafe { ffi::comm_plan_begin(c, &mut raw) })?;
         let buffers = Kept::new(buffers);
         let at = buffers.at();
         let scope = Scope::new();
@@ -235,7 +238,7 @@ impl<B: 'static> Plan<B> {
     /// Whether the last start has ended, also with an error, which [`Plan::wait`] returns. Makes progress if it has not.
     pub fn is_complete(&mut self) -> bool {
         // SAFETY: a request may be tested at any time.
-        unsafe { ffi::comm_test(self.running) != ffi::COMM_PENDING }
+        inside::may_start().is_ok() && unsafe { ffi::comm_test(self.running) != ffi::COMM_PENDING }
     }
 
     /// Waits for the last start, and returns its error, until the next one. Inside a callback it returns [`ErrorKind::State`] unless that
@@ -329,7 +332,11 @@ impl<B: 'static> Drop for Plan<B> {
             // Inside a callback nothing can wait. A start that runs finishes, and what it uses stays for ever.
             std::mem::forget((self.buffers.take(), std::mem::take(&mut self.kept)));
         }
-        // SAFETY: it is freed once, and nothing runs, or it keeps what it uses. NULL, of a plan that was refused, is ignored.
-        unsafe { ffi::comm_plan_free(self.raw) };
+        let (raw, communicator) = (AtomicPtr::new(self.raw), self.communicator.clone());
+        inside::outside(move || {
+            // SAFETY: it is freed once, and nothing runs, or it keeps what it uses. NULL, of a plan that was refused, is ignored.
+            unsafe { ffi::comm_plan_free(raw.into_inner()) };
+            drop(communicator);
+        });
     }
 }
