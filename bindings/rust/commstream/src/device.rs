@@ -93,6 +93,11 @@ impl<'a, T: Element> DeviceSliceMut<'a, T> {
         DeviceSliceMut { at: self.at, length: self.length, of: PhantomData }
     }
 
+    /// Gives it up to be only read, as long as it lives.
+    pub fn into_slice(self) -> DeviceSlice<'a, T> {
+        DeviceSlice { at: self.at, length: self.length, of: PhantomData }
+    }
+
     /// Lends it to be read.
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
         DeviceSlice { at: self.at, length: self.length, of: PhantomData }

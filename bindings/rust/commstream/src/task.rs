@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicPtr;
 use commstream_sys as ffi;
 
 use crate::buffers::Buffers;
-use crate::handle::{as_call, NONE};
+use crate::handle::as_call;
 use crate::inside;
 use crate::lent::Kept;
 use crate::queue::{Recorder, Recording};
@@ -146,8 +146,9 @@ impl<B: 'static> Drop for Task<B> {
 pub struct Plan<B: 'static> {
     raw: *mut ffi::comm_plan,
     communicator: Communicator,
-    running: ffi::comm_request,
-    ended: Result<()>, // what the last start that was waited for ended with
+    running: Option<ffi::comm_request>, // the last start, until it was waited for
+    ended: Result<()>,                  // what it ended with
+    stray: bool,                        // a start failed, and some of its operations may be running
     buffers: Option<Kept<B>>,
     kept: Keeps,
 }
@@ -200,7 +201,7 @@ impl Communicator {
         // SAFETY: the recorder is consumed here.
         let ended = self.handle.check(unsafe { ffi::comm_plan_end(raw, &mut plan) });
         let (communicator, buffers) = (self.clone(), Some(buffers));
-        let made = Plan { raw: plan, communicator, running: NONE, ended: Ok(()), buffers, kept: scope.into_kept() };
+        let made = Plan { raw: plan, communicator, running: None, ended: Ok(()), stray: false, buffers, kept: scope.into_kept() };
         recorded.unwrap_or_else(|panic| resume_unwind(panic)).and(finished).and(ended).map(|()| made)
     }
 }
@@ -208,16 +209,26 @@ impl Communicator {
 impl<B: 'static> Plan<B> {
     /// What runs, or what the last start ended with.
     pub(crate) fn running(&self) -> std::result::Result<ffi::comm_request, Result<()>> {
-        if self.running.comm.is_null() {
-            Err(self.ended.clone())
-        } else {
-            Ok(self.running)
-        }
+        self.running.ok_or_else(|| self.ended.clone())
     }
 
     /// Waits for a start that nobody has waited for.
     fn settle(&mut self) -> Result<()> {
-        self.running().map_or(Ok(()), |_| self.wait())
+        if self.running.is_some() || self.stray {
+            self.wait()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Waits for what a failed start has started.
+    fn drain(&mut self) -> Result<()> {
+        if self.stray {
+            inside::may_wait()?;
+            let _ = self.communicator.sync(); // the start has told its error
+            self.stray = false;
+        }
+        Ok(())
     }
 
     /// Starts the operations. A start that is still running is waited for first, and its error returned.
@@ -231,14 +242,23 @@ impl<B: 'static> Plan<B> {
         let raw = self.raw;
         // The buffers are in the plan's box, which is given out only when nothing runs.
         let call = as_call(move |_, request| unsafe { ffi::comm_plan_start(raw, request) });
-        self.running = self.communicator.handle.start(call)?;
+        match self.communicator.handle.start(call) {
+            Ok(request) => self.running = Some(request),
+            Err(error) => {
+                self.stray = error.kind != ErrorKind::Full && inside::may_start().is_ok();
+                let _ = self.drain(); // inside a callback later
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
     /// Whether the last start has ended, also with an error, which [`Plan::wait`] returns. Makes progress if it has not.
     pub fn is_complete(&mut self) -> bool {
         // SAFETY: a request may be tested at any time.
-        inside::may_start().is_ok() && unsafe { ffi::comm_test(self.running) != ffi::COMM_PENDING }
+        inside::may_start().is_ok()
+            && !self.stray
+            && self.running.map_or(true, |request| unsafe { ffi::comm_test(request) } != ffi::COMM_PENDING)
     }
 
     /// Waits for the last start, and returns its error, until the next one. Inside a callback it returns [`ErrorKind::State`] unless that
@@ -247,11 +267,13 @@ impl<B: 'static> Plan<B> {
     /// A receive of the plan may end alone with an error: [`ErrorKind::Truncated`] if the message was too long, otherwise
     /// [`ErrorKind::Dependency`]: then [`Communicator::sync`] says why. [`Plan::statuses`] says which of them it was.
     pub fn wait(&mut self) -> Result<()> {
-        if !self.running.comm.is_null() {
-            if !inside::may_finish(self.running) {
+        self.drain()?;
+        if let Some(request) = self.running {
+            if !inside::may_finish(request) {
                 return inside::may_wait();
             }
-            let result = self.communicator.handle.finish(std::mem::replace(&mut self.running, NONE));
+            self.running = None;
+            let result = self.communicator.handle.finish(request);
             self.ended = self.kept.checked(result.and_then(|()| self.received()));
         }
         self.ended.clone()
@@ -326,9 +348,8 @@ impl<B: 'static> Plan<B> {
 
 impl<B: 'static> Drop for Plan<B> {
     fn drop(&mut self) {
-        if inside::may_finish(self.running) {
-            let _ = self.wait();
-        } else {
+        let _ = self.wait();
+        if self.running.is_some() || self.stray {
             // Inside a callback nothing can wait. A start that runs finishes, and what it uses stays for ever.
             std::mem::forget((self.buffers.take(), std::mem::take(&mut self.kept)));
         }

@@ -134,6 +134,34 @@ fn device_streams_by_nccl() {
     });
 }
 
+/// A start that fails has started a message before, which has ended then.
+#[test]
+#[ignore = "needs a CUDA driver"]
+fn device_plans_that_fail_in_the_middle() {
+    on_devices("nccl", &|c: &Communicator, device: &Device| {
+        let memory = device.memory(&of(c.rank(), 3000));
+        device.sync();
+        let (at, other) = (memory.slice().as_ptr() as usize, 1 - c.rank());
+        let mut plan = c.plan((), move |s, recorder, ()| {
+            // SAFETY: the plan ends before the memory.
+            let whole = unsafe { DeviceSliceMut::new(at as *mut f32, 3000) };
+            let (one, two) = whole.split_at(1000);
+            if other == 1 {
+                let _ = s.on_device().send(recorder, one.into_slice(), other, 0)?;
+            } else {
+                let _ = s.on_device().receive(recorder, one, Some(other), Some(0))?;
+            }
+            s.on_device().send(recorder, two.into_slice(), other, 7).map(drop) // NCCL has no tags
+        })?;
+        assert_eq!(kind(plan.start()), ErrorKind::Unsupported);
+        assert_eq!(memory.read(), [&of(0, 1000)[..], &of(c.rank(), 3000)[1000..]].concat());
+        plan.buffers()?;
+        assert_eq!(kind(plan.start()), ErrorKind::Unsupported);
+        drop(plan);
+        c.barrier()
+    });
+}
+
 #[test]
 #[ignore = "needs a CUDA driver"]
 fn device_buckets() {

@@ -54,6 +54,20 @@ fn messages_use_the_output_of_earlier_messages() {
     });
 }
 
+/// Buffers of which there are many.
+#[test]
+fn vectors_of_vectors() {
+    with_ranks(|c| {
+        let mut plan = c.plan(vec![vec![1u32; 10], vec![2; 2000]], |s, recorder, all| {
+            all.iter_mut().try_for_each(|one| s.allreduce_in_place(recorder, one, Op::Prod).map(drop))
+        })?;
+        plan.start()?;
+        let all = plan.buffers()?;
+        assert_eq!((all[0][9], all[1][1999]), (1, 1 << c.size()));
+        c.barrier()
+    });
+}
+
 #[test]
 fn only_what_a_plan_recorded_is_lent_again() {
     with(1, &|c| {
