@@ -19,7 +19,7 @@ use crate::{Communicator, Error, ErrorKind, Result, Status};
 pub struct Task<B: 'static> {
     scope: Scope<'static, 'static>,
     buffers: Option<Kept<B>>,
-    told: bool, // its result
+    ended: Option<Result<()>>, // once it was waited for
 }
 
 /// Starts operations on `buffers`, which move into the task and come back from [`Task::wait`].
@@ -61,7 +61,7 @@ pub fn start<B: 'static>(
     body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'scope>, &'scope mut B) -> Result<()>,
 ) -> Result<Task<B>> {
     // From here on the task's drop waits for what was started, also if the body panics.
-    let task = Task { scope: Scope::new(), buffers: Some(Kept::new(buffers)), told: false };
+    let task = Task { scope: Scope::new(), buffers: Some(Kept::new(buffers)), ended: None };
     let at = task.buffers.as_ref().expect("just put there").at();
     // SAFETY: the box is not touched, moved out of or freed before everything that was started on it has ended: `wait` and `drop` see to
     // that, and a task that is leaked leaks the box. The scope is not moved while the body has a reference to it.
@@ -82,8 +82,10 @@ unsafe fn extended<'scope>(scope: &Scope<'static, 'static>) -> &'scope Scope<'sc
 unsafe impl<B: Send + 'static> Send for Task<B> {}
 
 impl<B: 'static> Task<B> {
-    pub(crate) fn requests(&self) -> Vec<ffi::comm_request> {
-        self.scope.requests()
+    /// What runs, or what it ended with.
+    pub(crate) fn running(&self) -> std::result::Result<Vec<ffi::comm_request>, Result<()>> {
+        let running = Some(self.scope.requests()).filter(|requests| !requests.is_empty());
+        running.ok_or_else(|| self.ended.clone().unwrap_or(Ok(())))
     }
 
     /// Whether all operations have ended, also with an error, which [`Task::wait`] returns. Makes progress if they have not.
@@ -110,14 +112,14 @@ impl<B: 'static> Task<B> {
         if !self.scope.may_finish() {
             return Err(Error::new(ErrorKind::State, "the task has not succeeded yet; inside a callback nothing may wait for it"));
         }
-        self.told = true;
-        self.scope.finish()
+        let scope = &self.scope;
+        self.ended.get_or_insert_with(|| scope.finish()).clone()
     }
 
     /// Waits for all operations and returns the buffers, or the first error. The buffers are lost then, unless [`Task::finish`] has returned
     /// the error before. As that inside a callback: poll there.
     pub fn wait(mut self) -> Result<B> {
-        if !self.told {
+        if self.ended.is_none() {
             self.finish()?;
         }
         Ok(self.buffers.take().expect("taken only here").into_inner())

@@ -321,6 +321,10 @@ fn tasks_own_their_buffers() {
         let mut short = start(vec![1u8; 2], |s, buffer| s.receive(c, buffer, Some(c.rank()), Some(8)).map(drop))?;
         c.send(&[2u8; 3], c.rank(), 8)?;
         assert_eq!(kind(short.finish()), ErrorKind::Truncated);
+        let (done, ended) = std::sync::mpsc::channel();
+        short.on_complete(move |result| done.send(result).unwrap())?;
+        assert_eq!(kind(ended.recv().unwrap()), ErrorKind::Truncated);
+        assert_eq!(kind(short.finish()), ErrorKind::Truncated);
         assert_eq!(short.wait()?.len(), 2);
         c.barrier()
     });
