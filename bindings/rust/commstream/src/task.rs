@@ -234,6 +234,9 @@ impl<B: 'static> Plan<B> {
     }
 
     /// Starts the operations. A start that is still running is waited for first, and its error returned.
+    ///
+    /// [`ErrorKind::Full`]: nothing was started; make progress and call again. Any other error may come after some of the operations were
+    /// started: then it waits for everything on the communicator, since they use the buffers.
     pub fn start(&mut self) -> Result<()> {
         self.settle()?;
         self.ended = Ok(());
