@@ -62,8 +62,18 @@ impl Handle {
     pub(crate) fn start(&self, call: impl Call) -> Result<ffi::comm_request> {
         let (raw, mut request) = (self.open()?, NONE);
         // SAFETY: a `Call` passes buffers that are valid until the request ends, and the handle is open.
-        self.check(unsafe { call.make(raw, &mut request) })?;
-        Ok(request)
+        unsafe { self.make(call, raw, &mut request) }.map(|()| request)
+    }
+
+    /// Makes a call on this communicator or a recorder of it, also if it is known to be wrong: then the library refuses it.
+    ///
+    /// # Safety
+    /// That of [`Call::make`].
+    pub(crate) unsafe fn make(&self, call: impl Call, raw: *mut ffi::comm_communicator, request: *mut ffi::comm_request) -> Result<()> {
+        let wrong = call.wrong();
+        // SAFETY: the caller promises it.
+        let result = unsafe { call.make(raw, request) };
+        wrong.map_or_else(|| self.check(result), Err)
     }
 
     /// Waits until the request ends, whatever the result, so that nobody touches its buffers any more. [`inside::may_finish`] is true.
@@ -153,6 +163,11 @@ pub trait Call {
     /// # Safety
     /// The buffers stay valid, and nobody else uses them, until the request ends.
     unsafe fn make(self, c: *mut ffi::comm_communicator, request: *mut ffi::comm_request) -> ffi::comm_result;
+
+    /// Why the library will refuse it; `None`: no reason is known here.
+    fn wrong(&self) -> Option<Error> {
+        None
+    }
 }
 
 impl<F: FnOnce(*mut ffi::comm_communicator, *mut ffi::comm_request) -> ffi::comm_result> Call for F {

@@ -114,7 +114,6 @@ impl private::Sealed for Recorder {
             ));
         }
         // SAFETY: nothing runs before the plan or group starts, which has the buffers by then.
-        let result = unsafe { call.make(self.raw, std::ptr::null_mut()) };
-        self.of.handle.check(result).map(|()| Taken::Recorded(self.what))
+        unsafe { self.of.handle.make(call, self.raw, std::ptr::null_mut()) }.map(|()| Taken::Recorded(self.what))
     }
 }

@@ -275,12 +275,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &'scope self,
         queue: &impl Queue,
         op: impl Reduce<T>,
-        call: impl FnOnce(How) -> Result<C>,
+        call: impl FnOnce(How) -> C,
         output: O,
     ) -> Result<Request<'scope, O>> {
         let (how, operator) = op.how(queue.handle())?;
         self.state.keep_operator(operator);
-        self.begin(queue, call(how)?, output)
+        self.begin(queue, call(how), output)
     }
 
     /// Tells this scope from others.

@@ -68,7 +68,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<Request<'scope, Lent<'scope, T>>> {
         let buffer = Lent::new(buffer);
         let to = buffer.span();
-        let call = calls::allgather_in_place(c.ranks(), to, Units::of::<T>())?;
+        let call = calls::allgather_in_place(c.ranks(), to, Units::of::<T>());
         self.begin(c, call, buffer)
     }
 
@@ -80,7 +80,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<Request<'scope, Lent<'scope, T>>> {
         let buffer = Lent::new(buffer);
         let to = buffer.span();
-        let call = calls::alltoall(c.ranks(), Span::in_place(to.length), to, Units::of::<T>())?;
+        let call = calls::alltoall(c.ranks(), Span::in_place(to.length), to, Units::of::<T>());
         self.begin(c, call, buffer)
     }
 

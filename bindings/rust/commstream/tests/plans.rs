@@ -54,6 +54,29 @@ fn messages_use_the_output_of_earlier_messages() {
     });
 }
 
+/// Whoever ignores the error of a call gets it from the plan, or the group, and nothing starts.
+#[test]
+fn an_ignored_error_refuses_what_is_recorded() {
+    with_ranks(|c| {
+        let plan = c.plan((vec![1u8; 3], vec![0; 2], vec![0; 1]), |s, recorder, (three, two, one)| {
+            let _ = s.allreduce(recorder, three, two, Op::Sum);
+            s.broadcast(recorder, one, 0).map(drop)
+        });
+        assert_eq!(kind(plan.map(drop)), ErrorKind::Argument);
+        let (three, mut two, mut one) = ([1u8; 3], [0; 2], [1; 1]);
+        let group = scope(|s| {
+            let request = s.group(c, |recorder| {
+                let _ = s.allreduce(recorder, &three, &mut two, Op::Sum);
+                s.allreduce_in_place(recorder, &mut one, Op::Sum).map(drop)
+            })?;
+            request.wait()
+        });
+        assert_eq!(kind(group), ErrorKind::Argument);
+        assert_eq!(one, [1]);
+        c.barrier()
+    });
+}
+
 /// Buffers of which there are many.
 #[test]
 fn vectors_of_vectors() {

@@ -3,7 +3,9 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use commstream::{scope, start, BucketOptions, Buckets, Complex, Config, Element, Error, ErrorKind, Event, Indexed, Layout, Op, Result};
+use commstream::{
+    scope, start, BucketOptions, Buckets, Communicator, Complex, Config, Element, Error, ErrorKind, Event, Indexed, Layout, Op, Result,
+};
 
 mod world;
 use world::{kind, text, with, with_ranks};
@@ -148,6 +150,33 @@ fn types() {
         assert_eq!(kind(c.allreduce_in_place(&mut [1.0f32], Op::BitAnd)), ErrorKind::Unsupported);
         Ok(())
     });
+}
+
+/// A call that this crate refuses is refused in the library too, so the others do not wait for it.
+#[test]
+fn wrong_lengths_reach_the_others() {
+    type Wrong = fn(&Communicator, bool) -> Result<()>;
+    let calls: [Wrong; 6] = [
+        |c, wrong| c.allreduce(&[1u8; 3], &mut vec![0; 3 - usize::from(wrong)], Op::Sum),
+        |c, wrong| c.gather(&[1u8], Some(&mut vec![0; 3 - usize::from(wrong)]), 1),
+        |c, wrong| c.reduce_scatter_v(&[1u8; 3], &mut [0], if wrong { &[1, 1] } else { &[1, 1, 1] }, Op::Sum),
+        |c, wrong| c.allgather_v(&[1u8], &mut [0; 3], Layout::dense(if wrong { &[1] } else { &[1, 1, 1] })),
+        |c, wrong| c.alltoall(&[1u8; 3], &mut vec![0; if wrong { 2 } else { 3 }]),
+        |c, wrong| c.scan(&[1u8; 3], &mut vec![0; 3 - usize::from(wrong)], Op::Sum),
+    ];
+    for call in calls {
+        with(3, &|c| {
+            let rank = c.rank();
+            let error = call(c, rank == 1).and_then(|()| c.barrier()).unwrap_err();
+            if rank == 1 {
+                assert_eq!(error.kind, ErrorKind::Argument, "{error}");
+                assert!(error.text.contains("expected"), "{error}");
+            } else {
+                assert_eq!((error.kind, error.rank), (ErrorKind::Refused, Some(1)), "{error}");
+            }
+            Ok(())
+        });
+    }
 }
 
 #[test]
