@@ -109,6 +109,8 @@ bool call_same_type(struct call *k, int a, int b)
 
 static bool find_target(struct call *k, PyObject *self)
 {
+    if (inside_refuses(k->row->name))
+        return false;
     if (PyObject_TypeCheck(self, window_type)) {
         k->window = (struct window *)self;
         k->comm = k->window->comm;

@@ -38,6 +38,8 @@ struct comm_communicator *communicator_of(PyObject *object, const char *operatio
         return NULL;
     }
     struct communicator *comm = (struct communicator *)object;
+    if (inside_refuses(operation))
+        return NULL;
     if (!comm->c)
         raise_closed("communicator");
     return comm->c;
@@ -75,7 +77,7 @@ static PyObject *communicator_close(PyObject *object, PyObject *args, PyObject *
     PyObject *timeout = NULL;
     int64_t timeout_ns = COMM_DEFAULT_TIMEOUT;
     if (!PyArg_ParseTupleAndKeywords(args, words, "|O:close", names, &timeout) ||
-        (timeout && timeout != Py_None && !read_timeout(timeout, &timeout_ns)))
+        (timeout && timeout != Py_None && !read_timeout(timeout, &timeout_ns)) || inside_refuses("close"))
         return NULL;
     if (!self->c)
         Py_RETURN_NONE;
@@ -94,13 +96,15 @@ static void communicator_dealloc(PyObject *object)
     struct communicator *self = (struct communicator *)object;
     PyTypeObject *type = Py_TYPE(object);
     PyObject *error, *value, *trace;
-    PyErr_Fetch(&error, &value, &trace);
-    if (self->c && !self->recorded)
-        (void)close_now(self, COMM_DEFAULT_TIMEOUT);
-    PyErr_Restore(error, value, trace);
-    Py_CLEAR(self->recorded);
-    Py_CLEAR(self->parent);
-    Py_CLEAR(self->hooks);
+    if (!inside_postpone(object, sizeof *self)) {
+        PyErr_Fetch(&error, &value, &trace);
+        if (self->c && !self->recorded)
+            (void)close_now(self, COMM_DEFAULT_TIMEOUT);
+        PyErr_Restore(error, value, trace);
+        Py_CLEAR(self->recorded);
+        Py_CLEAR(self->parent);
+        Py_CLEAR(self->hooks);
+    }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
     Py_DECREF(type);
@@ -379,7 +383,7 @@ static PyObject *communicator_unregister(PyObject *self, PyObject *args)
 {
     unsigned long long address;
     struct communicator *comm = (struct communicator *)self;
-    if (!PyArg_ParseTuple(args, "K:unregister", &address))
+    if (!PyArg_ParseTuple(args, "K:unregister", &address) || inside_refuses("unregister"))
         return NULL;
     if (comm->c)
         WITHOUT_GIL(comm_mem_unregister(comm->c, (void *)(uintptr_t)address));

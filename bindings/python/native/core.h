@@ -82,6 +82,7 @@ extern PyObject *status_type; /* commstream.Status */
 PyObject *raise_result(enum comm_result result, struct comm_communicator *c, const char *operation);
 PyObject *raise_argument(const char *operation, const char *format, ...);
 PyObject *raise_closed(const char *what);
+PyObject *raise_state(const char *operation, const char *text);
 PyObject *error_fields(struct comm_communicator *c);
 
 /* buffer.c */
@@ -119,6 +120,16 @@ PyObject *wait_answer(enum comm_result result, struct comm_communicator *c, cons
 
 /* notify.c */
 void notify_run(void);
+void notify_later(void);
+
+/* inside.c */
+bool inside_operator(void);
+void inside_enter(void);
+void inside_leave(void);
+bool inside_refuses(const char *operation);
+bool inside_postpone(PyObject *object, size_t bytes);
+bool inside_has_postponed(void);
+void inside_drop_postponed(void);
 
 /* communicator.c, window.c */
 PyObject *communicator_wrap(struct comm_communicator *c, PyObject *hooks);

@@ -125,7 +125,8 @@ PyObject *wait_many(PyObject *module, PyObject *args)
     int kind;
     int64_t timeout_ns;
     (void)module;
-    if (!PyArg_ParseTuple(args, "iO!O:wait", &kind, &PyList_Type, &list, &timeout) || !read_timeout(timeout, &timeout_ns))
+    if (!PyArg_ParseTuple(args, "iO!O:wait", &kind, &PyList_Type, &list, &timeout) || !read_timeout(timeout, &timeout_ns) ||
+        inside_refuses("wait"))
         return NULL;
     struct waiting w = {.kind = (enum many)kind, .count = (size_t)PyList_Size(list)};
     w.requests = PyMem_Calloc(w.count + 1, sizeof *w.requests);

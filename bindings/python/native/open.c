@@ -151,6 +151,8 @@ static PyObject *open_world(PyObject *module, PyObject *args)
     struct comm_communicator *world = NULL;
     enum comm_result result;
     (void)module;
+    if (inside_refuses("open"))
+        return NULL;
     if (!read_config(args, &o)) {
         Py_XDECREF(o.capsule);
         return NULL;
@@ -199,7 +201,7 @@ static PyObject *open_local(PyObject *module, PyObject *args)
     PyObject *devices, *config, *self = NULL;
     enum comm_result result;
     (void)module;
-    if (!PyArg_ParseTuple(args, "iOO!:open_local", &ranks, &devices, &PyTuple_Type, &config))
+    if (!PyArg_ParseTuple(args, "iOO!:open_local", &ranks, &devices, &PyTuple_Type, &config) || inside_refuses("open_local"))
         return NULL;
     if (!read_config(config, &o)) {
         Py_XDECREF(o.capsule);
@@ -229,7 +231,7 @@ static PyObject *unique_id(PyObject *module, PyObject *args)
     struct comm_id id;
     enum comm_result result;
     (void)module;
-    if (!PyArg_ParseTuple(args, "zz:unique_id", &config.backend, &config.address))
+    if (!PyArg_ParseTuple(args, "zz:unique_id", &config.backend, &config.address) || inside_refuses("unique_id"))
         return NULL;
     WITHOUT_GIL(result = comm_id_create(&config, &id));
     if (result == COMM_OK)

@@ -258,7 +258,7 @@ static PyObject *wait_with(struct request *r, const char *name, PyObject *const 
     int64_t timeout_ns;
     if ((count || names) && !arguments_parse(name, timeout_parameters, 0, slots, args, count, names))
         return NULL;
-    if (!read_timeout(slots[0], &timeout_ns))
+    if (!read_timeout(slots[0], &timeout_ns) || inside_refuses(name))
         return NULL;
     enum comm_result result = COMM_OK;
     if (!r->done && !wait_sliced(wait_for, &r->request, timeout_ns, &result))
@@ -294,6 +294,8 @@ static PyObject *request_test(PyObject *self, PyObject *unused)
     struct request *r = (struct request *)self;
     enum comm_result result = COMM_OK;
     (void)unused;
+    if (inside_refuses("test"))
+        return NULL;
     if (!r->done)
         WITHOUT_GIL(result = comm_test(r->request));
     return request_finish(r, result);
@@ -304,6 +306,8 @@ static PyObject *request_cancel(PyObject *self, PyObject *unused)
     struct request *r = (struct request *)self;
     enum comm_result result;
     (void)unused;
+    if (inside_refuses("cancel"))
+        return NULL;
     WITHOUT_GIL(result = comm_cancel(r->request));
     if (result == COMM_OK)
         Py_RETURN_TRUE;

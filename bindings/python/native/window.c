@@ -82,6 +82,8 @@ static PyObject *memory_free(PyObject *self, PyObject *unused)
 {
     struct memory *m = (struct memory *)self;
     (void)unused;
+    if (inside_refuses("free"))
+        return NULL;
     if (m->views) {
         PyErr_Format(PyExc_BufferError, "free(): %d views of this memory exist; drop them first", m->views);
         return NULL;
@@ -94,8 +96,10 @@ static void memory_dealloc(PyObject *self)
 {
     struct memory *m = (struct memory *)self;
     PyTypeObject *type = Py_TYPE(self);
-    memory_give_back(m);
-    Py_CLEAR(m->owner);
+    if (!inside_postpone(self, sizeof *m)) {
+        memory_give_back(m);
+        Py_CLEAR(m->owner);
+    }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
@@ -172,6 +176,8 @@ static PyObject *window_part(PyObject *object, PyObject *args)
     if (!PyArg_ParseTuple(args, "|O:part", &given) ||
         (given != Py_None && !read_int64(given, "part", "peer", 0, self->comm->size - 1, &peer)))
         return NULL;
+    if (inside_refuses("part"))
+        return NULL;
     if (!self->w)
         return raise_closed("window");
     enum comm_result result;
@@ -185,6 +191,8 @@ static PyObject *window_free(PyObject *object, PyObject *unused)
     struct comm_window *w = self->w;
     enum comm_result result;
     (void)unused;
+    if (inside_refuses("free"))
+        return NULL;
     if (!w)
         Py_RETURN_NONE;
     if (self->exports) {

@@ -164,7 +164,8 @@ class Communicator(_core.Communicator):
         """Makes a reduction operator: comm_op_create.
 
         function(inout, input) combines bytes of whole elements in place: inout = input op inout. It must keep neither view. An exception in
-        it is raised by each request that uses the operator. Buffers are passed as bytes, whatever their type.
+        it is raised by each request that uses the operator. Calls of the library in it raise StateError, and callbacks wait until it has
+        returned. Buffers are passed as bytes, whatever their type.
         """
         _check.function("operator", "function", function)
         called = _check.text("operator", "name", name) or str(getattr(function, "__qualname__", type(function).__qualname__))
