@@ -94,16 +94,16 @@ PyObject *notify(PyObject *module, PyObject *args)
     *note = (struct note){.r = r, .function = function, .result = COMM_OK};
     Py_INCREF(request);
     Py_INCREF(function);
-    enum comm_result result = COMM_OK;
-    if (!r->done && r->request.comm)
-        WITHOUT_GIL(result = comm_notify(r->request, push, note));
-    if (result != COMM_OK) {
-        Py_DECREF(request);
-        Py_DECREF(function);
-        free(note);
-        return raise_result(result, NULL, "notify");
-    }
-    if (r->done || !r->request.comm)
+    if (r->done || !r->request.comm) {
         run(note);
-    Py_RETURN_NONE;
+        Py_RETURN_NONE;
+    }
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_notify(r->request, push, note)); /* on COMM_OK another thread may have run and freed the note */
+    if (result == COMM_OK)
+        Py_RETURN_NONE;
+    Py_DECREF(request);
+    Py_DECREF(function);
+    free(note);
+    return raise_result(result, NULL, "notify");
 }

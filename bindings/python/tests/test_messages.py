@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import commstream as cs
+from conftest import run_child
 
 
 def until(world, condition, seconds=30):
@@ -103,6 +104,25 @@ def test_callbacks(pair):
     with pytest.raises(cs.CancelledError):
         failing.wait()
     until(pair[0], lambda: seen[-1] is cs.CancelledError)
+
+
+def test_a_callback_is_called_once_while_another_thread_waits():
+    said = run_child("""
+        import collections, sys, threading, commstream as cs
+        sys.setswitchinterval(1e-6)
+        pair = cs.open_local(2, progress=cs.Progress.THREAD, operation_timeout=60)
+        calls = collections.Counter()
+        for i in range(1000):
+            received = pair[1].recv(bytearray(1), 0)
+            waiting = threading.Thread(target=received.wait)
+            waiting.start()
+            pair[0].send(b"x", 1)
+            received.add_done_callback(lambda request, i=i: calls.update([i]))
+            waiting.join()
+        pair[1].progress()
+        print("called", len(calls), set(calls.values()))
+        """)
+    assert "called 1000 {1}" in said
 
 
 def test_last_sync_and_progress(pair):
