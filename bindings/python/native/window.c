@@ -45,6 +45,15 @@ static bool memory_alive(struct memory *m)
     return m->data && ((struct communicator *)m->owner)->c != NULL;
 }
 
+/* The communicator of a window unmaps its parts when it closes: it counts their views too. */
+static void count_views(struct memory *m, int change)
+{
+    m->views += change;
+    *m->exports += change;
+    if (PyObject_TypeCheck(m->owner, window_type))
+        ((struct window *)m->owner)->comm->exports += change;
+}
+
 static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
     struct memory *m = (struct memory *)self;
@@ -55,8 +64,7 @@ static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags)
     }
     if (PyBuffer_FillInfo(view, self, m->data, m->bytes, 0, flags))
         return -1;
-    ++*m->exports;
-    ++m->views;
+    count_views(m, 1);
     return 0;
 }
 
@@ -64,8 +72,7 @@ static void memory_releasebuffer(PyObject *self, Py_buffer *view)
 {
     struct memory *m = (struct memory *)self;
     (void)view;
-    --*m->exports;
-    --m->views;
+    count_views(m, -1);
 }
 
 static void memory_give_back(struct memory *m)
