@@ -148,9 +148,12 @@ static bool making_begin(struct making *m, PyObject *self, const char *operation
 {
     m->c = opened(self);
     m->r = m->c ? request_new(operation, (struct communicator *)self) : NULL;
-    if (m->r)
-        m->r->outcome = outcome;
-    return m->r != NULL;
+    if (!m->r)
+        return false;
+    m->r->outcome = outcome;
+    if (outcome == MAKES_COMMUNICATOR || outcome == MAKES_MESH)
+        m->r->keep = Py_XNewRef(((struct communicator *)self)->hooks);
+    return true;
 }
 
 static PyObject *making_end(struct making *m, enum comm_result result)

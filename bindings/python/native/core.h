@@ -56,7 +56,7 @@ struct request {
     struct request *next, *previous; /* of the list of operations that may be running */
     struct communicator *comm;
     const char *operation;
-    PyObject *keep;          /* operators, plans and the like */
+    PyObject *keep;          /* operators, plans, hooks and the like */
     PyObject *value;         /* what result() returns */
     PyObject *error;         /* what it failed with */
     bool done, listed, busy; /* busy: on its way to done */

@@ -68,7 +68,7 @@ static PyObject *take_mesh(struct request *r)
 {
     PyObject *list = PyList_New(r->axes);
     for (int32_t i = 0; list && i < r->axes; ++i) {
-        PyObject *c = communicator_wrap(r->out.mesh[i], NULL);
+        PyObject *c = communicator_wrap(r->out.mesh[i], r->keep);
         if (!c)
             Py_CLEAR(list);
         else
@@ -88,7 +88,7 @@ static PyObject *take_outcome(struct request *r)
     case MAKES_FLAGS:
         return PyLong_FromUnsignedLongLong(r->out.flags);
     case MAKES_COMMUNICATOR:
-        return communicator_wrap(r->out.comm, NULL);
+        return communicator_wrap(r->out.comm, r->keep);
     case MAKES_MESH:
         return take_mesh(r);
     case MAKES_WINDOW:

@@ -1,5 +1,6 @@
 """Errors and their fields."""
 import inspect
+import weakref
 
 import numpy as np
 import pytest
@@ -202,6 +203,20 @@ def test_log():
     with cs.open_local(1, log_level=cs.LogLevel.DEBUG, log=lambda level, line: lines.append((level, line)))[0]:
         pass
     assert lines and all(isinstance(line, str) for _, line in lines)
+
+
+def test_log_until_the_last_communicator_is_closed():
+    def log(level, line):
+        pass
+    world = cs.open_local(1, log=log)[0]
+    last = weakref.ref(log)
+    del log
+    made = [world.dup(), world.split(0), cs.open(rank=0, size=1, engine_of=world), *world.split_mesh([1])]
+    world.close()
+    for communicator in made:
+        assert last() is not None
+        communicator.close()
+    assert last() is None
 
 
 def test_one_engine_for_two_worlds(world):
