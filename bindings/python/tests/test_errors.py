@@ -164,6 +164,13 @@ def test_an_argument_that_is_wrong_is_named_with_its_value(world, text):
     assert "hidden" not in str(caught.value)
 
 
+def test_in_place_is_for_the_root(pair):
+    with pytest.raises(cs.ArgumentError, match="scatter_v: output is IN_PLACE; expected a buffer"):
+        pair[0].scatter_v(output=cs.IN_PLACE, root=1)
+    with pytest.raises(cs.ArgumentError, match="gather_v: input is IN_PLACE; expected a buffer"):
+        pair[1].gather_v(cs.IN_PLACE, root=0)
+
+
 def test_an_operation_is_named_once(world):
     with pytest.raises(cs.ArgumentError) as caught:
         world.broadcast(X, root=7)
