@@ -153,9 +153,20 @@ static void complete(struct request *r, enum comm_result result)
         list_take(r);
 }
 
-/* None or True; or the exception. The caller owns a reference to r. */
+/* A wait may fail before the operation ends, when another thread closes the communicator: the operation then still uses its buffers. */
+static bool still_running(struct request *r, enum comm_result result)
+{
+    enum comm_result now = COMM_OK;
+    if (result < 0 && !r->done)
+        WITHOUT_GIL(now = comm_test(r->request));
+    return now == COMM_PENDING;
+}
+
+/* True, or False if it is not complete; or the exception. The caller owns a reference to r. */
 PyObject *request_finish(struct request *r, enum comm_result result)
 {
+    if (still_running(r, result))
+        return raise_result(result, r->comm ? r->comm->c : NULL, r->operation);
     while (r->busy) /* on another thread */
         WITHOUT_GIL(sched_yield());
     if (!r->done && result != COMM_PENDING)
