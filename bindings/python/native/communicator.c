@@ -52,6 +52,18 @@ static struct comm_communicator *opened(PyObject *self)
 
 /* -------------------------------------------------------------------------------------------------- its end */
 
+/* Event loops that wait for its requests are told, if there may be any. */
+static void tell_loops(PyObject *hooks)
+{
+    PyObject *name = PyUnicode_FromString("commstream._aio"), *module = name && hooks ? PyImport_GetModule(name) : NULL;
+    PyObject *said = module ? PyObject_CallMethod(module, "closed", "O", hooks) : NULL;
+    if (PyErr_Occurred())
+        PyErr_WriteUnraisable(module);
+    Py_XDECREF(said);
+    Py_XDECREF(module);
+    Py_XDECREF(name);
+}
+
 /* Other threads may be between the check of c and the library. */
 static enum comm_result close_now(struct communicator *self, int64_t timeout_ns)
 {
@@ -63,10 +75,12 @@ static enum comm_result close_now(struct communicator *self, int64_t timeout_ns)
     WITHOUT_GIL(result = comm_close(c, timeout_ns));
     if (result == COMM_ERR_STATE)
         self->c = c;
-    else
-        Py_CLEAR(self->hooks);
     notify_run();
     request_sweep_all();
+    if (self->c)
+        return result;
+    tell_loops(self->hooks);
+    Py_CLEAR(self->hooks);
     return result;
 }
 
@@ -405,6 +419,13 @@ static PyObject *get_handle(PyObject *self, void *unused)
     return PyLong_FromVoidPtr(((struct communicator *)self)->c);
 }
 
+static PyObject *get_engine(PyObject *self, void *unused)
+{
+    PyObject *hooks = ((struct communicator *)self)->hooks;
+    (void)unused;
+    return Py_NewRef(hooks ? hooks : Py_None);
+}
+
 static PyMethodDef methods[] = {
     {"close", METHOD_WORDS(communicator_close),
      "close($self, timeout=None)\n--\n\nCloses the communicator: comm_close.\n\nIt waits for issued work, 5 seconds or `timeout`. "
@@ -453,6 +474,7 @@ static PyMemberDef members[] = {{"rank", T_INT, offsetof(struct communicator, ra
 
 static PyGetSetDef properties[] = {
     {"closed", get_closed, NULL, "Whether it is closed.", NULL},
+    {"_engine", get_engine, NULL, "What all communicators of the engine share.", NULL},
     {"handle", get_handle, NULL, "The address of the struct comm_communicator, for C code that shares it; 0: closed.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
