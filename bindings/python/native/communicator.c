@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <string.h>
 #include <structmember.h>
+#include <unistd.h>
 
 PyTypeObject *communicator_type;
 
@@ -21,6 +22,7 @@ PyObject *communicator_wrap(struct comm_communicator *c, PyObject *hooks)
     self->rank = comm_rank(c);
     self->size = comm_size(c);
     self->fd = -1;
+    self->pid = getpid();
     Py_XINCREF(hooks);
     self->hooks = hooks;
     PyObject *said = PyObject_CallMethod((PyObject *)self, "_made", NULL); /* in the list of those that the exit closes */
@@ -28,6 +30,12 @@ PyObject *communicator_wrap(struct comm_communicator *c, PyObject *hooks)
         Py_CLEAR(self);
     Py_XDECREF(said);
     return (PyObject *)self;
+}
+
+/* In a child that was forked nobody ends what other threads of the parent had begun. */
+bool communicator_forked(const struct communicator *comm)
+{
+    return comm->pid != getpid();
 }
 
 /* The open communicator in an argument; NULL and an exception. */
@@ -70,7 +78,7 @@ static enum comm_result close_now(struct communicator *self, int64_t timeout_ns)
     struct comm_communicator *c = self->c;
     enum comm_result result;
     self->c = NULL;
-    while (self->users)
+    while (self->users && !communicator_forked(self))
         WITHOUT_GIL(sched_yield());
     WITHOUT_GIL(result = comm_close(c, timeout_ns));
     if (result == COMM_ERR_STATE)

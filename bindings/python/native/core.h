@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum { BUFFERS = 3, SECOND_NS = 1000000000, SLICE_NS = 100000000 };
 
@@ -33,6 +34,7 @@ struct communicator {
     struct comm_communicator *c; /* NULL: closed */
     int32_t rank, size;
     int fd;             /* of the engine; -1: not asked for */
+    pid_t pid;          /* of the process that made it; a child of that has no other threads */
     int users;          /* threads inside a call that starts an operation */
     int exports;        /* views of its memory */
     int records;        /* RECORDS_* */
@@ -135,6 +137,7 @@ void inside_drop_postponed(void);
 PyObject *communicator_wrap(struct comm_communicator *c, PyObject *hooks);
 PyObject *window_wrap(struct comm_window *w, struct communicator *comm, PyObject *base);
 PyObject *memory_part(void *data, size_t bytes, PyObject *owner, int *exports);
+bool communicator_forked(const struct communicator *comm);
 bool buckets_alive(PyObject *buckets);
 struct comm_communicator *communicator_of(PyObject *object, const char *operation);
 

@@ -30,6 +30,7 @@ static PyObject *recorder_wrap(struct comm_communicator *c, struct communicator 
     self->rank = parent->rank;
     self->size = parent->size;
     self->fd = -1;
+    self->pid = parent->pid;
     self->records = records;
     self->recorded = recorded;
     self->parent = (PyObject *)parent;

@@ -167,7 +167,7 @@ PyObject *request_finish(struct request *r, enum comm_result result)
 {
     if (still_running(r, result))
         return raise_result(result, r->comm ? r->comm->c : NULL, r->operation);
-    while (r->busy) /* on another thread */
+    while (r->busy && !(r->comm && communicator_forked(r->comm))) /* on another thread */
         WITHOUT_GIL(sched_yield());
     if (!r->done && result != COMM_PENDING)
         complete(r, result);
