@@ -143,7 +143,8 @@ static void complete(struct request *r, enum comm_result result)
         save_error(r);
     if (r->outcome == MAKES_MESH)
         PyMem_Free(r->out.mesh);
-    --completing;
+    if (--completing == 0)
+        notify_later();
     r->busy = false;
     r->done = true;
     if (held)

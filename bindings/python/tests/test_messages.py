@@ -126,6 +126,22 @@ def test_a_callback_is_called_once_while_another_thread_waits():
     assert "called 1000 {1}" in said
 
 
+def test_a_callback_that_is_due_while_another_request_is_completed():
+    """What completes a forgotten receive runs Python code: there the main thread looks for callbacks, and must do so again."""
+    pair, called = cs.open_local(2, progress=cs.Progress.CALLER, operation_timeout=60), []
+    pair[1].recv(bytearray(1), 0, tag=1)
+    request = pair[1].recv(bytearray(1), 0, tag=2)
+    request.add_done_callback(called.append)
+    with pair[0].group() as both:
+        both.send(b"x", 1, tag=1)
+        both.send(b"x", 1, tag=2)
+    for _ in range(1000):
+        len(called)
+    assert called == [request]
+    for world in pair:
+        world.close()
+
+
 def test_last_sync_and_progress(pair):
     for world in pair:
         world.barrier()
