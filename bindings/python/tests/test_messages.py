@@ -179,6 +179,11 @@ def test_a_group_that_raises_starts_nothing(pair):
     assert cs.wait_all([world.barrier() for world in pair])
 
 
+def test_the_last_operation_of_a_recorder(world):
+    with world.group() as calls, pytest.raises(cs.StateError, match="last"):
+        calls.last()
+
+
 def test_a_plan_that_raises_is_none(pair):
     x = np.ones(2)
     recorders = []
