@@ -164,6 +164,26 @@ def test_an_argument_that_is_wrong_is_named_with_its_value(world, text):
     assert "hidden" not in str(caught.value)
 
 
+@pytest.mark.parametrize("wrong, right", [
+    (lambda w: w.split("x"), lambda w: w.split(0, async_op=True)),
+    (lambda w: w.split_place("node"), lambda w: w.split_place(cs.Place.NODE, async_op=True)),
+    (lambda w: w.split_mesh(2), lambda w: w.split_mesh([2], async_op=True)),
+    (lambda w: w.split_mesh([1 << 40]), lambda w: w.split_mesh([2], async_op=True)),
+    (lambda w: w.dup(priority=1 << 40), lambda w: w.dup(async_op=True)),
+    (lambda w: w.window(-1), lambda w: w.window(8, async_op=True)),
+    (lambda w: w.window(buffer=X[::2]), lambda w: w.window(8, async_op=True)),
+    (lambda w: w.allreduce(X, other=X), lambda w: w.allreduce(X.copy())),
+    (lambda w: w.broadcast(), lambda w: w.broadcast(X.copy())),
+])
+def test_other_ranks_are_told_of_arguments_that_python_refuses(pair, wrong, right):
+    request = right(pair[1])
+    with pytest.raises((TypeError, cs.ArgumentError)):
+        wrong(pair[0])
+    with pytest.raises(cs.RefusedError, match="rank 0 refused"):
+        request.wait(10)
+        pytest.fail("it was not told")
+
+
 def test_in_place_is_for_the_root(pair):
     with pytest.raises(cs.ArgumentError, match="scatter_v: output is IN_PLACE; expected a buffer"):
         pair[0].scatter_v(output=cs.IN_PLACE, root=1)
