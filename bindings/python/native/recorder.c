@@ -34,7 +34,7 @@ static PyObject *recorder_wrap(struct comm_communicator *c, struct communicator 
     self->records = records;
     self->recorded = recorded;
     self->parent = (PyObject *)parent;
-    Py_INCREF(parent);
+    Py_INCREF((PyObject *)parent);
     return (PyObject *)self;
 }
 
@@ -109,7 +109,7 @@ static PyObject *end_plan(struct communicator *self)
         return NULL;
     plan->recorded = recorded;
     plan->comm = parent;
-    Py_INCREF(parent);
+    Py_INCREF((PyObject *)parent);
     WITHOUT_GIL(result = comm_plan_end(c, &plan->plan));
     if (result == COMM_OK)
         return (PyObject *)plan;

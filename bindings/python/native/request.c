@@ -20,7 +20,7 @@ static void list_add(struct request *r)
     tail = r;
     r->listed = true;
     ++listed;
-    Py_INCREF(r);
+    Py_INCREF((PyObject *)r);
 }
 
 static void list_take(struct request *r)
@@ -44,7 +44,7 @@ struct request *request_new(const char *operation, struct communicator *comm)
     if (r) {
         r->operation = operation;
         r->comm = comm;
-        Py_XINCREF(comm);
+        Py_XINCREF((PyObject *)comm);
     }
     return r;
 }
@@ -186,8 +186,8 @@ static void sweep(Py_ssize_t count)
     for (Py_ssize_t i = 0; i < count && head; ++i) {
         struct request *r = head;
         enum comm_result result = COMM_PENDING;
-        Py_INCREF(r);
-        if (Py_REFCNT(r) == 2 && !r->done && !r->busy)
+        Py_INCREF((PyObject *)r);
+        if (Py_REFCNT((PyObject *)r) == 2 && !r->done && !r->busy)
             WITHOUT_GIL(result = comm_test(r->request));
         if (result != COMM_PENDING && !r->done && !r->busy)
             complete(r, result);

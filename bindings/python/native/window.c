@@ -168,7 +168,7 @@ PyObject *window_wrap(struct comm_window *w, struct communicator *comm, PyObject
     self->w = w;
     self->comm = comm;
     self->base = base;
-    Py_INCREF(comm);
+    Py_INCREF((PyObject *)comm);
     Py_XINCREF(base);
     return (PyObject *)self;
 }
