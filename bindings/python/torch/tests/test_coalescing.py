@@ -5,7 +5,7 @@ import unittest
 import torch
 import torch.distributed as dist
 
-from team import Team, group, raw, refused
+from team import Team, group, needs, raw, refused
 
 
 def case_coalesced():
@@ -100,6 +100,17 @@ def case_block_left_by_an_exception():
     assert t == size and "nothing of it is started" in refused(left_work.wait)
 
 
+def case_block_of_a_group_that_is_shut_down():
+    """The shutdown ends the block; nothing of it runs."""
+    g, cpu = dist.new_group(backend="commstream"), torch.device("cpu")
+    backend = g._get_backend(cpu)
+    g._start_coalescing(cpu)
+    work = backend.allreduce([torch.ones(1)])
+    backend.shutdown()
+    assert "was shut down" in refused(lambda: g._end_coalescing(cpu))
+    assert "nothing of it is started" in refused(work.wait)
+
+
 class Coalescing(unittest.TestCase):
     ranks = 2
 
@@ -119,6 +130,10 @@ class Coalescing(unittest.TestCase):
 
     def test_an_exception_ends_its_block(self):
         self.team.call(case_block_left_by_an_exception)
+
+    @needs("shutdown")
+    def test_a_shutdown_ends_its_block(self):
+        self.team.call(case_block_of_a_group_that_is_shut_down)
 
 
 class CoalescingOfThree(Coalescing):

@@ -80,7 +80,8 @@ std::shared_ptr<World> Backend::world(const char *name)
 Dropped::~Dropped()
 {
     if (block)
-        block->give_up("a call in the coalescing block was refused, or an exception left the block; nothing of it is started");
+        block->give_up("a call in the coalescing block was refused, an exception left the block, or the process group was shut down; "
+                       "nothing of it is started");
 }
 
 std::shared_ptr<Operation> Backend::begin(const char *name, std::chrono::milliseconds timeout)
@@ -163,6 +164,11 @@ void Backend::drop_block(Dropped &dropped)
     block_ = nullptr;
 }
 
+Backend::~Backend()
+{
+    dropCoalescing();
+}
+
 void Backend::dropCoalescing()
 {
     Dropped dropped;
@@ -187,6 +193,8 @@ WorkPtr Backend::endCoalescing()
 {
     Dropped dropped;
     std::lock_guard<std::mutex> hold(lock_);
+    if (!recorder_)
+        check_open("endCoalescing");
     TORCH_CHECK(recorder_, "commstream: endCoalescing without startCoalescing");
     if (block_->calling) {
         drop_block(dropped);
@@ -322,10 +330,14 @@ std::unordered_map<std::string, uint64_t> Backend::getMemoryStats()
     return {{"memory_bytes", info.memory_bytes}};
 }
 
+/* A block of the old world ends with it: its recorder is not valid after the close. */
 void Backend::replace_world(std::shared_ptr<World> next)
 {
     {
+        Dropped dropped;
         std::lock_guard<std::mutex> hold(lock_);
+        if (recorder_)
+            drop_block(dropped);
         world_.swap(next);
         state_ = State::open;
         if (world_)

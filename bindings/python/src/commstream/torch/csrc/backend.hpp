@@ -48,7 +48,7 @@ class Backend final : public c10d::Backend
     Backend(const StorePtr &store, int rank, int size, std::chrono::milliseconds timeout, const std::string &device);
     /* Of ranks that have met already; without a world: waits for reconfigure(). */
     Backend(const StorePtr &store, int rank, int size, std::shared_ptr<World> world, std::chrono::milliseconds timeout, std::string device);
-    ~Backend() override = default;
+    ~Backend() override;
 
     /* collectives.cpp */
     WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override;
