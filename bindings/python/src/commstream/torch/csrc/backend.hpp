@@ -38,6 +38,7 @@ struct Call {
 /* A coalescing block that was given up. Its works end with an error after the locks are released that come after this, since futures call
  * what others wrote. */
 struct Dropped {
+    std::vector<Call> calls;
     std::shared_ptr<Operation> block;
     ~Dropped();
 };
@@ -182,8 +183,10 @@ class Backend final : public c10d::Backend
     std::shared_ptr<Operation> begin(const char *name, std::chrono::milliseconds timeout);
     /* Starts what is described, in one group if it is several calls. `async`: nobody may be waiting. */
     WorkPtr start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls);
+    void issue(Operation &operation, const std::vector<Call> &calls);
     WorkPtr record(c10d::OpType type, const std::shared_ptr<Operation> &operation, const std::vector<Call> &calls, Dropped &dropped);
     void drop_block(Dropped &dropped);
+    std::shared_ptr<Operation> start_block();
     bool in_block();
     void check_root(int64_t root, const char *name) const;
     void check_size(size_t given, size_t expected, const char *name, const char *what) const;
@@ -196,6 +199,7 @@ class Backend final : public c10d::Backend
     std::chrono::milliseconds timeout_;
     comm_communicator *recorder_ = nullptr; /* in a coalescing block */
     std::shared_ptr<Operation> block_;
+    std::vector<Call> block_calls_; /* to record them again */
     State state_ = State::open;
     Suspended suspended_;
     std::shared_ptr<Extensions> extensions_ = std::make_shared<Extensions>();

@@ -83,9 +83,7 @@ void Operation::follow_stream(comm_communicator *c) const
 {
     c10::DeviceGuard here(*place);
     CUstream_st *stream = native_stream(*place);
-    comm_result result;
-    while ((result = comm_queue_wait_stream(c, stream)) == COMM_ERR_FULL)
-        (void)!comm_progress(c);
+    comm_result result = until_queued(c, [&] { return comm_queue_wait_stream(c, stream); });
     TORCH_CHECK_VALUE(result != COMM_ERR_UNSUPPORTED, "commstream: ", name, ": a tensor on ", *place,
                       "; the C library does not take it: ", world->text_of(result));
     world->check(result, name);

@@ -27,6 +27,15 @@ class Engine;
 class Meeting;
 struct Operation;
 
+/* The result of a call of the library, which is made again while the queue is full. */
+template <class Call> comm_result until_queued(comm_communicator *engine, const Call &call)
+{
+    comm_result result;
+    while ((result = call()) == COMM_ERR_FULL)
+        (void)!comm_progress(engine);
+    return result;
+}
+
 class Hooks
 {
   public:
