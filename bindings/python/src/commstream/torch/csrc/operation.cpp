@@ -8,9 +8,9 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include "engine.hpp"
+#include "interpreter.hpp"
 
 namespace commstream
 {
@@ -410,9 +410,7 @@ int Work::sourceRank() const
 {
     TORCH_CHECK(operation_->statuses.size() == 1, "commstream: sourceRank of ", operation_->name, "; expected one receive from any rank");
     if (operation_->on_device()) {
-        std::optional<pybind11::gil_scoped_release> others_may_settle;
-        if (PyGILState_Check())
-            others_may_settle.emplace();
+        Unlocked interpreter;
         operation_->wait_on_host(operation_->timeout);
     }
     TORCH_CHECK(operation_->complete(), "commstream: sourceRank of a receive that is not complete");
@@ -424,8 +422,10 @@ std::vector<at::Tensor> Work::result()
     return operation_->outputs;
 }
 
+/* torch calls it with the interpreter's lock held; not so wait(). */
 void Work::synchronize()
 {
+    Unlocked interpreter;
     wait();
 }
 
