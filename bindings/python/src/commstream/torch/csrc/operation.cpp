@@ -219,8 +219,9 @@ void Operation::settle_taken(comm_result result)
         error_ = std::current_exception();
     }
     after.clear();
-    if (result == COMM_OK)
-        keep.clear();
+    if (result != COMM_OK)
+        world->keep_held(request, keep);
+    keep.clear();
     if (result == COMM_OK || result == COMM_ERR_TRUNCATED)
         world->received += statuses.size();
     if (extension_)
@@ -349,9 +350,11 @@ void Operation::wait_on_host(std::chrono::milliseconds limit)
         comm_result result = comm_wait(request, wait_ns(limit, *world));
         if (result == COMM_PENDING)
             world->late(*this, limit);
-        if (result == COMM_ERR_STATE)
+        /* A wait may end before the operation, such as when another thread begins to close the world. */
+        comm_result own = result == COMM_OK ? result : comm_test(request);
+        if (own == COMM_PENDING)
             world->check(result, name);
-        settle(result);
+        settle(own);
     }
     if (error_)
         std::rethrow_exception(error_);

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -92,6 +93,11 @@ class World
     std::shared_ptr<Hooks> hooks;
     void ended(const Operation &operation, bool success) const;
 
+    /* Keeps tensors until the world is closed. */
+    void keep(const std::vector<at::Tensor> &tensors);
+    /* The same of an operation that has failed, if the library still uses its buffers. */
+    void keep_held(comm_request request, const std::vector<at::Tensor> &tensors);
+
     Scratch scratch;
 
     /* Messages of this rank that were sent, and those that it has received. */
@@ -100,6 +106,7 @@ class World
   private:
     friend class Hold;
     void close();
+    void drop_kept(comm_result closed);
     void open(const c10::intrusive_ptr<c10d::Store> &store, int rank, bool again);
     void end_meeting(Meeting &meeting);
 
@@ -114,6 +121,7 @@ class World
     bool retired_ = false;
     int holds_ = 0;
     std::vector<at::Tensor> kept_;
+    std::optional<comm_result> closed_; /* what the close returned */
     int size_;
     std::chrono::milliseconds deadline_;
     mutable std::mutex lock_;
@@ -132,8 +140,6 @@ class Hold
     const std::shared_ptr<World> &world() const { return world_; }
     /* Also of a world that is retired. */
     comm_communicator *communicator() const { return world_->communicator_; }
-    /* Keeps a tensor until the world closes. */
-    void keep(const at::Tensor &tensor) const;
 
   private:
     std::shared_ptr<World> world_;
