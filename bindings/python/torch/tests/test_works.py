@@ -1,4 +1,4 @@
-"""How works end: what other threads do meanwhile, and how long tensors are kept."""
+"""How works begin and end: what ranks may call alike, what other threads do meanwhile, how long tensors are kept."""
 
 import ctypes
 import datetime
@@ -115,6 +115,15 @@ def store():
     return dist.distributed_c10d._get_default_store()
 
 
+def case_alltoall_of_equal_parts():
+    """Some ranks may leave the lengths out, others give them: it is one call."""
+    rank = dist.get_rank()
+    given, got = torch.arange(4.0) + 10 * rank, torch.empty(4)
+    splits = [2, 2] if rank else None
+    dist.all_to_all_single(got, given, splits, splits)
+    assert torch.equal(got, torch.tensor([0.0, 1.0, 10.0, 11.0]) + 2 * rank), got
+
+
 def case_synchronize():
     """Other threads of Python run meanwhile: rank 1 calls when such a thread has told it to."""
     g = dist.new_group(backend="commstream", timeout=datetime.timedelta(seconds=10))
@@ -143,6 +152,9 @@ class Works(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.team.close()
+
+    def test_alltoall_of_equal_parts(self):
+        self.team.call(case_alltoall_of_equal_parts)
 
     def test_synchronize(self):
         self.team.call(case_synchronize)
