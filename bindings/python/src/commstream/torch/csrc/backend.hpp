@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -74,7 +75,7 @@ class Backend final : public c10d::Backend
                           const c10d::AllToAllOptions &opts) override;
     WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &opts) override;
 
-    /* messages.cpp */
+    /* messages.cpp, monitor.cpp */
     WorkPtr send(Tensors &tensors, int peer, int tag) override;
     WorkPtr recv(Tensors &tensors, int peer, int tag) override;
     WorkPtr recvAnysource(Tensors &tensors, int tag) override;
@@ -190,7 +191,6 @@ class Backend final : public c10d::Backend
     bool in_block();
     void check_root(int64_t root, const char *name) const;
     void check_size(size_t given, size_t expected, const char *name, const char *what) const;
-    void monitor(const std::shared_ptr<Operation> &operation, std::chrono::milliseconds timeout, bool wait_all);
 
     StorePtr store_;
     std::string device_; /* of the rank, as World takes it */
@@ -205,6 +205,7 @@ class Backend final : public c10d::Backend
     std::shared_ptr<Extensions> extensions_ = std::make_shared<Extensions>();
     uint64_t sequence_ = 0;
     uint32_t shrinks_ = 0;
+    std::atomic<int64_t> monitored_{0}; /* barriers that rank 0 has led */
     bool estimating_ = false;
     double estimate_ns_ = 0;
     std::string handle_;

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -27,6 +28,15 @@ namespace commstream
 class Engine;
 class Meeting;
 struct Operation;
+
+/* The result of an operation. A wait may end before it, such as when another thread begins to close the world. */
+inline comm_result wait_to_the_end(comm_request request)
+{
+    comm_result result = comm_wait(request, COMM_FOREVER);
+    while (result != COMM_OK && (result = comm_test(request)) == COMM_PENDING)
+        std::this_thread::yield();
+    return result;
+}
 
 /* The result of a call of the library, which is made again while the queue is full. */
 template <class Call> comm_result until_queued(comm_communicator *engine, const Call &call)
