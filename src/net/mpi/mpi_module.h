@@ -40,6 +40,7 @@ struct mpi_world {
     const struct mpi_large *large; /* MPI's calls with MPI_Count; NULL: it has only those with int */
     size_t most, most_bytes;       /* the most elements that a call can count, and the most bytes that it can move */
     uint32_t without;              /* bit collective: this MPI does it wrong */
+    uint32_t apart;                /* bit collective: it goes wrong if long and in place on some ranks only */
 };
 
 struct mpi_pending {
