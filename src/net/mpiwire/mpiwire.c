@@ -28,7 +28,7 @@ static enum comm_result complain(const struct wire_config *config, enum comm_res
     return result;
 }
 
-/* For a world of a part of MPI's ranks, whose MPI_Comm is made here. The guard is open, so all ranks come here. */
+/* For a world whose MPI_Comm opening has not made. The guard is open, so all ranks come here. */
 static enum comm_result make_base(const struct wire_config *config, struct mpi_world *world)
 {
     int tag = config->rank == 0 ? mpi_tag_take(world) : -1;
@@ -36,11 +36,11 @@ static enum comm_result make_base(const struct wire_config *config, struct mpi_w
     enum comm_result r = cards ? config->boot->class->allgather(config->boot, &mine, sizeof mine, cards) : COMM_ERR_MEMORY;
 
     if (r == COMM_OK && cards[0].tag < 0)
-        r = complain(config, COMM_ERR_FULL, "backend=shm+mpi: rank 0 has no tag of MPI_COMM_WORLD left for one more world of a part of it");
-    else if (r == COMM_OK && mpi_make_base(world, cards) != MPI_SUCCESS)
-        r = complain(config, COMM_ERR_BACKEND, "MPI_Comm_create_group failed for a world of a part of MPI_COMM_WORLD");
+        r = complain(config, COMM_ERR_FULL, "backend=shm+mpi: rank 0 has no tag of MPI_COMM_WORLD left for one more world");
+    else if (r == COMM_OK && mpi_make_base(world, cards, tag) != MPI_SUCCESS)
+        r = complain(config, COMM_ERR_BACKEND, "MPI_Comm_create_group failed for a world that the program describes");
     free(cards);
-    if (r != COMM_ERR_BACKEND) /* then some ranks may still be in the call */
+    if (r != COMM_OK && r != COMM_ERR_BACKEND) /* then some ranks may still be in the call */
         mpi_tag_give(world, tag);
     return r;
 }
