@@ -2,7 +2,8 @@
  * Makes MPI's communicators from this library's, and the reverse (commstream/mpi.h):
  *
  *   given single|funneled|serialized|multiple BACKEND | halves BACKEND | halves_single BACKEND |
- *         halves_serialized BACKEND | closed BACKEND | crossed BACKEND | early | late
+ *         halves_serialized BACKEND | closed BACKEND | crossed BACKEND | wrong | early | late
+ *         finalized work|message|nothing
  */
 #include "conform/rig.h"
 #include "now.h"
@@ -249,6 +250,54 @@ static void crossed(const char *backend)
     finalize();
 }
 
+/* What is no communicator of ranks that include this one. */
+static void wrong(void)
+{
+    struct comm_communicator *world = NULL;
+    MPI_Comm half, both;
+    int rank;
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 7, &both);
+    IS(open_of(both, NULL, &world), COMM_ERR_ARGUMENT);
+    CHECK(strstr(text, "intercommunicator"));
+    IS(open_of(MPI_COMM_NULL, NULL, &world), COMM_ERR_ARGUMENT);
+    CHECK(strstr(text, "MPI_COMM_NULL"));
+    MPI_Comm_free(&both);
+    MPI_Comm_free(&half);
+    finalize();
+}
+
+/* MPI is finalized while a world on the wire over MPI is open. */
+static void finalized(const char *what)
+{
+    struct comm_communicator *world;
+    struct comm_request q;
+    int32_t in = 1, out;
+    enum comm_result r = COMM_ERR_STATE;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &(int){0});
+    MUST(open_of(MPI_COMM_WORLD, "shm+mpi", &world));
+    sums(world, 3);
+    MPI_Finalize();
+    if (strcmp(what, "work") == 0)
+        r = comm_allreduce(world, &in, &out, 1, COMM_I32, COMM_SUM, &q);
+    else if (strcmp(what, "message") == 0 && comm_rank(world) == 0)
+        r = comm_send(world, &in, 1, COMM_I32, 1, 5, &q);
+    else if (strcmp(what, "message") == 0)
+        r = comm_recv(world, &in, 1, COMM_I32, 0, 5, NULL, &q);
+    if (r == COMM_OK)
+        r = comm_wait(q, RIG_PATIENCE);
+    if (strcmp(what, "message") == 0 && r == COMM_OK) /* a send ends when its buffer is free */
+        r = comm_sync(world, RIG_PATIENCE);
+    struct comm_error error = {.size = sizeof error};
+    if (comm_error_detail(world, &error) == COMM_OK)
+        printf("%s: %s\n", comm_result_name(r), error.text);
+    if (strcmp(what, "message") != 0)
+        EQUAL(r, COMM_ERR_STATE);
+    MUST(comm_close(world, RIG_S));
+}
+
 /* Before MPI is initialized, and after it has been finalized. */
 static void out_of_time(bool early)
 {
@@ -296,6 +345,10 @@ int main(int count, char **argument)
         closed(backend);
     else if (strcmp(what, "crossed") == 0)
         crossed(backend);
+    else if (strcmp(what, "wrong") == 0)
+        wrong();
+    else if (strcmp(what, "finalized") == 0)
+        finalized(backend);
     else if (strcmp(what, "early") == 0 || strcmp(what, "late") == 0)
         out_of_time(strcmp(what, "early") == 0);
     else

@@ -290,7 +290,7 @@ static uint32_t mpiwire_advance(struct wire_channel *channel, struct wire_event 
     c->looked = true;
     if (c->differing)
         mpiwire_look_at_differing(c);
-    if (atomic_load_explicit(&c->wire->goners, memory_order_relaxed) && !c->aborted)
+    if ((atomic_load_explicit(&c->wire->goners, memory_order_relaxed) || mpi_is_over()) && !c->aborted)
         mpiwire_lose(c);
     uint32_t n = take_events(c, events + notes, max - notes);
     pthread_mutex_unlock(&c->wire->lock);
