@@ -1,6 +1,7 @@
 /* Opens the wire and its channels, leaves channels, and forwards calls to the guard. */
 #include "net/mpiwire/mpiwire.h"
 
+#include "net/mpi/library.h"
 #include "wire/boot.h"
 
 #include <stdio.h>
@@ -102,6 +103,8 @@ static enum comm_result mpiwire_open(const struct wire_config *config, struct wi
         mpiwire_destroy(w);
         return r;
     }
+    void *go_on = mpi_library_symbol("MPIX_Comm_failure_ack");
+    memcpy(&w->go_on, &go_on, sizeof go_on);
     w->finds = mpiwire_must_find();
     pthread_mutex_init(&w->lock, NULL);
     *wire = &w->wire;

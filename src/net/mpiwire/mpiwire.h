@@ -180,14 +180,15 @@ struct mpiwire {
     struct wire_event *gone; /* by world rank: how the rank ended; kind 0: it has not */
     int64_t *gone_ns;
     _Atomic uint32_t goners, stirs;
-    bool *joined;        /* by world rank: this wire carries frames to it */
-    bool *ended;         /* by world rank: its LAST has come */
-    bool failed;         /* a channel was aborted */
-    bool finds;          /* receives name their source: one is posted when MPI has a frame */
-    bool came;           /* something arrived since the last call of heed */
-    bool moved;          /* something arrived or left since the last nap, or a thread waits for something */
-    bool oversubscribed; /* ranks share CPUs */
-    bool due;            /* of any channel */
+    bool *joined;           /* by world rank: this wire carries frames to it */
+    bool *ended;            /* by world rank: its LAST has come */
+    bool failed;            /* a channel was aborted */
+    int (*go_on)(MPI_Comm); /* MPIX_Comm_failure_ack, or NULL: this MPI has no fault tolerance */
+    bool finds;             /* receives name their source: one is posted when MPI has a frame */
+    bool came;              /* something arrived since the last call of heed */
+    bool moved;             /* something arrived or left since the last nap, or a thread waits for something */
+    bool oversubscribed;    /* ranks share CPUs */
+    bool due;               /* of any channel */
     int64_t rests_since_ns;
     uint64_t naps;
 };
