@@ -437,5 +437,6 @@ int main(int argc, char **argv)
     free(job.typed.data);
     free(job.children);
     free(job.polls);
+    run_forget(&settings);
     return job.status;
 }

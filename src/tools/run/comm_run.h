@@ -28,7 +28,8 @@ struct settings {
     int32_t first;    /* an agent's first rank; otherwise 0 */
     int32_t children; /* what this process starts: ranks, or an agent on each host */
     struct host *hosts;
-    int32_t host_count; /* 0: the ranks run here */
+    int32_t host_count; /* those with ranks; 0: the ranks run here */
+    int32_t host_names; /* all that were named */
     bool agent;         /* another comm-run gives orders through standard input */
     bool bind, tags;
     int64_t timeout_ns; /* 0: no limit */
@@ -87,6 +88,7 @@ struct job {
 __attribute__((noreturn, format(printf, 2, 3))) void run_stop(int status, const char *format, ...);
 
 void run_read_arguments(struct settings *settings, int argc, char **argv);
+void run_forget(const struct settings *settings); /* frees what it has */
 void run_set_variable(const char *name, const char *value);
 
 /* Creates the children, which wait, and the keeper; then lets the children run. */

@@ -160,6 +160,14 @@ static void take_option(struct settings *settings, int option)
     }
 }
 
+void run_forget(const struct settings *settings)
+{
+    for (int32_t i = 0; i < settings->host_names; i++)
+        free(settings->hosts[i].name);
+    free(settings->hosts);
+    free(settings->exported);
+}
+
 void run_read_arguments(struct settings *settings, int argc, char **argv)
 {
     int option;

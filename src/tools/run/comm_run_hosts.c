@@ -130,6 +130,7 @@ void run_spread(struct settings *settings)
 {
     int32_t wanted = settings->ranks, first = 0, used = 0;
 
+    settings->host_names = settings->host_count;
     if (settings->agent)
         run_stop(RUN_STATUS_USAGE, "an agent starts ranks on its own host; expected no --hosts");
     if (wanted && !has_numbers(settings))
