@@ -188,23 +188,6 @@ static void write_input(struct job *job)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ endings */
-static void enter(struct job *job, enum phase phase, int64_t for_ns);
-
-/* Of an agent: each byte is a signal for the ranks. The end of its standard input is the end of the comm-run that started it. */
-static void take_orders(struct job *job)
-{
-    char numbers[16];
-    ssize_t got = read(STDIN_FILENO, numbers, sizeof numbers);
-
-    for (ssize_t i = 0; i < got; i++)
-        run_signal_ranks(job, numbers[i], false);
-    if (got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN)))
-        return;
-    job->orderless = true;
-    if (job->phase < TERMINATING)
-        enter(job, TERMINATING, term_ns);
-}
-
 /* What the ranks wrote before they ended is in their pipes. What comes later is from other processes. */
 static void count_owed(struct job *job)
 {
@@ -235,6 +218,21 @@ static void enter(struct job *job, enum phase phase, int64_t for_ns)
         run_signal_ranks(job, SIGKILL, true);
     if (phase == DRAINING)
         count_owed(job);
+}
+
+/* Of an agent: each byte is a signal for the ranks. The end of its standard input is the end of the comm-run that started it. */
+static void take_orders(struct job *job)
+{
+    char numbers[16];
+    ssize_t got = read(STDIN_FILENO, numbers, sizeof numbers);
+
+    for (ssize_t i = 0; i < got; i++)
+        run_signal_ranks(job, numbers[i], false);
+    if (got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN)))
+        return;
+    job->orderless = true;
+    if (job->phase < TERMINATING)
+        enter(job, TERMINATING, term_ns);
 }
 
 /* A host's agent has named the rank that failed. Only ssh itself, or the shell that it starts, has not. */
