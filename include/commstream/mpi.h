@@ -65,12 +65,13 @@ static inline int comm_mpi_one_host(MPI_Comm mpi)
  * @param mpi     a communicator (no intercommunicator) between MPI_Init and MPI_Finalize. The library keeps nothing of it
  * @param config  as for comm_open(); rank, ranks, address, id and exchange are ignored. NULL: all default
  * @param world   receives the communicator; close it with comm_close()
- * @return as comm_open(); COMM_ERR_STATE if MPI is not initialized or already finalized; COMM_ERR_BACKEND after an error of MPI
+ * @return as comm_open(); COMM_ERR_STATE if MPI is not initialized or already finalized; COMM_ERR_ARGUMENT if mpi is an intercommunicator
+ * or MPI_COMM_NULL; COMM_ERR_BACKEND after an error of MPI
  */
 static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_config *config, struct comm_communicator **world)
 {
     struct comm_config own;
-    int started = 0, ended = 0, rank = 0, ranks = 0;
+    int started = 0, ended = 0, inter = 0, rank = 0, ranks = 0;
 
     memset(&own, 0, sizeof own);
     if (config)
@@ -81,6 +82,10 @@ static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_con
     if (!started || ended)
         return comm_mpi_complain(&own, COMM_ERR_STATE,
                                  started ? "MPI_Finalize was called" : "MPI is not initialized; call MPI_Init before");
+    if (mpi == MPI_COMM_NULL || (MPI_Comm_test_inter(mpi, &inter) == MPI_SUCCESS && inter))
+        return comm_mpi_complain(&own, COMM_ERR_ARGUMENT,
+                                 inter ? "mpi is an intercommunicator; MPI_Intercomm_merge makes it one group of ranks"
+                                       : "mpi is MPI_COMM_NULL; expected a communicator that this rank is in");
     int one_host = comm_mpi_one_host(mpi);
     if (one_host < 0 || MPI_Comm_rank(mpi, &rank) != MPI_SUCCESS || MPI_Comm_size(mpi, &ranks) != MPI_SUCCESS)
         return comm_mpi_complain(&own, COMM_ERR_BACKEND, "MPI reported an error of this communicator");

@@ -2,7 +2,9 @@
  * A program that uses MPI itself beside this library over MPI. The program starts MPI before the library, at each thread level, or the
  * library starts MPI. In one case the program finalizes MPI too early.
  *
- *   app single|funneled|serialized|multiple | later | early | again | progress thread | pending peer
+ *   app single|funneled|serialized|multiple | later | early | again | helper | stranger
+ *
+ * Its own function stands in front of MPI's, for the library's module too.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -13,6 +15,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Below MPI_THREAD_SERIALIZED only one thread may call MPI. */
+int MPI_Comm_free(MPI_Comm *comm)
+{
+    int level, main_thread;
+    MPI_Query_thread(&level);
+    MPI_Is_thread_main(&main_thread);
+    CHECK(level >= MPI_THREAD_SERIALIZED || main_thread);
+    return PMPI_Comm_free(comm);
+}
 
 static enum comm_result open_world(enum comm_progress_mode progress, struct comm_communicator **world)
 {
@@ -125,6 +137,13 @@ static void *issue(void *arg)
     return NULL;
 }
 
+static void *close_it(void *arg)
+{
+    MUST(comm_close(arg, RIG_S));
+    return NULL;
+}
+
+/* Another thread than the one that opened the worlds. It may close them, but not make a collective call. */
 static void stranger(void)
 {
     struct comm_communicator *world;
@@ -136,6 +155,10 @@ static void stranger(void)
         printf("skipped: MPI provides more than was asked for\n");
         exit(77);
     }
+    MUST(open_world(COMM_PROGRESS_AUTO, &world));
+    use_both(world);
+    EQUAL(pthread_create(&thread, NULL, close_it, world), 0);
+    pthread_join(thread, NULL);
     MUST(open_world(COMM_PROGRESS_AUTO, &world));
     use_both(world);
     EQUAL(pthread_create(&thread, NULL, issue, world), 0);

@@ -2,13 +2,15 @@
  * Makes MPI's communicators from this library's, and the reverse (commstream/mpi.h):
  *
  *   given single|funneled|serialized|multiple BACKEND | halves BACKEND | halves_single BACKEND |
- *         halves_serialized BACKEND | early | late
+ *         halves_serialized BACKEND | closed BACKEND | crossed BACKEND | wrong | early | late
+ *         finalized work|message|nothing
  */
 #include "conform/rig.h"
 #include "now.h"
 
 #include <commstream/mpi.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,6 +172,132 @@ static void halves(const char *backend, int level)
     finalize();
 }
 
+static void sums(struct comm_communicator *c, int32_t mine)
+{
+    int32_t sum = 0;
+    struct comm_request q;
+    MUST(comm_allreduce(c, &mine, &sum, 1, COMM_I32, COMM_SUM, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    EQUAL(sum, mine * comm_size(c));
+}
+
+/* A communicator goes on when the world that it was made from is closed, and others can be made from it. */
+static void closed(const char *backend)
+{
+    struct comm_communicator *world, *child, *grandchild;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &(int){0});
+    MUST(open_of(MPI_COMM_WORLD, backend, &world));
+    MUST(NOW(comm_dup, world, NULL, &child));
+    MUST(comm_close(world, RIG_PATIENCE));
+    MUST(NOW(comm_dup, child, NULL, &grandchild));
+    sums(child, 3);
+    sums(grandchild, 5);
+    MUST(comm_close(child, RIG_PATIENCE));
+    sums(grandchild, 7);
+    MUST(comm_close(grandchild, RIG_PATIENCE));
+    finalize();
+}
+
+struct opening {
+    MPI_Comm mpi;
+    struct comm_communicator *world;
+    const char *backend;
+    int32_t rank, ranks;
+    int64_t late_ns;
+};
+
+/* Keeps this rank's opening behind those of its other threads. */
+static int exchange_late(void *arg, const void *in, size_t bytes, void *out)
+{
+    struct opening *o = arg;
+    int failed = MPI_Allgather(in, (int)bytes, MPI_BYTE, out, (int)bytes, MPI_BYTE, o->mpi) != MPI_SUCCESS;
+    rig_nap(o->late_ns);
+    return failed;
+}
+
+static void *open_it(void *arg)
+{
+    struct opening *o = arg;
+    MUST(comm_open(COMM_CONFIG(.backend = o->backend, .rank = o->rank, .ranks = o->ranks, .exchange = exchange_late, .exchange_arg = o,
+                               .operation_timeout_ns = 20 * RIG_S),
+                   &o->world));
+    return NULL;
+}
+
+/* Two threads open a world of all ranks each, in a different order on each rank. */
+static void crossed(const char *backend)
+{
+    struct opening o[2];
+    pthread_t thread[2];
+    int rank, ranks;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &(int){0});
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    for (int i = 0; i < 2; i++) {
+        o[i] = (struct opening){.backend = backend, .rank = rank, .ranks = ranks, .late_ns = (rank + i) % 2 ? 200 * RIG_MS : 0};
+        MPI_Comm_dup(MPI_COMM_WORLD, &o[i].mpi);
+    }
+    for (int i = 0; i < 2; i++)
+        EQUAL(pthread_create(&thread[i], NULL, open_it, &o[i]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    for (int i = 0; i < 2; i++)
+        sums(o[i].world, 3 + i);
+    for (int i = 0; i < 2; i++) {
+        MUST(comm_close(o[i].world, RIG_PATIENCE));
+        MPI_Comm_free(&o[i].mpi);
+    }
+    finalize();
+}
+
+/* What is no communicator of ranks that include this one. */
+static void wrong(void)
+{
+    struct comm_communicator *world = NULL;
+    MPI_Comm half, both;
+    int rank;
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 7, &both);
+    IS(open_of(both, NULL, &world), COMM_ERR_ARGUMENT);
+    CHECK(strstr(text, "intercommunicator"));
+    IS(open_of(MPI_COMM_NULL, NULL, &world), COMM_ERR_ARGUMENT);
+    CHECK(strstr(text, "MPI_COMM_NULL"));
+    MPI_Comm_free(&both);
+    MPI_Comm_free(&half);
+    finalize();
+}
+
+/* MPI is finalized while a world on the wire over MPI is open. */
+static void finalized(const char *what)
+{
+    struct comm_communicator *world;
+    struct comm_request q;
+    int32_t in = 1, out;
+    enum comm_result r = COMM_ERR_STATE;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &(int){0});
+    MUST(open_of(MPI_COMM_WORLD, "shm+mpi", &world));
+    sums(world, 3);
+    MPI_Finalize();
+    if (strcmp(what, "work") == 0)
+        r = comm_allreduce(world, &in, &out, 1, COMM_I32, COMM_SUM, &q);
+    else if (strcmp(what, "message") == 0 && comm_rank(world) == 0)
+        r = comm_send(world, &in, 1, COMM_I32, 1, 5, &q);
+    else if (strcmp(what, "message") == 0)
+        r = comm_recv(world, &in, 1, COMM_I32, 0, 5, NULL, &q);
+    if (r == COMM_OK)
+        r = comm_wait(q, RIG_PATIENCE);
+    if (strcmp(what, "message") == 0 && r == COMM_OK) /* a send ends when its buffer is free */
+        r = comm_sync(world, RIG_PATIENCE);
+    struct comm_error error = {.size = sizeof error};
+    if (comm_error_detail(world, &error) == COMM_OK)
+        printf("%s: %s\n", comm_result_name(r), error.text);
+    if (strcmp(what, "message") != 0)
+        EQUAL(r, COMM_ERR_STATE);
+    MUST(comm_close(world, RIG_S));
+}
+
 /* Before MPI is initialized, and after it has been finalized. */
 static void out_of_time(bool early)
 {
@@ -213,6 +341,14 @@ int main(int count, char **argument)
         halves(backend, MPI_THREAD_SINGLE);
     else if (strcmp(what, "halves_serialized") == 0)
         halves(backend, MPI_THREAD_SERIALIZED);
+    else if (strcmp(what, "closed") == 0)
+        closed(backend);
+    else if (strcmp(what, "crossed") == 0)
+        crossed(backend);
+    else if (strcmp(what, "wrong") == 0)
+        wrong();
+    else if (strcmp(what, "finalized") == 0)
+        finalized(backend);
     else if (strcmp(what, "early") == 0 || strcmp(what, "late") == 0)
         out_of_time(strcmp(what, "early") == 0);
     else

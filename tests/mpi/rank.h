@@ -20,6 +20,9 @@ bool rank_exact(const struct job_shape *s, bool fixed);
 void rank_cells(void); /* for each collective, type and operator: the way that the table gives is taken, and explain reports the same */
 void rank_large(void); /* more elements than an int can count */
 
+/* apart.c */
+void rank_apart(bool in_place); /* some ranks give their input in place; or one rank is far ahead */
+
 /* broken.c */
 void rank_differ(size_t n); /* calls that differ */
 void rank_edge(void);       /* rank 1 sends the root more than the root receives */

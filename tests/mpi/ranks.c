@@ -2,7 +2,7 @@
  * One rank of a world over MPI, started by MPI's own launcher (run.sh). It prints what it finds wrong, and exits with 1. The program does
  * not use MPI itself: the library's module loads it.
  *
- *   ranks suite | fixed | cells | large | short | long | edge | killed | cut | idle | leave
+ *   ranks suite | fixed | cells | large | in_place | ahead | short | long | edge | killed | cut | idle | leave
  */
 #define _GNU_SOURCE
 #include "mpi/rank.h"
@@ -213,6 +213,10 @@ int main(int count, char **argument)
         rank_cells();
     else if (strcmp(what, "large") == 0)
         rank_large();
+    else if (strcmp(what, "in_place") == 0)
+        rank_apart(true);
+    else if (strcmp(what, "ahead") == 0)
+        rank_apart(false);
     else if (strcmp(what, "short") == 0)
         rank_differ(2);
     else if (strcmp(what, "long") == 0)

@@ -24,7 +24,7 @@ static struct native *open_native(void)
 {
     char text[512] = "";
     struct native_config config = {.env = wire_default_env(),
-                                   .launcher = "program",
+                                   .launcher = "mpirun", /* not the program: opening makes the MPI_Comm from which all are created */
                                    .rank = rank,
                                    .ranks = ranks,
                                    .local_rank = rank,

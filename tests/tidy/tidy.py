@@ -60,6 +60,7 @@ LAW = {
     "cuda": {"wire", "data"},
     "bucket": set(),
     "tools": set(),
+    "tools/run": set(),
     "base": set(),
 }
 BANNED = ("strcpy", "strcat", "sprintf", "gets", "strtok", "alloca", "system", "atoi", "rand")
@@ -95,8 +96,8 @@ def room_of(path):
 
 
 def named_room(parts):
-    """The room that a path from src or src/core names: net and cuda have rooms of their own."""
-    return "/".join(parts[:2 if parts[0] in ("net", "cuda") and len(parts) > 2 else 1])
+    """The room that a path from src or src/core names: net, cuda and tools have rooms of their own."""
+    return "/".join(parts[:2 if parts[0] in ("net", "cuda", "tools") and len(parts) > 2 else 1])
 
 
 def check_includes(tree):
@@ -116,7 +117,7 @@ def check_includes(tree):
         for found in INCLUDE.finditer(text):
             other = named_room(found.group(1).split("/"))
             line = line_of(text, found.start())
-            if room == "tools" and "/" not in found.group(1):
+            if room in ("tools", "tools/run") and "/" not in found.group(1):
                 continue
             if "/" not in found.group(1) or other not in LAW:
                 yield path, line, f'"{found.group(1)}" does not name its room'

@@ -89,6 +89,8 @@ bool buckets_alive(PyObject *buckets)
 static struct buckets *alive(PyObject *object)
 {
     struct buckets *self = (struct buckets *)object;
+    if (inside_refuses("buckets"))
+        return NULL;
     if (self->b)
         return self;
     raise_closed("bucket list");
@@ -186,6 +188,8 @@ static PyObject *buckets_free(PyObject *object, PyObject *unused)
     struct buckets *self = (struct buckets *)object;
     struct comm_buckets *b = self->b;
     (void)unused;
+    if (inside_refuses("free"))
+        return NULL;
     if (self->exports) {
         PyErr_Format(PyExc_BufferError, "free(): %d views of these buckets exist; drop them first", self->exports);
         return NULL;
@@ -218,10 +222,12 @@ static void buckets_dealloc(PyObject *object)
 {
     struct buckets *self = (struct buckets *)object;
     PyTypeObject *type = Py_TYPE(object);
-    WITHOUT_GIL(comm_buckets_free(self->b));
-    drop_gradients(self);
-    Py_CLEAR(self->comm);
-    Py_CLEAR(self->op);
+    if (!inside_postpone(object, sizeof *self)) {
+        WITHOUT_GIL(comm_buckets_free(self->b));
+        drop_gradients(self);
+        Py_CLEAR(self->comm);
+        Py_CLEAR(self->op);
+    }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
     Py_DECREF(type);

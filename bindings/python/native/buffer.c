@@ -4,6 +4,7 @@
  */
 #include "core.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* dlpack.h, as its version 0.2 to 1.x have it for a capsule of the name "dltensor". */

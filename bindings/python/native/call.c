@@ -109,6 +109,8 @@ bool call_same_type(struct call *k, int a, int b)
 
 static bool find_target(struct call *k, PyObject *self)
 {
+    if (inside_refuses(k->row->name))
+        return false;
     if (PyObject_TypeCheck(self, window_type)) {
         k->window = (struct window *)self;
         k->comm = k->window->comm;
@@ -138,12 +140,13 @@ static PyObject *issue(struct call *k)
     return NULL;
 }
 
-/* A collective that is refused here is refused in the library too: so it has its place in the queue, and the other ranks are told. */
+/* A collective that is refused here is refused in the library too: so it has its place in the queue, and the other ranks are told. One
+ * without arguments has nothing that the library could refuse. */
 static void refuse(struct call *k)
 {
     struct comm_request req;
     PyObject *type, *value, *trace;
-    if (k->row->alone)
+    if (k->row->alone || !k->row->parameters[0].name)
         return;
     PyErr_Fetch(&type, &value, &trace);
     struct call wrong = {.row = k->row, .c = k->c, .w = k->w, .r = k->r, .root = -1};
@@ -157,12 +160,13 @@ PyObject *call_run(const struct row *row, PyObject *self, PyObject *const *args,
     PyObject *answer = NULL;
     memset(&k, 0, sizeof k);
     k.row = row;
-    if (!find_target(&k, self) || !arguments_parse(row->name, row->parameters, row->required, k.slots, args, count, names))
+    if (!find_target(&k, self))
         return NULL;
     k.r = request_new(row->name, k.comm);
     if (!k.r)
         return NULL;
-    if (read_scalars(&k) && (!row->prepare || row->prepare(&k)))
+    if (arguments_parse(row->name, row->parameters, row->required, k.slots, args, count, names) && read_scalars(&k) &&
+        (!row->prepare || row->prepare(&k)))
         answer = issue(&k);
     else {
         refuse(&k);

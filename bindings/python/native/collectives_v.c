@@ -102,11 +102,20 @@ static bool prepare_allgather(struct call *k)
            (k->in == COMM_IN_PLACE || exactly(k, IN, "input", k->arrays[ARRAY_COUNTS][k->comm->rank]));
 }
 
+/* In place only the root has no buffer. */
+static bool has_buffer(struct call *k, const void *given, const char *name)
+{
+    if (k->on_root || given != COMM_IN_PLACE)
+        return true;
+    raise_argument(k->row->name, "%s is IN_PLACE; expected a buffer, since rank %d is not the root", name, k->comm->rank);
+    return false;
+}
+
 /* In place the root's length is its count. */
 static bool prepare_gather(struct call *k)
 {
     if (!k->on_root)
-        return input(k);
+        return input(k) && has_buffer(k, k->in, "input");
     if (!arrays(k) || !input(k) || !output(k))
         return false;
     if (k->in == COMM_IN_PLACE)
@@ -118,7 +127,7 @@ static bool prepare_scatter(struct call *k)
 {
     if (k->on_root && (!arrays(k) || !input(k) || !blocks_fit(k, IN, "input", ARRAY_COUNTS, ARRAY_DISPLS)))
         return false;
-    if (!output(k))
+    if (!output(k) || !has_buffer(k, k->out, "output"))
         return false;
     k->n = k->out == COMM_IN_PLACE ? k->arrays[ARRAY_COUNTS][k->comm->rank] : k->r->buffers[OUT].count;
     return true;

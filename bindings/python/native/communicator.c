@@ -1,11 +1,12 @@
-/* Communicators: life, place, order. What makes another communicator returns a request; commstream.Communicator gives these calls their
- * face. */
+/* Communicators: life, place, order. commstream.Communicator gives these calls their face. */
 #include "core.h"
+#include "communicator_make.h"
 #include "communicator_wait.h"
 
 #include <sched.h>
 #include <string.h>
 #include <structmember.h>
+#include <unistd.h>
 
 PyTypeObject *communicator_type;
 
@@ -21,6 +22,7 @@ PyObject *communicator_wrap(struct comm_communicator *c, PyObject *hooks)
     self->rank = comm_rank(c);
     self->size = comm_size(c);
     self->fd = -1;
+    self->pid = getpid();
     Py_XINCREF(hooks);
     self->hooks = hooks;
     PyObject *said = PyObject_CallMethod((PyObject *)self, "_made", NULL); /* in the list of those that the exit closes */
@@ -28,6 +30,12 @@ PyObject *communicator_wrap(struct comm_communicator *c, PyObject *hooks)
         Py_CLEAR(self);
     Py_XDECREF(said);
     return (PyObject *)self;
+}
+
+/* In a child that was forked nobody ends what other threads of the parent had begun. */
+bool communicator_forked(const struct communicator *comm)
+{
+    return comm->pid != getpid();
 }
 
 /* The open communicator in an argument; NULL and an exception. */
@@ -38,6 +46,8 @@ struct comm_communicator *communicator_of(PyObject *object, const char *operatio
         return NULL;
     }
     struct communicator *comm = (struct communicator *)object;
+    if (inside_refuses(operation))
+        return NULL;
     if (!comm->c)
         raise_closed("communicator");
     return comm->c;
@@ -50,21 +60,35 @@ static struct comm_communicator *opened(PyObject *self)
 
 /* -------------------------------------------------------------------------------------------------- its end */
 
+/* Event loops that wait for its requests are told, if there may be any. */
+static void tell_loops(PyObject *hooks)
+{
+    PyObject *name = PyUnicode_FromString("commstream._aio"), *module = name && hooks ? PyImport_GetModule(name) : NULL;
+    PyObject *said = module ? PyObject_CallMethod(module, "closed", "O", hooks) : NULL;
+    if (PyErr_Occurred())
+        PyErr_WriteUnraisable(module);
+    Py_XDECREF(said);
+    Py_XDECREF(module);
+    Py_XDECREF(name);
+}
+
 /* Other threads may be between the check of c and the library. */
 static enum comm_result close_now(struct communicator *self, int64_t timeout_ns)
 {
     struct comm_communicator *c = self->c;
     enum comm_result result;
     self->c = NULL;
-    while (self->users)
+    while (self->users && !communicator_forked(self))
         WITHOUT_GIL(sched_yield());
     WITHOUT_GIL(result = comm_close(c, timeout_ns));
     if (result == COMM_ERR_STATE)
         self->c = c;
-    else
-        Py_CLEAR(self->hooks);
     notify_run();
     request_sweep_all();
+    if (self->c)
+        return result;
+    tell_loops(self->hooks);
+    Py_CLEAR(self->hooks);
     return result;
 }
 
@@ -75,7 +99,7 @@ static PyObject *communicator_close(PyObject *object, PyObject *args, PyObject *
     PyObject *timeout = NULL;
     int64_t timeout_ns = COMM_DEFAULT_TIMEOUT;
     if (!PyArg_ParseTupleAndKeywords(args, words, "|O:close", names, &timeout) ||
-        (timeout && timeout != Py_None && !read_timeout(timeout, &timeout_ns)))
+        (timeout && timeout != Py_None && !read_timeout(timeout, &timeout_ns)) || inside_refuses("close"))
         return NULL;
     if (!self->c)
         Py_RETURN_NONE;
@@ -94,13 +118,15 @@ static void communicator_dealloc(PyObject *object)
     struct communicator *self = (struct communicator *)object;
     PyTypeObject *type = Py_TYPE(object);
     PyObject *error, *value, *trace;
-    PyErr_Fetch(&error, &value, &trace);
-    if (self->c && !self->recorded)
-        (void)close_now(self, COMM_DEFAULT_TIMEOUT);
-    PyErr_Restore(error, value, trace);
-    Py_CLEAR(self->recorded);
-    Py_CLEAR(self->parent);
-    Py_CLEAR(self->hooks);
+    if (!inside_postpone(object, sizeof *self)) {
+        PyErr_Fetch(&error, &value, &trace);
+        if (self->c && !self->recorded)
+            (void)close_now(self, COMM_DEFAULT_TIMEOUT);
+        PyErr_Restore(error, value, trace);
+        Py_CLEAR(self->recorded);
+        Py_CLEAR(self->parent);
+        Py_CLEAR(self->hooks);
+    }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
     Py_DECREF(type);
@@ -131,184 +157,6 @@ static PyObject *communicator_revoke(PyObject *self, PyObject *unused)
     if (result != COMM_OK)
         return raise_result(result, c, "revoke");
     Py_RETURN_NONE;
-}
-
-/* ------------------------------------------------------------------------------------- what makes something */
-
-struct making {
-    struct comm_communicator *c;
-    struct request *r;
-};
-
-static bool making_begin(struct making *m, PyObject *self, const char *operation, enum outcome outcome)
-{
-    m->c = opened(self);
-    m->r = m->c ? request_new(operation, (struct communicator *)self) : NULL;
-    if (m->r)
-        m->r->outcome = outcome;
-    return m->r != NULL;
-}
-
-static PyObject *making_end(struct making *m, enum comm_result result)
-{
-    if (result == COMM_OK)
-        return request_started(m->r);
-    raise_result(result, m->c, m->r->operation);
-    PyMem_Free(m->r->outcome == MAKES_MESH ? m->r->out.mesh : NULL);
-    Py_DECREF(m->r);
-    return NULL;
-}
-
-static PyObject *communicator_split(PyObject *self, PyObject *args)
-{
-    int color, key;
-    struct making m;
-    enum comm_result result;
-    if (!PyArg_ParseTuple(args, "ii:split", &color, &key) || !making_begin(&m, self, "split", MAKES_COMMUNICATOR))
-        return NULL;
-    WITHOUT_GIL(result = comm_split(m.c, color, key, &m.r->out.comm, &m.r->request));
-    return making_end(&m, result);
-}
-
-static PyObject *communicator_split_place(PyObject *self, PyObject *args)
-{
-    int place;
-    struct making m;
-    enum comm_result result;
-    if (!PyArg_ParseTuple(args, "i:split_place", &place) || !making_begin(&m, self, "split_place", MAKES_COMMUNICATOR))
-        return NULL;
-    WITHOUT_GIL(result = comm_split_place(m.c, (enum comm_place)place, &m.r->out.comm, &m.r->request));
-    return making_end(&m, result);
-}
-
-/* A sequence as an array of int32_t that the caller frees. */
-static int32_t *read_ranks(PyObject *object, const char *operation, const char *name, size_t *count)
-{
-    PyObject *list = PySequence_List(object);
-    if (!list)
-        return NULL;
-    *count = (size_t)PyList_Size(list);
-    int32_t *ranks = PyMem_Malloc((*count + 1) * sizeof *ranks);
-    for (size_t i = 0; ranks && i < *count; ++i) {
-        int64_t value = 0;
-        bool ok = read_int64(PyList_GetItem(list, (Py_ssize_t)i), operation, name, INT32_MIN, INT32_MAX, &value);
-        ranks[i] = (int32_t)value;
-        if (!ok) {
-            PyMem_Free(ranks);
-            ranks = NULL;
-        }
-    }
-    if (!ranks && !PyErr_Occurred())
-        PyErr_NoMemory();
-    Py_DECREF(list);
-    return ranks;
-}
-
-static PyObject *communicator_subset(PyObject *self, PyObject *args)
-{
-    PyObject *list;
-    unsigned tag;
-    size_t count;
-    struct making m;
-    enum comm_result result;
-    if (!PyArg_ParseTuple(args, "OI:subset", &list, &tag))
-        return NULL;
-    int32_t *ranks = read_ranks(list, "subset", "ranks", &count);
-    if (!ranks || !making_begin(&m, self, "subset", MAKES_COMMUNICATOR)) {
-        PyMem_Free(ranks);
-        return NULL;
-    }
-    WITHOUT_GIL(result = comm_subset(m.c, ranks, count, tag, &m.r->out.comm, &m.r->request));
-    PyMem_Free(ranks);
-    return making_end(&m, result);
-}
-
-static PyObject *communicator_split_mesh(PyObject *self, PyObject *args)
-{
-    PyObject *list;
-    size_t axes;
-    struct making m;
-    enum comm_result result;
-    if (!PyArg_ParseTuple(args, "O:split_mesh", &list))
-        return NULL;
-    int32_t *shape = read_ranks(list, "split_mesh", "shape", &axes);
-    if (!shape || !making_begin(&m, self, "split_mesh", MAKES_MESH)) {
-        PyMem_Free(shape);
-        return NULL;
-    }
-    m.r->axes = (int32_t)axes;
-    m.r->out.mesh = PyMem_Calloc(axes + 1, sizeof *m.r->out.mesh);
-    WITHOUT_GIL(result = m.r->out.mesh ? comm_split_mesh(m.c, shape, axes, m.r->out.mesh, &m.r->request) : COMM_ERR_MEMORY);
-    PyMem_Free(shape);
-    return making_end(&m, result);
-}
-
-static PyObject *communicator_dup(PyObject *self, PyObject *args)
-{
-    struct comm_options o = {.size = sizeof o};
-    int order;
-    long long timeout_ns;
-    unsigned long long stream;
-    struct making m;
-    enum comm_result result;
-    if (!PyArg_ParseTuple(args, "ziiLKz:dup", &o.name, &o.priority, &order, &timeout_ns, &stream, &o.options) ||
-        !making_begin(&m, self, "dup", MAKES_COMMUNICATOR))
-        return NULL;
-    o.order = (enum comm_order)order;
-    o.operation_timeout_ns = timeout_ns;
-    o.stream = (struct CUstream_st *)(uintptr_t)stream;
-    WITHOUT_GIL(result = comm_dup(m.c, &o, &m.r->out.comm, &m.r->request));
-    return making_end(&m, result);
-}
-
-static PyObject *communicator_shrink(PyObject *self, PyObject *unused)
-{
-    struct making m;
-    enum comm_result result;
-    (void)unused;
-    if (!making_begin(&m, self, "shrink", MAKES_COMMUNICATOR))
-        return NULL;
-    WITHOUT_GIL(result = comm_shrink(m.c, &m.r->out.comm, &m.r->request));
-    return making_end(&m, result);
-}
-
-static PyObject *communicator_agree(PyObject *self, PyObject *args)
-{
-    unsigned long long given = 0;
-    struct making m;
-    enum comm_result result;
-    if (!PyArg_ParseTuple(args, "K:agree", &given) || !making_begin(&m, self, "agree", MAKES_FLAGS))
-        return NULL;
-    m.r->out.flags = given;
-    WITHOUT_GIL(result = comm_agree(m.c, &m.r->out.flags, &m.r->request));
-    return making_end(&m, result);
-}
-
-static PyObject *communicator_window(PyObject *self, PyObject *args)
-{
-    struct comm_window_options o = {.size = sizeof o};
-    Py_ssize_t bytes;
-    PyObject *base;
-    int placement;
-    struct making m;
-    enum comm_result result;
-    if (!PyArg_ParseTuple(args, "nOiI:window", &bytes, &base, &placement, &o.signals) || !making_begin(&m, self, "window", MAKES_WINDOW))
-        return NULL;
-    struct buffer *b = &m.r->buffers[0];
-    if (base != Py_None && !buffer_get(b, base, "window", "buffer", true, COMM_BYTE)) {
-        Py_DECREF(m.r);
-        return NULL;
-    }
-    if (base != Py_None) { /* the window keeps the view, so that the memory stays where it is */
-        m.r->keep = b->view.obj ? PyMemoryView_FromObject(base) : base;
-        if (!b->view.obj)
-            Py_INCREF(base);
-        o.base = b->data;
-        bytes = (Py_ssize_t)b->bytes;
-    }
-    o.placement = (enum comm_placement)placement;
-    WITHOUT_GIL(result = comm_window_create(m.c, (size_t)bytes, &o, &m.r->out.window, &m.r->request));
-    return making_end(&m, result);
 }
 
 /* ------------------------------------------------------------------------------------------------- place and order */
@@ -379,7 +227,7 @@ static PyObject *communicator_unregister(PyObject *self, PyObject *args)
 {
     unsigned long long address;
     struct communicator *comm = (struct communicator *)self;
-    if (!PyArg_ParseTuple(args, "K:unregister", &address))
+    if (!PyArg_ParseTuple(args, "K:unregister", &address) || inside_refuses("unregister"))
         return NULL;
     if (comm->c)
         WITHOUT_GIL(comm_mem_unregister(comm->c, (void *)(uintptr_t)address));
@@ -396,6 +244,13 @@ static PyObject *get_handle(PyObject *self, void *unused)
 {
     (void)unused;
     return PyLong_FromVoidPtr(((struct communicator *)self)->c);
+}
+
+static PyObject *get_engine(PyObject *self, void *unused)
+{
+    PyObject *hooks = ((struct communicator *)self)->hooks;
+    (void)unused;
+    return Py_NewRef(hooks ? hooks : Py_None);
 }
 
 static PyMethodDef methods[] = {
@@ -434,6 +289,7 @@ static PyMethodDef methods[] = {
     {"_agree", communicator_agree, METH_VARARGS, NULL},
     {"_shrink", communicator_shrink, METH_NOARGS, NULL},
     {"_window", communicator_window, METH_VARARGS, NULL},
+    {"_refuse", communicator_refuse, METH_O, NULL},
     {"_translate", communicator_translate, METH_VARARGS, NULL},
     {"_probe", communicator_probe, METH_VARARGS, NULL},
     {"_register", communicator_register, METH_O, NULL},
@@ -446,6 +302,7 @@ static PyMemberDef members[] = {{"rank", T_INT, offsetof(struct communicator, ra
 
 static PyGetSetDef properties[] = {
     {"closed", get_closed, NULL, "Whether it is closed.", NULL},
+    {"_engine", get_engine, NULL, "What all communicators of the engine share.", NULL},
     {"handle", get_handle, NULL, "The address of the struct comm_communicator, for C code that shares it; 0: closed.", NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 

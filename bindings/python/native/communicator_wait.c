@@ -78,9 +78,12 @@ PyObject *communicator_fileno(PyObject *self, PyObject *unused)
 
 PyObject *communicator_last(PyObject *self, PyObject *unused)
 {
+    struct communicator *comm = (struct communicator *)self;
     struct comm_communicator *c = communicator_of(self, NULL);
-    struct request *r = c ? request_new("last", (struct communicator *)self) : NULL;
     (void)unused;
+    if (c && comm->recorded)
+        return raise_state("last", "a recorder has started nothing; expected the communicator that it records for");
+    struct request *r = c ? request_new("last", comm) : NULL;
     if (!r)
         return NULL;
     WITHOUT_GIL(r->request = comm_last(c));

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 enum { BUFFERS = 3, SECOND_NS = 1000000000, SLICE_NS = 100000000 };
 
@@ -33,6 +34,7 @@ struct communicator {
     struct comm_communicator *c; /* NULL: closed */
     int32_t rank, size;
     int fd;             /* of the engine; -1: not asked for */
+    pid_t pid;          /* of the process that made it; a child of that has no other threads */
     int users;          /* threads inside a call that starts an operation */
     int exports;        /* views of its memory */
     int records;        /* RECORDS_* */
@@ -56,7 +58,7 @@ struct request {
     struct request *next, *previous; /* of the list of operations that may be running */
     struct communicator *comm;
     const char *operation;
-    PyObject *keep;          /* operators, plans and the like */
+    PyObject *keep;          /* operators, plans, hooks and the like */
     PyObject *value;         /* what result() returns */
     PyObject *error;         /* what it failed with */
     bool done, listed, busy; /* busy: on its way to done */
@@ -82,6 +84,7 @@ extern PyObject *status_type; /* commstream.Status */
 PyObject *raise_result(enum comm_result result, struct comm_communicator *c, const char *operation);
 PyObject *raise_argument(const char *operation, const char *format, ...);
 PyObject *raise_closed(const char *what);
+PyObject *raise_state(const char *operation, const char *text);
 PyObject *error_fields(struct comm_communicator *c);
 
 /* buffer.c */
@@ -119,11 +122,22 @@ PyObject *wait_answer(enum comm_result result, struct comm_communicator *c, cons
 
 /* notify.c */
 void notify_run(void);
+void notify_later(void);
+
+/* inside.c */
+bool inside_operator(void);
+void inside_enter(void);
+void inside_leave(void);
+bool inside_refuses(const char *operation);
+bool inside_postpone(PyObject *object, size_t bytes);
+bool inside_has_postponed(void);
+void inside_drop_postponed(void);
 
 /* communicator.c, window.c */
 PyObject *communicator_wrap(struct comm_communicator *c, PyObject *hooks);
 PyObject *window_wrap(struct comm_window *w, struct communicator *comm, PyObject *base);
 PyObject *memory_part(void *data, size_t bytes, PyObject *owner, int *exports);
+bool communicator_forked(const struct communicator *comm);
 bool buckets_alive(PyObject *buckets);
 struct comm_communicator *communicator_of(PyObject *object, const char *operation);
 

@@ -51,6 +51,11 @@ PyObject *raise_argument(const char *operation, const char *format, ...)
     return text ? raise(COMM_ERR_ARGUMENT, Py_BuildValue("{sNss}", "text", text, "operation", operation ? operation : "")) : NULL;
 }
 
+PyObject *raise_state(const char *operation, const char *text)
+{
+    return raise(COMM_ERR_STATE, Py_BuildValue("{ssss}", "text", text, "operation", operation ? operation : ""));
+}
+
 PyObject *raise_closed(const char *what)
 {
     PyObject *text = PyUnicode_FromFormat("the %s is closed", what);

@@ -36,6 +36,8 @@ static struct comm_event *event_of(PyObject *object, const char *operation)
         raise_argument(operation, "expected an Event, got %R", (PyObject *)Py_TYPE(object));
         return NULL;
     }
+    if (inside_refuses(operation))
+        return NULL;
     struct comm_event *event = ((struct event *)object)->event;
     if (!event)
         raise_closed("event");
@@ -136,6 +138,8 @@ static PyObject *event_destroy(PyObject *self, PyObject *unused)
     struct event *e = (struct event *)self;
     struct comm_event *event = e->event;
     (void)unused;
+    if (inside_refuses("destroy"))
+        return NULL;
     e->event = NULL;
     WITHOUT_GIL(comm_event_free(event));
     Py_RETURN_NONE;
@@ -157,8 +161,10 @@ static PyObject *event_exit(PyObject *self, PyObject *args)
 static void event_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    WITHOUT_GIL(comm_event_free(((struct event *)self)->event));
-    Py_CLEAR(((struct event *)self)->comm);
+    if (!inside_postpone(self, sizeof(struct event))) {
+        WITHOUT_GIL(comm_event_free(((struct event *)self)->event));
+        Py_CLEAR(((struct event *)self)->comm);
+    }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
@@ -241,7 +247,7 @@ PyObject *stream_wait(PyObject *module, PyObject *args)
     PyObject *object;
     enum comm_result result;
     (void)module;
-    if (!PyArg_ParseTuple(args, "KO:stream_wait", &stream, &object))
+    if (!PyArg_ParseTuple(args, "KO:stream_wait", &stream, &object) || inside_refuses("stream_wait"))
         return NULL;
     if (PyObject_TypeCheck(object, request_type)) {
         WITHOUT_GIL(result = comm_stream_wait_request(stream_of(stream), ((struct request *)object)->request));

@@ -84,7 +84,7 @@ static PyObject *describe_request(PyObject *module, PyObject *args)
     PyObject *request;
     struct comm_request_info info = {.size = sizeof info};
     (void)module;
-    if (!PyArg_ParseTuple(args, "O!:describe_request", request_type, &request))
+    if (!PyArg_ParseTuple(args, "O!:describe_request", request_type, &request) || inside_refuses("describe_request"))
         return NULL;
     struct request *r = (struct request *)request;
     enum comm_result result;

@@ -78,6 +78,8 @@ static PyObject *finish_all(PyObject *list, struct waiting *w, enum comm_result 
         PyErr_Clear();
         Py_XDECREF(done);
     }
+    if (!error[0] && result < 0) /* the wait failed, and the operations go on */
+        return raise_result(result, NULL, "wait_all");
     if (!error[0])
         Py_RETURN_TRUE;
     PyErr_Restore(error[0], error[1], error[2]);
@@ -93,12 +95,18 @@ static PyObject *finish_any(PyObject *list, struct waiting *w, enum comm_result 
     return finish_index(list, w->at, result);
 }
 
+/* Each request keeps its error. If the wait fails while a request goes on, that error is raised. */
 static PyObject *finish_some(PyObject *list, struct waiting *w)
 {
     PyObject *indices = PyList_New(0);
     for (size_t i = 0; indices && i < w->found; ++i) {
+        struct request *r = request_at(list, w->indices[i]);
         PyObject *index = finish_index(list, w->indices[i], w->results[i]);
-        PyErr_Clear(); /* each request keeps its error */
+        if (!index && r && !r->done) {
+            Py_DECREF(indices);
+            return NULL;
+        }
+        PyErr_Clear();
         index = index ? index : PyLong_FromSize_t(w->indices[i]);
         if (!index || PyList_Append(indices, index))
             Py_CLEAR(indices);
@@ -125,7 +133,8 @@ PyObject *wait_many(PyObject *module, PyObject *args)
     int kind;
     int64_t timeout_ns;
     (void)module;
-    if (!PyArg_ParseTuple(args, "iO!O:wait", &kind, &PyList_Type, &list, &timeout) || !read_timeout(timeout, &timeout_ns))
+    if (!PyArg_ParseTuple(args, "iO!O:wait", &kind, &PyList_Type, &list, &timeout) || !read_timeout(timeout, &timeout_ns) ||
+        inside_refuses("wait"))
         return NULL;
     struct waiting w = {.kind = (enum many)kind, .count = (size_t)PyList_Size(list)};
     w.requests = PyMem_Calloc(w.count + 1, sizeof *w.requests);

@@ -68,7 +68,7 @@ static bool add_type(PyObject *module, PyTypeObject **type, PyType_Spec *spec)
     *type = (PyTypeObject *)PyType_FromSpec(spec);
     if (!*type)
         return false;
-    Py_INCREF(*type);
+    Py_INCREF((PyObject *)*type);
     return PyModule_AddObject(module, strrchr(spec->name, '.') + 1, (PyObject *)*type) == 0;
 }
 

@@ -35,6 +35,13 @@ static void push(struct comm_request request, enum comm_result result, void *arg
         Py_AddPendingCall(run_pending, NULL);
 }
 
+/* The main thread looks once more. */
+void notify_later(void)
+{
+    if (atomic_load_explicit(&notes, memory_order_relaxed) || inside_has_postponed())
+        Py_AddPendingCall(run_pending, NULL);
+}
+
 static void run(struct note *note)
 {
     PyObject *done = request_finish(note->r, note->result);
@@ -51,7 +58,7 @@ static void run(struct note *note)
 
 void notify_run(void)
 {
-    if (!atomic_load_explicit(&notes, memory_order_relaxed) || request_completing())
+    if ((!atomic_load_explicit(&notes, memory_order_relaxed) && !inside_has_postponed()) || request_completing() || inside_operator())
         return;
     struct note *stack = atomic_exchange_explicit(&notes, NULL, memory_order_acquire), *first = NULL;
     PyObject *error, *value, *trace;
@@ -62,6 +69,7 @@ void notify_run(void)
         stack = next;
     }
     PyErr_Fetch(&error, &value, &trace);
+    inside_drop_postponed();
     while (first) {
         struct note *next = first->next;
         run(first);
@@ -75,7 +83,7 @@ PyObject *notify(PyObject *module, PyObject *args)
 {
     PyObject *request, *function;
     (void)module;
-    if (!PyArg_ParseTuple(args, "O!O:notify", request_type, &request, &function))
+    if (!PyArg_ParseTuple(args, "O!O:notify", request_type, &request, &function) || inside_refuses("add_done_callback"))
         return NULL;
     if (!PyCallable_Check(function))
         return PyErr_Format(PyExc_TypeError, "add_done_callback: function is %R; expected a function", function);
@@ -86,16 +94,16 @@ PyObject *notify(PyObject *module, PyObject *args)
     *note = (struct note){.r = r, .function = function, .result = COMM_OK};
     Py_INCREF(request);
     Py_INCREF(function);
-    enum comm_result result = COMM_OK;
-    if (!r->done && r->request.comm)
-        WITHOUT_GIL(result = comm_notify(r->request, push, note));
-    if (result != COMM_OK) {
-        Py_DECREF(request);
-        Py_DECREF(function);
-        free(note);
-        return raise_result(result, NULL, "notify");
-    }
-    if (r->done || !r->request.comm)
+    if (r->done || !r->request.comm) {
         run(note);
-    Py_RETURN_NONE;
+        Py_RETURN_NONE;
+    }
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_notify(r->request, push, note)); /* on COMM_OK another thread may have run and freed the note */
+    if (result == COMM_OK)
+        Py_RETURN_NONE;
+    Py_DECREF(request);
+    Py_DECREF(function);
+    free(note);
+    return raise_result(result, NULL, "notify");
 }

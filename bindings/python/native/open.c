@@ -4,20 +4,34 @@
 #include <string.h>
 
 struct hooks {
+    struct hooks *next; /* of all that live */
+    uintptr_t number;
     PyObject *log, *exchange;
     int32_t ranks;
     PyObject *error[3]; /* what the exchange raised */
 };
+static struct hooks *living;
+
+/* The library may call a last time after the world is closed: so its argument is a number, and no address. */
+static PyObject *find_log(uintptr_t number)
+{
+    for (struct hooks *h = living; h; h = h->next)
+        if (h->number == number)
+            return Py_XNewRef(h->log);
+    return NULL;
+}
 
 static void call_log(void *arg, int level, const char *line)
 {
     if (!Py_IsInitialized())
         return;
     PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *said = PyObject_CallFunction(((struct hooks *)arg)->log, "is", level, line);
-    if (!said)
-        PyErr_WriteUnraisable(((struct hooks *)arg)->log);
+    PyObject *log = find_log((uintptr_t)arg);
+    PyObject *said = log ? PyObject_CallFunction(log, "is", level, line) : NULL;
+    if (log && !said)
+        PyErr_WriteUnraisable(log);
     Py_XDECREF(said);
+    Py_XDECREF(log);
     PyGILState_Release(state);
 }
 
@@ -50,7 +64,10 @@ static int call_exchange(void *arg, const void *in, size_t bytes, void *out)
 
 static void free_hooks(PyObject *capsule)
 {
-    struct hooks *h = PyCapsule_GetPointer(capsule, NULL);
+    struct hooks *h = PyCapsule_GetPointer(capsule, NULL), **at = &living;
+    while (*at != h)
+        at = &(*at)->next;
+    *at = h->next;
     Py_XDECREF(h->log);
     Py_XDECREF(h->exchange);
     for (int i = 0; i < 3; ++i)
@@ -58,13 +75,17 @@ static void free_hooks(PyObject *capsule)
     PyMem_Free(h);
 }
 
-/* What the config's functions are given: lives as long as the world. */
+/* What the config's functions are given: lives as long as a communicator of the engine is open. */
 static PyObject *make_hooks(PyObject *log, PyObject *exchange, int32_t ranks, struct hooks **h)
 {
+    static uintptr_t numbers;
     *h = PyMem_Calloc(1, sizeof **h);
     PyObject *capsule = *h ? PyCapsule_New(*h, NULL, free_hooks) : PyErr_NoMemory();
     if (!capsule)
         return NULL;
+    (*h)->next = living;
+    living = *h;
+    (*h)->number = ++numbers;
     (*h)->ranks = ranks;
     (*h)->log = log == Py_None ? NULL : log;
     (*h)->exchange = exchange == Py_None ? NULL : exchange;
@@ -77,7 +98,7 @@ struct opening {
     struct comm_config config;
     struct comm_id id;
     char text[1024];
-    PyObject *capsule;
+    PyObject *capsule, *keep; /* its own hooks; those of the engine, whose log it uses */
     struct hooks *hooks;
 };
 
@@ -115,6 +136,7 @@ static bool read_config(PyObject *args, struct opening *o)
         !read_id(id, o) || (engine != Py_None && !(c->engine_of = communicator_of(engine, "open"))))
         return false;
     o->capsule = make_hooks(log, exchange, c->ranks, &o->hooks);
+    o->keep = Py_XNewRef(engine != Py_None ? ((struct communicator *)engine)->hooks : o->capsule);
     c->secret_bytes = (size_t)secret_bytes;
     c->progress = (enum comm_progress_mode)progress;
     c->notify = (enum comm_notify_mode)notify_mode;
@@ -124,7 +146,8 @@ static bool read_config(PyObject *args, struct opening *o)
     c->operation_timeout_ns = operation_ns;
     c->log = log == Py_None ? NULL : call_log;
     c->exchange = exchange == Py_None ? NULL : call_exchange;
-    c->log_arg = c->exchange_arg = o->hooks;
+    c->exchange_arg = o->hooks;
+    c->log_arg = o->hooks ? (void *)o->hooks->number : NULL;
     c->error_text = o->text;
     c->error_text_bytes = sizeof o->text;
     return o->capsule != NULL;
@@ -141,8 +164,13 @@ static PyObject *failed(enum comm_result result, struct opening *o, const char *
             PyErr_SetObject((PyObject *)Py_TYPE(error), error);
         Py_XDECREF(error);
     }
-    Py_XDECREF(o->capsule);
     return NULL;
+}
+
+static void drop(struct opening *o)
+{
+    Py_XDECREF(o->capsule);
+    Py_XDECREF(o->keep);
 }
 
 static PyObject *open_world(PyObject *module, PyObject *args)
@@ -151,15 +179,14 @@ static PyObject *open_world(PyObject *module, PyObject *args)
     struct comm_communicator *world = NULL;
     enum comm_result result;
     (void)module;
-    if (!read_config(args, &o)) {
-        Py_XDECREF(o.capsule);
+    if (inside_refuses("open"))
         return NULL;
+    PyObject *self = NULL;
+    if (read_config(args, &o)) {
+        WITHOUT_GIL(result = comm_open(&o.config, &world));
+        self = result == COMM_OK ? communicator_wrap(world, o.keep) : failed(result, &o, "open");
     }
-    WITHOUT_GIL(result = comm_open(&o.config, &world));
-    if (result != COMM_OK)
-        return failed(result, &o, "open");
-    PyObject *self = communicator_wrap(world, o.capsule);
-    Py_DECREF(o.capsule);
+    drop(&o);
     return self;
 }
 
@@ -199,10 +226,10 @@ static PyObject *open_local(PyObject *module, PyObject *args)
     PyObject *devices, *config, *self = NULL;
     enum comm_result result;
     (void)module;
-    if (!PyArg_ParseTuple(args, "iOO!:open_local", &ranks, &devices, &PyTuple_Type, &config))
+    if (!PyArg_ParseTuple(args, "iOO!:open_local", &ranks, &devices, &PyTuple_Type, &config) || inside_refuses("open_local"))
         return NULL;
     if (!read_config(config, &o)) {
-        Py_XDECREF(o.capsule);
+        drop(&o);
         return NULL;
     }
     size_t room = ranks > 0 ? (size_t)ranks : 1;
@@ -213,10 +240,9 @@ static PyObject *open_local(PyObject *module, PyObject *args)
         if (result != COMM_OK)
             failed(result, &o, "open_local");
         else
-            self = wrap_all(worlds, ranks, o.capsule);
+            self = wrap_all(worlds, ranks, o.keep);
     }
-    if (self || PyErr_Occurred() == NULL)
-        Py_XDECREF(o.capsule);
+    drop(&o);
     PyMem_Free(worlds);
     PyMem_Free(names);
     return self;
@@ -229,7 +255,7 @@ static PyObject *unique_id(PyObject *module, PyObject *args)
     struct comm_id id;
     enum comm_result result;
     (void)module;
-    if (!PyArg_ParseTuple(args, "zz:unique_id", &config.backend, &config.address))
+    if (!PyArg_ParseTuple(args, "zz:unique_id", &config.backend, &config.address) || inside_refuses("unique_id"))
         return NULL;
     WITHOUT_GIL(result = comm_id_create(&config, &id));
     if (result == COMM_OK)

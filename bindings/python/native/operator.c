@@ -49,6 +49,7 @@ static void call_operator(void *inout, const void *in, size_t elements, void *ar
     if (!Py_IsInitialized())
         return;
     PyGILState_STATE state = PyGILState_Ensure();
+    inside_enter();
     Py_ssize_t bytes = (Py_ssize_t)elements * self->element_bytes;
     PyObject *left = PyMemoryView_FromMemory((char *)(uintptr_t)in, bytes, PyBUF_READ);
     PyObject *right = PyMemoryView_FromMemory(inout, bytes, PyBUF_WRITE);
@@ -58,6 +59,7 @@ static void call_operator(void *inout, const void *in, size_t elements, void *ar
     Py_XDECREF(said);
     Py_XDECREF(left);
     Py_XDECREF(right);
+    inside_leave();
     PyGILState_Release(state);
 }
 
@@ -105,6 +107,8 @@ static void give_back(struct operator* self)
 static PyObject *operator_free(PyObject *self, PyObject *unused)
 {
     (void)unused;
+    if (inside_refuses("free"))
+        return NULL;
     give_back((struct operator*)self);
     Py_RETURN_NONE;
 }
@@ -132,11 +136,13 @@ static void operator_dealloc(PyObject *object)
     struct operator* self =(struct operator*) object;
     PyTypeObject *type = Py_TYPE(object);
     PyObject_GC_UnTrack(object);
-    give_back(self);
-    Py_CLEAR(self->comm);
-    Py_CLEAR(self->function);
-    Py_CLEAR(self->name);
-    Py_CLEAR(self->error);
+    if (!inside_postpone(object, sizeof *self)) {
+        give_back(self);
+        Py_CLEAR(self->comm);
+        Py_CLEAR(self->function);
+        Py_CLEAR(self->name);
+        Py_CLEAR(self->error);
+    }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
     Py_DECREF(type);

@@ -30,10 +30,11 @@ static PyObject *recorder_wrap(struct comm_communicator *c, struct communicator 
     self->rank = parent->rank;
     self->size = parent->size;
     self->fd = -1;
+    self->pid = parent->pid;
     self->records = records;
     self->recorded = recorded;
     self->parent = (PyObject *)parent;
-    Py_INCREF(parent);
+    Py_INCREF((PyObject *)parent);
     return (PyObject *)self;
 }
 
@@ -65,6 +66,8 @@ PyObject *plan_begin(PyObject *module, PyObject *comm)
 static struct comm_communicator *take(struct communicator *self, PyObject **recorded)
 {
     struct comm_communicator *c = self->c;
+    if (inside_refuses("end"))
+        return NULL;
     if (!c || !self->recorded) {
         raise_closed("recorder");
         return NULL;
@@ -106,7 +109,7 @@ static PyObject *end_plan(struct communicator *self)
         return NULL;
     plan->recorded = recorded;
     plan->comm = parent;
-    Py_INCREF(parent);
+    Py_INCREF((PyObject *)parent);
     WITHOUT_GIL(result = comm_plan_end(c, &plan->plan));
     if (result == COMM_OK)
         return (PyObject *)plan;
@@ -129,6 +132,8 @@ static PyObject *plan_start(PyObject *object, PyObject *unused)
     struct plan *self = (struct plan *)object;
     enum comm_result result;
     (void)unused;
+    if (inside_refuses("start"))
+        return NULL;
     if (!self->plan)
         return raise_closed("plan");
     struct request *r = request_new("plan", self->comm);
@@ -148,6 +153,8 @@ static PyObject *plan_free(PyObject *object, PyObject *unused)
     struct plan *self = (struct plan *)object;
     struct comm_plan *plan = self->plan;
     (void)unused;
+    if (inside_refuses("free"))
+        return NULL;
     self->plan = NULL;
     WITHOUT_GIL(comm_plan_free(plan));
     Py_RETURN_NONE;
@@ -157,9 +164,11 @@ static void plan_dealloc(PyObject *object)
 {
     struct plan *self = (struct plan *)object;
     PyTypeObject *type = Py_TYPE(object);
-    WITHOUT_GIL(comm_plan_free(self->plan));
-    Py_CLEAR(self->recorded);
-    Py_CLEAR(self->comm);
+    if (!inside_postpone(object, sizeof *self)) {
+        WITHOUT_GIL(comm_plan_free(self->plan));
+        Py_CLEAR(self->recorded);
+        Py_CLEAR(self->comm);
+    }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
     Py_DECREF(type);

@@ -20,7 +20,7 @@ static void list_add(struct request *r)
     tail = r;
     r->listed = true;
     ++listed;
-    Py_INCREF(r);
+    Py_INCREF((PyObject *)r);
 }
 
 static void list_take(struct request *r)
@@ -44,7 +44,7 @@ struct request *request_new(const char *operation, struct communicator *comm)
     if (r) {
         r->operation = operation;
         r->comm = comm;
-        Py_XINCREF(comm);
+        Py_XINCREF((PyObject *)comm);
     }
     return r;
 }
@@ -68,7 +68,7 @@ static PyObject *take_mesh(struct request *r)
 {
     PyObject *list = PyList_New(r->axes);
     for (int32_t i = 0; list && i < r->axes; ++i) {
-        PyObject *c = communicator_wrap(r->out.mesh[i], NULL);
+        PyObject *c = communicator_wrap(r->out.mesh[i], r->keep);
         if (!c)
             Py_CLEAR(list);
         else
@@ -88,7 +88,7 @@ static PyObject *take_outcome(struct request *r)
     case MAKES_FLAGS:
         return PyLong_FromUnsignedLongLong(r->out.flags);
     case MAKES_COMMUNICATOR:
-        return communicator_wrap(r->out.comm, NULL);
+        return communicator_wrap(r->out.comm, r->keep);
     case MAKES_MESH:
         return take_mesh(r);
     case MAKES_WINDOW:
@@ -143,7 +143,8 @@ static void complete(struct request *r, enum comm_result result)
         save_error(r);
     if (r->outcome == MAKES_MESH)
         PyMem_Free(r->out.mesh);
-    --completing;
+    if (--completing == 0)
+        notify_later();
     r->busy = false;
     r->done = true;
     if (held)
@@ -153,10 +154,21 @@ static void complete(struct request *r, enum comm_result result)
         list_take(r);
 }
 
-/* None or True; or the exception. The caller owns a reference to r. */
+/* A wait may fail before the operation ends, when another thread closes the communicator: the operation then still uses its buffers. */
+static bool still_running(struct request *r, enum comm_result result)
+{
+    enum comm_result now = COMM_OK;
+    if (result < 0 && !r->done)
+        WITHOUT_GIL(now = comm_test(r->request));
+    return now == COMM_PENDING;
+}
+
+/* True, or False if it is not complete; or the exception. The caller owns a reference to r. */
 PyObject *request_finish(struct request *r, enum comm_result result)
 {
-    while (r->busy) /* on another thread */
+    if (still_running(r, result))
+        return raise_result(result, r->comm ? r->comm->c : NULL, r->operation);
+    while (r->busy && !(r->comm && communicator_forked(r->comm))) /* on another thread */
         WITHOUT_GIL(sched_yield());
     if (!r->done && result != COMM_PENDING)
         complete(r, result);
@@ -174,8 +186,8 @@ static void sweep(Py_ssize_t count)
     for (Py_ssize_t i = 0; i < count && head; ++i) {
         struct request *r = head;
         enum comm_result result = COMM_PENDING;
-        Py_INCREF(r);
-        if (Py_REFCNT(r) == 2 && !r->done && !r->busy)
+        Py_INCREF((PyObject *)r);
+        if (Py_REFCNT((PyObject *)r) == 2 && !r->done && !r->busy)
             WITHOUT_GIL(result = comm_test(r->request));
         if (result != COMM_PENDING && !r->done && !r->busy)
             complete(r, result);
@@ -258,7 +270,7 @@ static PyObject *wait_with(struct request *r, const char *name, PyObject *const 
     int64_t timeout_ns;
     if ((count || names) && !arguments_parse(name, timeout_parameters, 0, slots, args, count, names))
         return NULL;
-    if (!read_timeout(slots[0], &timeout_ns))
+    if (!read_timeout(slots[0], &timeout_ns) || inside_refuses(name))
         return NULL;
     enum comm_result result = COMM_OK;
     if (!r->done && !wait_sliced(wait_for, &r->request, timeout_ns, &result))
@@ -294,6 +306,8 @@ static PyObject *request_test(PyObject *self, PyObject *unused)
     struct request *r = (struct request *)self;
     enum comm_result result = COMM_OK;
     (void)unused;
+    if (inside_refuses("test"))
+        return NULL;
     if (!r->done)
         WITHOUT_GIL(result = comm_test(r->request));
     return request_finish(r, result);
@@ -304,6 +318,8 @@ static PyObject *request_cancel(PyObject *self, PyObject *unused)
     struct request *r = (struct request *)self;
     enum comm_result result;
     (void)unused;
+    if (inside_refuses("cancel"))
+        return NULL;
     WITHOUT_GIL(result = comm_cancel(r->request));
     if (result == COMM_OK)
         Py_RETURN_TRUE;

@@ -45,6 +45,15 @@ static bool memory_alive(struct memory *m)
     return m->data && ((struct communicator *)m->owner)->c != NULL;
 }
 
+/* The communicator of a window unmaps its parts when it closes: it counts their views too. */
+static void count_views(struct memory *m, int change)
+{
+    m->views += change;
+    *m->exports += change;
+    if (PyObject_TypeCheck(m->owner, window_type))
+        ((struct window *)m->owner)->comm->exports += change;
+}
+
 static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
     struct memory *m = (struct memory *)self;
@@ -55,8 +64,7 @@ static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags)
     }
     if (PyBuffer_FillInfo(view, self, m->data, m->bytes, 0, flags))
         return -1;
-    ++*m->exports;
-    ++m->views;
+    count_views(m, 1);
     return 0;
 }
 
@@ -64,8 +72,7 @@ static void memory_releasebuffer(PyObject *self, Py_buffer *view)
 {
     struct memory *m = (struct memory *)self;
     (void)view;
-    --*m->exports;
-    --m->views;
+    count_views(m, -1);
 }
 
 static void memory_give_back(struct memory *m)
@@ -82,6 +89,8 @@ static PyObject *memory_free(PyObject *self, PyObject *unused)
 {
     struct memory *m = (struct memory *)self;
     (void)unused;
+    if (inside_refuses("free"))
+        return NULL;
     if (m->views) {
         PyErr_Format(PyExc_BufferError, "free(): %d views of this memory exist; drop them first", m->views);
         return NULL;
@@ -94,8 +103,10 @@ static void memory_dealloc(PyObject *self)
 {
     struct memory *m = (struct memory *)self;
     PyTypeObject *type = Py_TYPE(self);
-    memory_give_back(m);
-    Py_CLEAR(m->owner);
+    if (!inside_postpone(self, sizeof *m)) {
+        memory_give_back(m);
+        Py_CLEAR(m->owner);
+    }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
@@ -157,7 +168,7 @@ PyObject *window_wrap(struct comm_window *w, struct communicator *comm, PyObject
     self->w = w;
     self->comm = comm;
     self->base = base;
-    Py_INCREF(comm);
+    Py_INCREF((PyObject *)comm);
     Py_XINCREF(base);
     return (PyObject *)self;
 }
@@ -172,6 +183,8 @@ static PyObject *window_part(PyObject *object, PyObject *args)
     if (!PyArg_ParseTuple(args, "|O:part", &given) ||
         (given != Py_None && !read_int64(given, "part", "peer", 0, self->comm->size - 1, &peer)))
         return NULL;
+    if (inside_refuses("part"))
+        return NULL;
     if (!self->w)
         return raise_closed("window");
     enum comm_result result;
@@ -185,6 +198,8 @@ static PyObject *window_free(PyObject *object, PyObject *unused)
     struct comm_window *w = self->w;
     enum comm_result result;
     (void)unused;
+    if (inside_refuses("free"))
+        return NULL;
     if (!w)
         Py_RETURN_NONE;
     if (self->exports) {

@@ -39,3 +39,11 @@ def run_ranks(size, code, *words, status=0, env=None, timeout=60):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **(env or {})})
     assert done.returncode == status, done.stdout
     return done.stdout
+
+
+def run_child(code, *words, timeout=60):
+    """Runs code in a process of its own, which may crash or hang if it fails, and returns what it wrote."""
+    done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(code), *words], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stdout
+    return done.stdout

@@ -105,3 +105,43 @@ def test_many_at_once(couple):
         await asyncio.gather(*waiting, *sending)
         assert rooms == [bytes([tag]) for tag in range(200)]
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_loops_of_two_threads_wait_for_one_engine(mode):
+    worlds = cs.open_local(2, progress=mode, operation_timeout=60)
+    rounds = []
+
+    async def side(world):
+        other, room = 1 - world.rank, bytearray(1)
+        for i in range(100):
+            for request in ([world.send, world.recv] if world.rank == 0 else [world.recv, world.send]):
+                await asyncio.wait_for(receive(request(room, other)), 20)
+        rounds.append(i)
+    threads = [threading.Thread(target=lambda world=world: asyncio.run(side(world))) for world in worlds]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert rounds == [99, 99]
+    for world in worlds:
+        world.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_close_ends_what_waits(mode):
+    async def main():
+        for turn in range(2):  # the second engine has the descriptor's number of the first
+            worlds = cs.open_local(2, progress=mode, operation_timeout=60)
+            waiting = asyncio.ensure_future(receive(worlds[1].recv(bytearray(1), 0)))
+            await asyncio.sleep(0.05)
+            for world in worlds:
+                world.close()
+            following = cs.open_local(2, progress=mode, operation_timeout=60)
+            threading.Timer(0.1, lambda: following[0].send(b"x", 1).wait()).start()
+            assert (await asyncio.wait_for(following[1].recv(bytearray(1), 0), 20)).bytes == 1
+            with pytest.raises(cs.CancelledError):
+                await asyncio.wait_for(waiting, 20)
+            for world in following:
+                world.close()
+    asyncio.run(main())

@@ -2,6 +2,8 @@
 import array
 import ctypes
 import gc
+import threading
+import time
 import weakref
 
 import numpy as np
@@ -267,3 +269,33 @@ def test_a_full_queue(pair):
     room.append(2)  # a bytearray with views cannot grow
     assert cs.wait_all([pair[1].barrier() for _ in started])
     assert cs.wait_all(started)
+
+
+@pytest.mark.parametrize("wait", [lambda r: r.wait(), lambda r: cs.wait_all([r]), lambda r: cs.wait_any([r]), lambda r: cs.wait_some([r])])
+def test_buffers_stay_held_while_another_thread_closes(wait):
+    """A wait that fails since the communicator closes says nothing of the operation, which may end well before the close does."""
+    worlds = cs.open_local(2, progress=cs.Progress.THREAD, operation_timeout=60)
+    outputs = [np.zeros(1 << 16) for _ in worlds]
+    request, ended = worlds[0].allreduce(np.ones(1 << 16), outputs[0]), []
+
+    def waiting():
+        try:
+            wait(request)
+        except cs.Error:
+            pass
+        ended.append(request.done)
+        if ended[0]:
+            outputs[0][:] = -1
+
+    def late():
+        time.sleep(0.5)
+        worlds[1].allreduce(np.ones(1 << 16), outputs[1]).wait()
+    threads = [threading.Thread(target=target) for target in (waiting, late)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+    worlds[0].close()
+    for thread in threads:
+        thread.join()
+    assert (outputs[0] == (-1 if ended[0] else 2)).all()
+    worlds[1].close()

@@ -1,5 +1,6 @@
 """Errors and their fields."""
 import inspect
+import weakref
 
 import numpy as np
 import pytest
@@ -163,6 +164,33 @@ def test_an_argument_that_is_wrong_is_named_with_its_value(world, text):
     assert "hidden" not in str(caught.value)
 
 
+@pytest.mark.parametrize("wrong, right", [
+    (lambda w: w.split("x"), lambda w: w.split(0, async_op=True)),
+    (lambda w: w.split_place("node"), lambda w: w.split_place(cs.Place.NODE, async_op=True)),
+    (lambda w: w.split_mesh(2), lambda w: w.split_mesh([2], async_op=True)),
+    (lambda w: w.split_mesh([1 << 40]), lambda w: w.split_mesh([2], async_op=True)),
+    (lambda w: w.dup(priority=1 << 40), lambda w: w.dup(async_op=True)),
+    (lambda w: w.window(-1), lambda w: w.window(8, async_op=True)),
+    (lambda w: w.window(buffer=X[::2]), lambda w: w.window(8, async_op=True)),
+    (lambda w: w.allreduce(X, other=X), lambda w: w.allreduce(X.copy())),
+    (lambda w: w.broadcast(), lambda w: w.broadcast(X.copy())),
+])
+def test_other_ranks_are_told_of_arguments_that_python_refuses(pair, wrong, right):
+    request = right(pair[1])
+    with pytest.raises((TypeError, cs.ArgumentError)):
+        wrong(pair[0])
+    with pytest.raises(cs.RefusedError, match="rank 0 refused"):
+        request.wait(10)
+        pytest.fail("it was not told")
+
+
+def test_in_place_is_for_the_root(pair):
+    with pytest.raises(cs.ArgumentError, match="scatter_v: output is IN_PLACE; expected a buffer"):
+        pair[0].scatter_v(output=cs.IN_PLACE, root=1)
+    with pytest.raises(cs.ArgumentError, match="gather_v: input is IN_PLACE; expected a buffer"):
+        pair[1].gather_v(cs.IN_PLACE, root=0)
+
+
 def test_an_operation_is_named_once(world):
     with pytest.raises(cs.ArgumentError) as caught:
         world.broadcast(X, root=7)
@@ -202,6 +230,20 @@ def test_log():
     with cs.open_local(1, log_level=cs.LogLevel.DEBUG, log=lambda level, line: lines.append((level, line)))[0]:
         pass
     assert lines and all(isinstance(line, str) for _, line in lines)
+
+
+def test_log_until_the_last_communicator_is_closed():
+    def log(level, line):
+        pass
+    world = cs.open_local(1, log=log)[0]
+    last = weakref.ref(log)
+    del log
+    made = [world.dup(), world.split(0), cs.open(rank=0, size=1, engine_of=world), *world.split_mesh([1])]
+    world.close()
+    for communicator in made:
+        assert last() is not None
+        communicator.close()
+    assert last() is None
 
 
 def test_one_engine_for_two_worlds(world):

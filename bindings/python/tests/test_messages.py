@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import commstream as cs
+from conftest import run_child
 
 
 def until(world, condition, seconds=30):
@@ -105,6 +106,42 @@ def test_callbacks(pair):
     until(pair[0], lambda: seen[-1] is cs.CancelledError)
 
 
+def test_a_callback_is_called_once_while_another_thread_waits():
+    said = run_child("""
+        import collections, sys, threading, commstream as cs
+        sys.setswitchinterval(1e-6)
+        pair = cs.open_local(2, progress=cs.Progress.THREAD, operation_timeout=60)
+        calls = collections.Counter()
+        for i in range(1000):
+            received = pair[1].recv(bytearray(1), 0)
+            waiting = threading.Thread(target=received.wait)
+            waiting.start()
+            pair[0].send(b"x", 1)
+            received.add_done_callback(lambda request, i=i: calls.update([i]))
+            waiting.join()
+        while len(calls) < 1000:
+            pair[1].progress()
+        print("called", len(calls), set(calls.values()))
+        """)
+    assert "called 1000 {1}" in said
+
+
+def test_a_callback_that_is_due_while_another_request_is_completed():
+    """What completes a forgotten receive runs Python code: there the main thread looks for callbacks, and must do so again."""
+    pair, called = cs.open_local(2, progress=cs.Progress.CALLER, operation_timeout=60), []
+    pair[1].recv(bytearray(1), 0, tag=1)
+    request = pair[1].recv(bytearray(1), 0, tag=2)
+    request.add_done_callback(called.append)
+    with pair[0].group() as both:
+        both.send(b"x", 1, tag=1)
+        both.send(b"x", 1, tag=2)
+    for _ in range(1000):
+        len(called)
+    assert called == [request]
+    for world in pair:
+        world.close()
+
+
 def test_last_sync_and_progress(pair):
     for world in pair:
         world.barrier()
@@ -140,6 +177,11 @@ def test_a_group_that_raises_starts_nothing(pair):
                 1 / 0
         assert group.request is None and group.closed
     assert cs.wait_all([world.barrier() for world in pair])
+
+
+def test_the_last_operation_of_a_recorder(world):
+    with world.group() as calls, pytest.raises(cs.StateError, match="last"):
+        calls.last()
 
 
 def test_a_plan_that_raises_is_none(pair):

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import commstream as cs
-from conftest import run_ranks
+from conftest import run_child, run_ranks
 
 
 def test_four_ranks_by_commstream_run():
@@ -191,6 +191,34 @@ def test_a_forked_child_is_refused():
         world.barrier().wait()
         """)
     assert "child 7" in said
+
+
+def test_a_forked_child_closes_while_a_thread_of_its_parent_calls():
+    said = run_child("""
+        import os, signal, threading, numpy as np, commstream as cs
+        world, = cs.open_local(1, progress=cs.Progress.CALLER)
+        x, ended = np.ones(1 << 20), []
+
+        def call():
+            while not ended:
+                world.allreduce(x).wait()
+        thread = threading.Thread(target=call)
+        thread.start()
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                try:
+                    world.close()
+                except cs.ForkedError:
+                    pass
+                os._exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        ended.append(True)
+        thread.join()
+        print("forked")
+        """)
+    assert "forked" in said
 
 
 def test_an_interrupt_ends_a_wait():

@@ -50,6 +50,16 @@ def test_one_sided(pair):
         windows[0].put(np.zeros(1), 1)
 
 
+def test_views_of_a_window_keep_its_communicator_open(pair):
+    windows = made(pair, lambda world, r: world.window(64, async_op=True))
+    view = np.frombuffer(windows[0].part(), "i8")
+    with pytest.raises(BufferError):
+        pair[0].close()
+    assert view[0] == 0 and not pair[0].closed
+    del view
+    free(windows)
+
+
 def test_window_of_ones_own_memory(pair):
     arrays = [np.zeros(4), np.zeros(4)]
     windows = made(pair, lambda world, r: world.window(buffer=arrays[r], async_op=True))

@@ -361,10 +361,9 @@ struct comm_state *plan_lock_target(const struct comm_plan *plan, enum comm_resu
 /* Starts a plan that is one small exchange. false: nothing happened. */
 static inline bool start_alone(struct comm_state *b, const struct comm_plan *plan, struct comm_request *req)
 {
-    const struct engine_call *as = &plan->step[0].call;
-
-    if (!plan->alone.known)
+    if (!plan->alone.known) /* it may have no step at all */
         return false;
+    const struct engine_call *as = &plan->step[0].call;
     if (BASE_LIKELY(fastpath_again(b, &plan->alone, as->in, as->out, req)))
         return true;
     struct engine_call call = plan_call(plan, 0);

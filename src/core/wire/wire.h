@@ -349,9 +349,10 @@ struct wire_class {
     /*
      * For channels whose peers must be served though no thread here waits. Both or none; none where all ranks are in
      * one process. urge switches this for a channel. While it is on, anything sent to a member sets WIRE_ASKED in that
-     * member's `asks`; over a network, when a thread of that member has read it. heed with on: the monitor is about to sleep, and the next
-     * arrival for such a channel wakes it once. heed with off: the monitor is awake. Both return whether something may have arrived that
-     * nobody has handled, and clear WIRE_ASKED. Only the monitor calls heed, and calls off after each on.
+     * member's `asks`; over a network, when a thread of that member has read it. heed with on: the monitor is about to
+     * sleep, and the next arrival for such a channel wakes it once. heed with off: the monitor is awake. Both return
+     * whether something may have arrived that nobody has handled, and clear WIRE_ASKED. Only the monitor calls heed,
+     * and calls off after each on.
      */
     void (*urge)(struct wire_channel *channel, bool on);
     bool (*heed)(struct wire *wire, bool on);

@@ -83,27 +83,41 @@ static int by_place_down(const void *a, const void *b)
     return *(const int *)b - *(const int *)a;
 }
 
-static uint32_t advance_some(struct mpi_channel *c, struct native_event *events, uint32_t max)
+/* Asks about the calls from `first` on. */
+static uint32_t advance_slice(struct mpi_channel *c, uint32_t first, uint32_t looked, struct native_event *events)
 {
     int count = 0;
-    uint32_t looked = c->count < max ? c->count : max, made = 0;
-    int code = MPI_Testsome((int)looked, c->request, &count, c->index, c->status);
+    uint32_t made = 0;
+    int code = MPI_Testsome((int)looked, c->request + first, &count, c->index, c->status);
 
-    if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) { /* MPI does not say which call failed: report the first; the channel fails */
-        events[0] = ended(c, 0, code);
-        remove_pending(c, 0);
+    if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) { /* MPI does not say which call failed: report one; the channel fails */
+        events[0] = ended(c, first, code);
+        remove_pending(c, first);
         return 1;
     }
     if (count == MPI_UNDEFINED || count <= 0)
         return 0;
     for (int i = 0; i < count; i++) {
-        uint32_t at = (uint32_t)c->index[i];
+        uint32_t at = first + (uint32_t)c->index[i];
         events[made++] = ended(c, at, code == MPI_ERR_IN_STATUS ? c->status[i].MPI_ERROR : MPI_SUCCESS);
     }
     /* From the highest place down, because a removal moves only the last entry. */
     qsort(c->index, (size_t)count, sizeof *c->index, by_place_down);
     for (int i = 0; i < count; i++)
-        remove_pending(c, (uint32_t)c->index[i]);
+        remove_pending(c, first + (uint32_t)c->index[i]);
+    return made;
+}
+
+/* Asks about all calls, as many at once as there is room for events. From the last ones down, because a removal then moves only a call that
+ * was asked about: the oldest call may be anywhere, and it may be the only one that has ended. */
+static uint32_t advance_some(struct mpi_channel *c, struct native_event *events, uint32_t max)
+{
+    uint32_t made = 0, looked;
+
+    for (uint32_t end = c->count; end && made < max; end -= looked) {
+        looked = end < max - made ? end : max - made;
+        made += advance_slice(c, end - looked, looked, events + made);
+    }
     return made;
 }
 

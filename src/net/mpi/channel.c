@@ -1,8 +1,9 @@
 /*
- * The MPI_Comm of a communicator. The world uses the copy that was made when it opened. A child communicator, and a world that is a part of
- * MPI_COMM_WORLD, needs MPI_Comm_create_group. That call blocks until all members have called it, so it runs on a separate thread. This
- * requires MPI_THREAD_MULTIPLE. Below that level a child has no native, and the library's own programs serve it; for a world that is a
- * part, the thread that opens it makes the call. The offer of each member contains its rank in the parent.
+ * The MPI_Comm of a communicator. The world has base, which belongs to the native: communicators are created from it even after the world
+ * was closed. base is made when the native opens, or here, by the world's channel. A child communicator, and such a base, needs
+ * MPI_Comm_create_group. That call blocks until all members have called it, so it runs on a separate thread. This requires
+ * MPI_THREAD_MULTIPLE. Below that level a child has no native, and the library's own programs serve it; the thread that opens a world makes
+ * its base. The offer of each member contains its rank in the parent.
  *
  * MPI distinguishes overlapping creations only by their tags. So the first member gives each creation a tag that no other creation in
  * progress has. Each rank has its own range of tags. A tag is free again when all members have left MPI_Comm_create_group, which a barrier
@@ -65,15 +66,11 @@ static void channel_free(struct mpi_channel *c)
     free(c);
 }
 
-static void let_go(struct mpi_channel *c)
+/* base belongs to the native. */
+static void channel_end(struct mpi_channel *c)
 {
-    if (atomic_fetch_sub_explicit(&c->owners, 1, memory_order_acq_rel) != 1)
-        return;
-    if (c->owns_comm && c->comm != MPI_COMM_NULL && !mpi_is_over()) {
-        mpi_enter(c->world);
-        MPI_Comm_free(&c->comm);
-        mpi_exit(c->world);
-    }
+    if (c->comm != MPI_COMM_NULL && c->comm != c->world->base && !mpi_is_over())
+        MPI_Comm_free(&c->comm); /* only at MULTIPLE a communicator has one of its own */
     channel_free(c);
 }
 
@@ -93,19 +90,17 @@ static enum comm_result make_channel(struct mpi_world *w, const struct wire_team
     c->size = team->size;
     c->rank = team->rank;
     c->comm = whole ? w->base : MPI_COMM_NULL;
-    c->makes_base = first && !whole && !w->shared;
-    c->owns_comm = true;
+    c->makes_base = first && !whole;
     c->tag = c->tag_taken = -1;
     if (!whole && team->rank == 0 && (c->tag_taken = mpi_tag_take(w)) < 0) {
         free(c);
         return COMM_ERR_UNSUPPORTED;
     }
-    w->base_taken |= whole || c->makes_base;
+    w->base_taken |= first;
     atomic_init(&c->state, whole ? MPI_JOINED : MPI_JOINING);
-    atomic_init(&c->owners, 1);
     c->members = malloc((size_t)team->size * sizeof *c->members);
     if (!c->members) {
-        let_go(c);
+        channel_free(c);
         return COMM_ERR_MEMORY;
     }
     *channel = &c->handle;
@@ -131,20 +126,6 @@ int mpi_create_group(const struct mpi_world *w, const int *members, int size, in
     return MPI_Barrier(*comm);
 }
 
-static void *create_group(void *arg)
-{
-    struct mpi_channel *c = arg;
-
-    c->code = mpi_create_group(c->world, c->members, c->size, c->tag, &c->comm);
-    if (c->code == MPI_SUCCESS)
-        give_tag_back(c);
-    if (c->code == MPI_SUCCESS && !c->world->has_rules) /* the first communicator is the world's: nothing else is created before it */
-        mpi_agree_on_rules(c->world, c->comm);
-    atomic_store_explicit(&c->state, c->code == MPI_SUCCESS ? MPI_JOINED : MPI_JOIN_FAILED, memory_order_release);
-    let_go(c);
-    return NULL;
-}
-
 /* Only while the world opens: its ranks have met, and each of them waits here for the others. */
 static void make_base(struct mpi_channel *c)
 {
@@ -154,12 +135,34 @@ static void make_base(struct mpi_channel *c)
     for (int i = 0; cards && i < c->size; i++)
         cards[i] = (struct mpi_card){c->tag, c->members[i]};
     if (cards)
-        c->code = mpi_make_base(c->world, cards);
+        c->code = mpi_make_base(c->world, cards, c->tag_taken);
     free(cards);
     if (c->code == MPI_SUCCESS)
-        give_tag_back(c);
+        c->tag_taken = -1;
     c->comm = c->world->base;
-    atomic_store(&c->state, c->code == MPI_SUCCESS ? MPI_JOINED : MPI_JOIN_FAILED);
+}
+
+static enum mpi_join_state create(struct mpi_channel *c)
+{
+    if (c->makes_base) {
+        make_base(c);
+    } else {
+        c->code = mpi_create_group(c->world, c->members, c->size, c->tag, &c->comm);
+        if (c->code == MPI_SUCCESS)
+            give_tag_back(c);
+    }
+    return c->code == MPI_SUCCESS ? MPI_JOINED : MPI_JOIN_FAILED;
+}
+
+/* With the store of its state the channel is the communicator's alone, which may free it and its world at once. */
+static void *create_in_thread(void *arg)
+{
+    struct mpi_channel *c = arg;
+    enum mpi_join_state state = create(c);
+
+    if (atomic_exchange_explicit(&c->state, (int)state, memory_order_acq_rel) == MPI_JOIN_LEFT)
+        channel_end(c);
+    return NULL;
 }
 
 /* The new thread blocks all signals, so the program's signals are delivered to the program's own threads. */
@@ -171,18 +174,17 @@ static enum comm_result connect_channel(struct mpi_channel *c)
     if (atomic_load(&c->state) != MPI_JOINING)
         return COMM_OK;
     c->begun = true;
-    if (c->makes_base)
+    if (!c->world->shared)
         return COMM_OK;
-    atomic_fetch_add(&c->owners, 1);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&thread, NULL, create_group, c);
+    int failed = pthread_create(&thread, NULL, create_in_thread, c);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) {
-        let_go(c);
-        let_go(c); /* for the communicator: an error ends the channel */
+        channel_free(c); /* an error ends the channel */
         return COMM_ERR_SYSTEM;
     }
+    c->in_thread = true;
     pthread_detach(thread);
     return COMM_OK;
 }
@@ -215,8 +217,8 @@ enum comm_result mpi_joined(struct native_channel *channel)
     static const enum comm_result result[] = {COMM_PENDING, COMM_OK, COMM_ERR_BACKEND};
     struct mpi_channel *c = mpi_channel_of(channel);
 
-    if (c->makes_base && atomic_load(&c->state) == MPI_JOINING)
-        make_base(c);
+    if (!c->in_thread && atomic_load(&c->state) == MPI_JOINING)
+        atomic_store(&c->state, (int)create(c));
     return result[atomic_load_explicit(&c->state, memory_order_acquire)];
 }
 
@@ -234,9 +236,9 @@ uint32_t mpi_leave(struct native_channel *channel, enum wire_leave how)
         mpi_failed();
         return left;
     }
-    if (left || (atomic_load(&c->state) == MPI_JOINING && atomic_load(&c->owners) > 1))
-        mpi_keep();
-    if (!left)
-        let_go(c);
+    if (left || (c->in_thread && atomic_exchange(&c->state, MPI_JOIN_LEFT) == MPI_JOINING))
+        mpi_keep(); /* MPI has the buffers, or the thread has the channel */
+    else
+        channel_end(c);
     return left;
 }

@@ -38,12 +38,21 @@ static size_t all_count(const struct mpi_channel *c, const size_t *counts)
  * MPI puts the result at the beginning of the buffer and this library puts it into this rank's block. It is also for exscan on rank 0,
  * where MPI leaves the result undefined and this library leaves the buffer unchanged. STAGE_INPUT is for alltoall in place. MPI requires
  * MPI_IN_PLACE on all ranks or on none, but in this library each rank decides alone. Open MPI 4.1 also loses blocks of MPI_Ialltoallv in
- * place. */
+ * place. MPI requires the same of allreduce, where only Open MPI makes use of it: the ranks of a long call choose another algorithm if
+ * their input is in place. */
 enum stage { STAGE_NONE, STAGE_RESULT, STAGE_INPUT };
+enum { APART_RANKS = 4, APART_BYTES = 65536 /* from here on Open MPI 4.1 and 5.0 choose so */ };
+
+static bool comes_apart(const struct mpi_channel *c, const struct native_call *call)
+{
+    return c->world->apart >> call->collective & 1 && c->size >= APART_RANKS && call->n * call->element_bytes >= APART_BYTES;
+}
 
 static enum stage stage_of(const struct mpi_channel *c, const struct native_call *call)
 {
     switch (call->collective) {
+    case COLLECTIVE_ALLREDUCE:
+        return call->in == call->out && comes_apart(c, call) ? STAGE_INPUT : STAGE_NONE;
     case COLLECTIVE_EXSCAN:
         return c->rank == 0 ? STAGE_RESULT : STAGE_NONE;
     case COLLECTIVE_REDUCE_SCATTER:
@@ -58,10 +67,10 @@ static enum stage stage_of(const struct mpi_channel *c, const struct native_call
     }
 }
 
-/* The number of elements up to the end of the last block. */
+/* The number of elements of the input in place, up to the end of the last block. */
 static size_t end_of(const struct mpi_channel *c, const struct native_call *call)
 {
-    size_t end = call->counts ? 0 : call->n * (size_t)c->size;
+    size_t blocks = call->collective == COLLECTIVE_ALLREDUCE ? 1 : (size_t)c->size, end = call->counts ? 0 : call->n * blocks;
 
     for (int r = 0; call->counts && r < c->size; r++)
         if (call->counts[r] && call->displs[r] + call->counts[r] > end)

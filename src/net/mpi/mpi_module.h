@@ -11,7 +11,7 @@
 
 /* This library's own codes. They are negative, and MPI's codes are not. */
 enum { MPI_OVER = -1, MPI_OTHER_THREAD = -2, MPI_NO_MEMORY = -3 };
-enum mpi_join_state { MPI_JOINING = 0, MPI_JOINED = 1, MPI_JOIN_FAILED = 2 };
+enum mpi_join_state { MPI_JOINING = 0, MPI_JOINED = 1, MPI_JOIN_FAILED = 2, MPI_JOIN_LEFT = 3 /* the thread that connects it frees it */ };
 enum { MPI_TYPES = 64 /* larger than every enum comm_type */ };
 
 /* What a member of a new MPI_Comm tells the others. */
@@ -23,23 +23,23 @@ struct mpi_card {
 /* What MPI has once per process. */
 struct mpi_world {
     struct native handle; /* first */
-    MPI_Comm base;        /* MPI_COMM_WORLD copied with the ranks in this library's order; MPI_COMM_NULL if the world is a part of it */
-    MPI_Comm parent;      /* communicators are created from it: base, or MPI_COMM_WORLD if the world is a part of it */
+    MPI_Comm base;        /* the ranks in this library's order; MPI_COMM_NULL until it is made */
+    MPI_Comm parent;      /* communicators are created from it: base, or MPI_COMM_WORLD until that is made */
     int parent_rank;      /* this rank's rank in parent */
     int rank, ranks, level;
     bool shared;    /* the level is MULTIPLE: any thread of this library may call MPI */
     bool locks;     /* the level is SERIALIZED: any thread of the program may call MPI, one at a time */
     pthread_t only; /* below SERIALIZED: the only thread that may call MPI */
     bool base_taken;
-    bool has_rules; /* all ranks have agreed on the rules */
-    int tags_each;  /* how many tags of MPI_Comm_create_group each rank of parent can have in use at once, at most 64; 0: none */
-    int first_tag;  /* the first tag of rank 0 of parent */
+    int tags_each; /* how many tags of MPI_Comm_create_group each rank of parent can have in use at once, at most 64; 0: none */
+    int first_tag; /* the first tag of rank 0 of parent */
     _Atomic uint64_t *tags_taken;  /* one bit for each tag of this rank that is in use */
     _Atomic uint64_t own_tags;     /* used if parent belongs to this library alone */
     uint32_t rules[MPI_TYPES];     /* by type, one bit per operator: set if MPI's result follows this library's rules on every rank */
     const struct mpi_large *large; /* MPI's calls with MPI_Count; NULL: it has only those with int */
     size_t most, most_bytes;       /* the most elements that a call can count, and the most bytes that it can move */
     uint32_t without;              /* bit collective: this MPI does it wrong */
+    uint32_t apart;                /* bit collective: it goes wrong if long and in place on some ranks only */
 };
 
 struct mpi_pending {
@@ -57,17 +57,16 @@ struct mpi_channel {
     struct mpi_world *world;
     MPI_Comm comm;
     int size, rank;
-    bool owns_comm;
     bool begun;      /* has begun to create its MPI_Comm */
-    bool makes_base; /* the first channel of a world that is a part of MPI_COMM_WORLD, below MULTIPLE: `joined` makes the world's base */
+    bool makes_base; /* the first channel of a world without base: its MPI_Comm will be base */
+    bool in_thread;  /* a thread creates its MPI_Comm; otherwise `joined` does */
     uint32_t count, room;
     MPI_Request *request;
     struct mpi_pending *pending;
     int *index; /* result of MPI_Testsome */
     MPI_Status *status;
     /* Used while the channel connects, on a separate thread because MPI_Comm_create_group blocks. */
-    _Atomic int state;  /* enum mpi_join_state */
-    _Atomic int owners; /* the communicator, and the thread while it runs; the last one frees the channel */
+    _Atomic int state; /* enum mpi_join_state */
     int *members;
     int tag, code; /* tag: -1 until it is known */
     int tag_taken; /* on the first member: the index of this rank's tag that is in use, or -1 */
@@ -106,11 +105,9 @@ void mpi_close(struct native *native);
 void mpi_keep(void);   /* MPI still holds something unfinished, so this library must not finalize MPI */
 void mpi_failed(void); /* a communicator failed, with the same consequence */
 
-void mpi_agree_on_rules(struct mpi_world *w, MPI_Comm comm); /* collective over comm, which has all ranks of the world */
-
-/* Makes base, if the world is a part of MPI_COMM_WORLD. Collective over the ranks of the world, whose cards these are, in order. Blocks
- * until all of them have called it. Returns MPI's code. */
-int mpi_make_base(struct mpi_world *w, const struct mpi_card *cards);
+/* Makes base, if opening has not made it. Collective over the ranks of the world, whose cards these are, in order. Blocks until all of them
+ * have called it. Gives the tag back, unless it fails. Returns MPI's code. */
+int mpi_make_base(struct mpi_world *w, const struct mpi_card *cards, int tag_index);
 
 /* channel.c */
 int mpi_tag_take(struct mpi_world *w); /* the index of one of this rank's tags, which is now in use; -1: there is none */

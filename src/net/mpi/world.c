@@ -240,15 +240,17 @@ static void share_tags(struct mpi_world *w)
 /* What libraries do wrong, by the beginning of their version text; in tests/mpi/cells.c, each has a test. MPICH 4.0.2 and Intel MPI 2021.18
  * fail with "Invalid communicator" in MPI_Ibcast of 2 GiB, with int counts and with MPI_Count. MPI_Iallgatherv of Intel MPI 2021.18 never
  * ends if one rank gives next to nothing and another gives much (at 2 ranks: 1 and 20,000 elements of 8 bytes) and a rank rests between its
- * tests. */
+ * tests. Open MPI's algorithms of a long MPI_Iallreduce differ on ranks in place (issue.c; the test is tests/mpi/apart.c). */
 static const struct mpi_fault {
     const char *library;
     size_t most_bytes; /* of a call */
     uint32_t without;  /* bit collective: programs serve it */
+    uint32_t apart;    /* bit collective: a copy replaces its input in place */
 } faults[] = {
-    {"MPICH Version: 4.0", INT_MAX, 0},
-    {"Intel(R) MPI", INT_MAX, UINT32_C(1) << COLLECTIVE_ALLGATHER_V},
-    {"", SIZE_MAX / 2, 0},
+    {"MPICH Version: 4.0", INT_MAX, 0, 0},
+    {"Intel(R) MPI", INT_MAX, UINT32_C(1) << COLLECTIVE_ALLGATHER_V, 0},
+    {"Open MPI", SIZE_MAX / 2, 0, UINT32_C(1) << COLLECTIVE_ALLREDUCE},
+    {"", SIZE_MAX / 2, 0, 0},
 };
 
 static const struct mpi_fault *faults_here(void)
@@ -263,20 +265,20 @@ static const struct mpi_fault *faults_here(void)
 }
 
 /* MPI may run other code on a rank with another CPU. So the ranks keep only the rules that hold on all of them. */
-void mpi_agree_on_rules(struct mpi_world *w, MPI_Comm comm)
+static void agree_on_rules(struct mpi_world *w)
 {
     mpi_enter(w);
     mpi_rules_here(w->rules);
     w->large = mpi_large_find();
     w->rules[0] = w->large != NULL; /* index 0 is not a type */
-    if (MPI_Allreduce(MPI_IN_PLACE, w->rules, MPI_TYPES, MPI_UINT32_T, MPI_BAND, comm) != MPI_SUCCESS)
+    if (MPI_Allreduce(MPI_IN_PLACE, w->rules, MPI_TYPES, MPI_UINT32_T, MPI_BAND, w->base) != MPI_SUCCESS)
         memset(w->rules, 0, sizeof w->rules);
     mpi_exit(w);
     w->large = w->rules[0] ? w->large : NULL;
     w->most = w->large ? SIZE_MAX / 2 : INT_MAX;
     w->most_bytes = faults_here()->most_bytes;
     w->without = faults_here()->without;
-    w->has_rules = true;
+    w->apart = faults_here()->apart;
 }
 
 static void hear_of_end(void)
@@ -287,21 +289,31 @@ static void hear_of_end(void)
     MPI_Comm_set_attr(MPI_COMM_SELF, process.keyval, NULL);
 }
 
-/* For a world of a part of MPI's ranks. What all its ranks must do together needs their cards, so it comes later: mpi_make_base, or when
- * the first communicator is made (channel.c). */
-static enum comm_result make_part(const struct native_config *config, struct mpi_world *w)
+/* All ranks of the world call it when they have base. */
+static void use_base(struct mpi_world *w)
+{
+    agree_on_rules(w);
+    w->parent = w->base;
+    w->parent_rank = w->rank;
+    mpi_enter(w);
+    share_tags(w);
+    mpi_exit(w);
+}
+
+/* base comes later, because it needs the cards of all ranks: mpi_make_base. */
+static void open_without_base(const struct native_config *config, struct mpi_world *w)
 {
     w->base = MPI_COMM_NULL;
     w->parent = MPI_COMM_WORLD;
     w->rank = config->rank;
     w->ranks = config->ranks;
+    mpi_enter(w);
     MPI_Comm_rank(w->parent, &w->parent_rank);
     share_tags(w);
-    hear_of_end();
-    return COMM_OK;
+    mpi_exit(w);
 }
 
-int mpi_make_base(struct mpi_world *w, const struct mpi_card *cards)
+int mpi_make_base(struct mpi_world *w, const struct mpi_card *cards, int tag_index)
 {
     int *members = malloc((size_t)w->ranks * sizeof *members);
     MPI_Comm made = MPI_COMM_NULL;
@@ -316,23 +328,20 @@ int mpi_make_base(struct mpi_world *w, const struct mpi_card *cards)
     free(members);
     if (code != MPI_SUCCESS)
         return code;
+    mpi_tag_give(w, tag_index);
     w->base = made;
-    mpi_agree_on_rules(w, made);
+    use_base(w);
     return MPI_SUCCESS;
 }
 
-static enum comm_result make_world(const struct native_config *config, struct mpi_world *w)
+static enum comm_result copy_base(const struct native_config *config, struct mpi_world *w)
 {
     char text[MPI_MAX_ERROR_STRING + 64] = "MPI_Comm_split failed: ";
-    int length = 0, size = 0;
+    int length = 0;
 
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (size > config->ranks)
-        return make_part(config, w);
     mpi_enter(w);
     int code = MPI_Comm_split(MPI_COMM_WORLD, 0, config->rank, &w->base);
     mpi_exit(w);
-
     if (code != MPI_SUCCESS) {
         MPI_Error_string(code, text + strlen(text), &length);
         return complain(config, COMM_ERR_BACKEND, text);
@@ -340,12 +349,27 @@ static enum comm_result make_world(const struct native_config *config, struct mp
     MPI_Comm_set_errhandler(w->base, MPI_ERRORS_RETURN);
     MPI_Comm_rank(w->base, &w->rank);
     MPI_Comm_size(w->base, &w->ranks);
-    w->parent = w->base;
-    w->parent_rank = w->rank;
-    mpi_agree_on_rules(w, w->base);
-    share_tags(w);
-    hear_of_end();
+    use_base(w);
     return COMM_OK;
+}
+
+/* A launcher's world is all of MPI_COMM_WORLD, whose copy is base. A world that the program describes may be a part of it, and threads may
+ * open several at once, in a different order on each rank. MPI_Comm_split would join the wrong ones; MPI_Comm_create_group has a tag for
+ * each. */
+static enum comm_result make_world(const struct native_config *config, struct mpi_world *w)
+{
+    bool described = strcmp(config->launcher, "program") == 0;
+    enum comm_result r = COMM_OK;
+    int size = 0;
+
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (size > config->ranks || (described && w->shared))
+        open_without_base(config, w);
+    else
+        r = copy_base(config, w);
+    if (r == COMM_OK)
+        hear_of_end();
+    return r;
 }
 
 enum comm_result mpi_open(const struct native_config *config, struct native **native)
@@ -388,8 +412,11 @@ void mpi_close(struct native *native)
     pthread_mutex_unlock(&process.lock);
     if (keep)
         return; /* channels that were kept still refer to it */
-    if (!w->base_taken && w->base != MPI_COMM_NULL && !mpi_is_over())
+    if (w->base != MPI_COMM_NULL && !mpi_is_over() && mpi_may_call(w)) {
+        mpi_enter(w);
         MPI_Comm_free(&w->base);
+        mpi_exit(w);
+    }
     free(w);
 }
 

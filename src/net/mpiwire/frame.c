@@ -36,7 +36,7 @@ void mpiwire_block_give(struct mpiwire *w, struct mpiwire_block *b)
 /* ------------------------------------------------------------------------------------------------------------ leaving */
 static bool start(struct mpiwire *w, const void *at, size_t bytes, int32_t to, int tag, MPI_Request *request)
 {
-    return MPI_Isend(at, (int)bytes, MPI_BYTE, to, tag, w->world->base, request) == MPI_SUCCESS;
+    return !mpi_is_over() && MPI_Isend(at, (int)bytes, MPI_BYTE, to, tag, w->world->base, request) == MPI_SUCCESS;
 }
 
 /* The rank is dead if MPI refuses to send: the guard reports that, and the block is freed with those of ended sends. */
@@ -66,6 +66,12 @@ void mpiwire_start(struct mpiwire *w, int32_t to, struct mpiwire_block *b, size_
     w->unasked++;
 }
 
+/* Whether an operation needs the frame; the others only make room, or hurry. */
+static bool is_needed(const struct mpiwire_head *head)
+{
+    return head->kind != MPIWIRE_ACK && head->kind != MPIWIRE_RETIRED && head->kind != MPIWIRE_CONSUMED && head->kind != MPIWIRE_NOTED;
+}
+
 void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block *b)
 {
     struct mpiwire *w = c->wire;
@@ -80,6 +86,7 @@ void mpiwire_send(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block
         m->wants = false;
     }
     m->retired_told = c->retired;
+    m->unsent |= mpi_is_over() && is_needed(head);
     atomic_store_explicit(&c->traffic.out, atomic_load_explicit(&c->traffic.out, memory_order_relaxed) + MPIWIRE_HEAD + head->bytes,
                           memory_order_relaxed); /* written under the lock */
     mpiwire_start(w, c->world[peer], b, head->bytes);
@@ -124,6 +131,8 @@ static void lose(struct mpiwire_channel *c, uint32_t peer, wire_key key)
     if (c->member[peer].lost)
         return;
     c->member[peer].lost = true;
+    if (!event.kind) /* MPI_Finalize was called while this wire is open */
+        event.result = COMM_ERR_STATE;
     event.kind = WIRE_EVENT_LOST;
     event.peer = (int32_t)peer;
     event.key = key;
@@ -143,6 +152,8 @@ static void lose_peer(struct mpiwire_channel *c, uint32_t peer)
     for (const struct mpiwire_message *m = c->arrived; m; m = m->next)
         if (m->granted && m->peer == peer)
             lose(c, peer, 0);
+    if (c->member[peer].unsent)
+        lose(c, peer, 0);
 }
 
 void mpiwire_lose(struct mpiwire_channel *c)
@@ -151,7 +162,8 @@ void mpiwire_lose(struct mpiwire_channel *c)
 
     for (uint32_t i = 0; i < c->size; i++) {
         int32_t world = c->world[i];
-        if (c->wire->gone[world].kind && !c->member[i].lost && now - c->wire->gone_ns[world] > LAST_FRAMES_NS)
+        bool gone = c->wire->gone[world].kind && now - c->wire->gone_ns[world] > LAST_FRAMES_NS;
+        if (!c->member[i].lost && (gone || mpi_is_over()))
             lose_peer(c, i);
     }
 }

@@ -1,6 +1,7 @@
 /* Opens the wire and its channels, leaves channels, and forwards calls to the guard. */
 #include "net/mpiwire/mpiwire.h"
 
+#include "net/mpi/library.h"
 #include "wire/boot.h"
 
 #include <stdio.h>
@@ -28,7 +29,7 @@ static enum comm_result complain(const struct wire_config *config, enum comm_res
     return result;
 }
 
-/* For a world of a part of MPI's ranks, whose MPI_Comm is made here. The guard is open, so all ranks come here. */
+/* For a world whose MPI_Comm opening has not made. The guard is open, so all ranks come here. */
 static enum comm_result make_base(const struct wire_config *config, struct mpi_world *world)
 {
     int tag = config->rank == 0 ? mpi_tag_take(world) : -1;
@@ -36,11 +37,11 @@ static enum comm_result make_base(const struct wire_config *config, struct mpi_w
     enum comm_result r = cards ? config->boot->class->allgather(config->boot, &mine, sizeof mine, cards) : COMM_ERR_MEMORY;
 
     if (r == COMM_OK && cards[0].tag < 0)
-        r = complain(config, COMM_ERR_FULL, "backend=shm+mpi: rank 0 has no tag of MPI_COMM_WORLD left for one more world of a part of it");
-    else if (r == COMM_OK && mpi_make_base(world, cards) != MPI_SUCCESS)
-        r = complain(config, COMM_ERR_BACKEND, "MPI_Comm_create_group failed for a world of a part of MPI_COMM_WORLD");
+        r = complain(config, COMM_ERR_FULL, "backend=shm+mpi: rank 0 has no tag of MPI_COMM_WORLD left for one more world");
+    else if (r == COMM_OK && mpi_make_base(world, cards, tag) != MPI_SUCCESS)
+        r = complain(config, COMM_ERR_BACKEND, "MPI_Comm_create_group failed for a world that the program describes");
     free(cards);
-    if (r != COMM_ERR_BACKEND) /* then some ranks may still be in the call */
+    if (r != COMM_OK && r != COMM_ERR_BACKEND) /* then some ranks may still be in the call */
         mpi_tag_give(world, tag);
     return r;
 }
@@ -102,6 +103,8 @@ static enum comm_result mpiwire_open(const struct wire_config *config, struct wi
         mpiwire_destroy(w);
         return r;
     }
+    void *go_on = mpi_library_symbol("MPIX_Comm_failure_ack");
+    memcpy(&w->go_on, &go_on, sizeof go_on);
     w->finds = mpiwire_must_find();
     pthread_mutex_init(&w->lock, NULL);
     *wire = &w->wire;
@@ -290,7 +293,7 @@ static uint32_t mpiwire_advance(struct wire_channel *channel, struct wire_event 
     c->looked = true;
     if (c->differing)
         mpiwire_look_at_differing(c);
-    if (atomic_load_explicit(&c->wire->goners, memory_order_relaxed) && !c->aborted)
+    if ((atomic_load_explicit(&c->wire->goners, memory_order_relaxed) || mpi_is_over()) && !c->aborted)
         mpiwire_lose(c);
     uint32_t n = take_events(c, events + notes, max - notes);
     pthread_mutex_unlock(&c->wire->lock);

@@ -121,6 +121,7 @@ struct mpiwire_member {
     bool wants;                     /* it has no room until this rank tells it more */
     bool wanted;                    /* this rank has asked what it has retired, and has no answer yet */
     bool lost;
+    bool unsent;                                    /* a frame for it was left out, because MPI was finalized */
     uint32_t sent, consumed, room_sent, room_taken; /* messages to the member, and bytes of them in its eager room: all, and taken */
     uint32_t arrived, seen, seen_told, taken,
         taken_told; /* messages from the member, and bytes of them that were taken from the eager room */
@@ -179,14 +180,15 @@ struct mpiwire {
     struct wire_event *gone; /* by world rank: how the rank ended; kind 0: it has not */
     int64_t *gone_ns;
     _Atomic uint32_t goners, stirs;
-    bool *joined;        /* by world rank: this wire carries frames to it */
-    bool *ended;         /* by world rank: its LAST has come */
-    bool failed;         /* a channel was aborted */
-    bool finds;          /* receives name their source: one is posted when MPI has a frame */
-    bool came;           /* something arrived since the last call of heed */
-    bool moved;          /* something arrived or left since the last nap, or a thread waits for something */
-    bool oversubscribed; /* ranks share CPUs */
-    bool due;            /* of any channel */
+    bool *joined;           /* by world rank: this wire carries frames to it */
+    bool *ended;            /* by world rank: its LAST has come */
+    bool failed;            /* a channel was aborted */
+    int (*go_on)(MPI_Comm); /* MPIX_Comm_failure_ack, or NULL: this MPI has no fault tolerance */
+    bool finds;             /* receives name their source: one is posted when MPI has a frame */
+    bool came;              /* something arrived since the last call of heed */
+    bool moved;             /* something arrived or left since the last nap, or a thread waits for something */
+    bool oversubscribed;    /* ranks share CPUs */
+    bool due;               /* of any channel */
     int64_t rests_since_ns;
     uint64_t naps;
 };
@@ -231,7 +233,7 @@ void mpiwire_look(struct mpiwire_channel *c); /* the same, for a call that lacks
 bool mpiwire_must_find(void);                 /* whether this MPI loses what receives from any source take */
 void mpiwire_receive_end(struct mpiwire *w);  /* withdraws the receives that wait for frames */
 void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event);
-void mpiwire_lose(struct mpiwire_channel *c); /* reports LOST for members that have died or left */
+void mpiwire_lose(struct mpiwire_channel *c); /* reports LOST for members that have died or left, or after MPI_Finalize */
 
 /* ends.c: the caller holds the lock */
 /* Notes which payloads have come and, if asked, which sends have ended. */

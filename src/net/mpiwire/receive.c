@@ -164,10 +164,18 @@ static bool take_long(struct mpiwire *w)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ all frames */
+/* With fault tolerance, MPI stops receives from any source after a death until the program says that it knows. The guard knows. */
+static void go_on(struct mpiwire *w)
+{
+    if (w->go_on)
+        (void)w->go_on(w->world->base);
+}
+
 static void post(struct mpiwire *w, struct mpiwire_block *b, int source)
 {
     if (MPI_Irecv(b->frame, MPIWIRE_HEAD + MPIWIRE_WHOLE, MPI_BYTE, source, MPIWIRE_TAG, w->world->base, &b->request) != MPI_SUCCESS) {
         mpiwire_block_give(w, b);
+        go_on(w);
         return;
     }
     w->posted[(w->posted_first + w->posts++) % MPIWIRE_POSTED] = b;
@@ -235,6 +243,8 @@ static struct mpiwire_block *next_frame(struct mpiwire *w)
     int here = 0, length = 0;
 
     int code = MPI_Test(&b->request, &here, &status);
+    if (!here && code != MPI_SUCCESS)
+        go_on(w);
     if (!here)
         return NULL;
     w->posted_first = (w->posted_first + 1) % MPIWIRE_POSTED;

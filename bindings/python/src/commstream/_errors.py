@@ -48,7 +48,7 @@ class ArgumentError(Error, ValueError):
 
 
 class StateError(Error, RuntimeError):
-    """The call is not allowed now: inside a callback, while recording, or a second time."""
+    """The call is not allowed now: inside a callback or an operator, while recording, or a second time."""
 
 
 class UnsupportedError(Error, NotImplementedError):

@@ -1,8 +1,9 @@
 """Worlds, communicators, windows: the classes that programs use, over the types of the extension module."""
 import atexit
+import contextlib
 import warnings
 import weakref
-from typing import Any, Callable, List, Literal, Mapping, MutableSequence, Optional, Sequence, Tuple, Union, overload
+from typing import Any, Callable, Iterator, List, Literal, Mapping, MutableSequence, Optional, Sequence, Tuple, Union, overload
 
 from . import _check, _core
 from ._errors import Error, make_error
@@ -42,6 +43,16 @@ class Communicator(_core.Communicator):
         state = "closed" if self.closed else f"rank {self.rank} of {self.size}"
         return f"<{type(self).__name__} {state}>"
 
+    @contextlib.contextmanager
+    def _telling(self, operation: str) -> Iterator[None]:
+        """Of arguments of a collective call that are refused here the other ranks are told, as of those that the library refuses."""
+        try:
+            yield
+        except Exception:
+            if not self.closed:
+                self._refuse(operation)
+            raise
+
     # ------------------------------------------------------------------------------------------------ other communicators
     @overload
     def split(self, color: int, key: int = 0, *, async_op: Literal[False] = False) -> Optional["Communicator"]: ...
@@ -52,7 +63,9 @@ class Communicator(_core.Communicator):
 
         Returns this rank's communicator, or None for NO_COLOR. With async_op it returns a request, whose result() is that.
         """
-        return _made(self._split(_check.int32("split", "color", color), _check.int32("split", "key", key)), async_op)
+        with self._telling("split"):
+            given = _check.int32("split", "color", color), _check.int32("split", "key", key)
+        return _made(self._split(*given), async_op)
 
     @overload
     def split_place(self, place: Place, *, async_op: Literal[False] = False) -> "Communicator": ...
@@ -60,7 +73,9 @@ class Communicator(_core.Communicator):
     def split_place(self, place: Place, *, async_op: Literal[True]) -> Request: ...
     def split_place(self, place: Place, *, async_op: bool = False) -> Any:
         """Splits by where ranks run: a host, a NUMA node or a device: comm_split_place."""
-        return _made(self._split_place(_check.int32("split_place", "place", place, "a commstream.Place")), async_op)
+        with self._telling("split_place"):
+            number = _check.int32("split_place", "place", place, "a commstream.Place")
+        return _made(self._split_place(number), async_op)
 
     @overload
     def split_mesh(self, shape: Sequence[int], *, async_op: Literal[False] = False) -> List["Communicator"]: ...
@@ -68,7 +83,9 @@ class Communicator(_core.Communicator):
     def split_mesh(self, shape: Sequence[int], *, async_op: Literal[True]) -> Request: ...
     def split_mesh(self, shape: Sequence[int], *, async_op: bool = False) -> Any:
         """Views the ranks as a mesh and returns a list with a communicator for each axis: comm_split_mesh."""
-        return _made(self._split_mesh(_check.items("split_mesh", "shape", shape)), async_op)
+        with self._telling("split_mesh"):
+            axes = _check.items("split_mesh", "shape", shape)
+        return _made(self._split_mesh(axes), async_op)
 
     @overload
     def subset(self, ranks: Sequence[int], tag: int = 0, *, async_op: Literal[False] = False) -> "Communicator": ...
@@ -90,11 +107,12 @@ class Communicator(_core.Communicator):
             operation_timeout: Optional[float] = None, stream: int = 0, options: Union[str, Mapping[str, Any], None] = None,
             async_op: bool = False) -> Any:
         """Makes a communicator of the same ranks with a queue of its own: comm_dup."""
-        made = self._dup(_check.text("dup", "name", name), _check.int32("dup", "priority", priority),
-                         _check.int32("dup", "order", order, "a commstream.Order"),
-                         _check.nanoseconds("dup", "operation_timeout", operation_timeout), _check.uint64("dup", "stream", stream),
-                         _check.options("dup", options))
-        return _made(made, async_op)
+        with self._telling("dup"):
+            given = (_check.text("dup", "name", name), _check.int32("dup", "priority", priority),
+                     _check.int32("dup", "order", order, "a commstream.Order"),
+                     _check.nanoseconds("dup", "operation_timeout", operation_timeout), _check.uint64("dup", "stream", stream),
+                     _check.options("dup", options))
+        return _made(self._dup(*given), async_op)
 
     @overload
     def shrink(self, *, async_op: Literal[False] = False) -> "Communicator": ...
@@ -141,10 +159,10 @@ class Communicator(_core.Communicator):
     def window(self, bytes: int = 0, *, buffer: Optional[Buffer] = None, signals: int = 0,
                placement: Placement = Placement.DEFAULT, async_op: bool = False) -> Any:
         """Makes a window in which this rank has `bytes` bytes, or the memory of `buffer`; collective: comm_window_create."""
-        made = self._window(_check.length("window", "bytes", bytes), buffer,
-                            _check.int32("window", "placement", placement, "a commstream.Placement"),
-                            _check.uint32("window", "signals", signals))
-        return _made(made, async_op)
+        with self._telling("window"):
+            given = (_check.length("window", "bytes", bytes), buffer,
+                     _check.int32("window", "placement", placement, "a commstream.Placement"), _check.uint32("window", "signals", signals))
+        return _made(self._window(*given), async_op)
 
     def event(self) -> _core.Event:
         """Makes an event whose point is reached: comm_event_create."""
@@ -164,7 +182,8 @@ class Communicator(_core.Communicator):
         """Makes a reduction operator: comm_op_create.
 
         function(inout, input) combines bytes of whole elements in place: inout = input op inout. It must keep neither view. An exception in
-        it is raised by each request that uses the operator. Buffers are passed as bytes, whatever their type.
+        it is raised by each request that uses the operator. Calls of the library in it raise StateError, and callbacks wait until it has
+        returned. Buffers are passed as bytes, whatever their type.
         """
         _check.function("operator", "function", function)
         called = _check.text("operator", "name", name) or str(getattr(function, "__qualname__", type(function).__qualname__))

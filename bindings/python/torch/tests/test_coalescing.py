@@ -1,11 +1,14 @@
 """Blocks of calls that start together: torch's coalescing manager, batches of messages, and what an exception leaves of them."""
 
+import os
+import time
 import unittest
+import unittest.mock
 
 import torch
 import torch.distributed as dist
 
-from team import Team, group, raw, refused
+from team import Team, group, needs, raw, refused
 
 
 def case_coalesced():
@@ -100,6 +103,58 @@ def case_block_left_by_an_exception():
     assert t == size and "nothing of it is started" in refused(left_work.wait)
 
 
+def case_block_of_a_group_that_is_shut_down():
+    """The shutdown ends the block; nothing of it runs."""
+    g, cpu = dist.new_group(backend="commstream"), torch.device("cpu")
+    backend = g._get_backend(cpu)
+    g._start_coalescing(cpu)
+    work = backend.allreduce([torch.ones(1)])
+    backend.shutdown()
+    assert "was shut down" in refused(lambda: g._end_coalescing(cpu))
+    assert "nothing of it is started" in refused(work.wait)
+
+
+def case_callbacks_at_the_end():
+    """In a group of one rank all is complete at the end of the block. What is called then uses the group."""
+    alone = [dist.new_group([r], backend="commstream") for r in range(dist.get_world_size())][dist.get_rank()]
+    cpu, called = torch.device("cpu"), []
+    backend = alone._get_backend(cpu)
+    alone._start_coalescing(cpu)
+    future = backend.allreduce([torch.ones(1)]).get_future()
+    future.add_done_callback(lambda _: called.append(backend.allreduce([torch.ones(1)])))
+    alone._end_coalescing(cpu)
+    future.wait()
+    called[0].wait()
+
+
+def sums_in_a_block(tensors):
+    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as block:
+        for t in tensors:
+            dist.all_reduce(t)
+    block.wait()
+    assert all(torch.equal(t, torch.full_like(t, 2.0)) for t in tensors)
+
+
+def case_full_queue():
+    """Rank 1 comes late, so the queue of rank 0 is full at the end of its block. It waits for room."""
+    store = dist.distributed_c10d._get_default_store()
+    if dist.get_rank() == 1:
+        store.get("the queue is full")
+        time.sleep(0.5)
+    works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(16)]
+    if dist.get_rank() == 0:
+        store.set("the queue is full", "")
+    sums_in_a_block([torch.ones(n) for n in (1, 2000)])
+    for work in works:
+        work.wait()
+
+
+def case_block_longer_than_the_queue():
+    """It is refused, since it never finds room, and the group goes on."""
+    assert "COMM_ERR_FULL" in refused(lambda: sums_in_a_block([torch.ones(2000) for _ in range(40)]))
+    sums_in_a_block([torch.ones(1)])
+
+
 class Coalescing(unittest.TestCase):
     ranks = 2
 
@@ -120,9 +175,26 @@ class Coalescing(unittest.TestCase):
     def test_an_exception_ends_its_block(self):
         self.team.call(case_block_left_by_an_exception)
 
+    @needs("shutdown")
+    def test_a_shutdown_ends_its_block(self):
+        self.team.call(case_block_of_a_group_that_is_shut_down)
+
+
+    def test_callbacks_use_the_group(self):
+        self.team.call(case_callbacks_at_the_end)
+
 
 class CoalescingOfThree(Coalescing):
     ranks = 3
+
+
+class FullQueue(unittest.TestCase):
+    def test_the_end_of_a_block_waits_for_room(self):
+        with unittest.mock.patch.dict(os.environ, COMM_QUEUE="16"):
+            team = Team(2)
+        team.call(case_full_queue)
+        team.call(case_block_longer_than_the_queue)
+        team.close()
 
 
 if __name__ == "__main__":

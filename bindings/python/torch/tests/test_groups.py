@@ -12,7 +12,7 @@ import unittest
 import torch
 import torch.distributed as dist
 
-from team import monitored_barrier, needs, Team
+from team import monitored_barrier, needs, refused, Team
 
 CPU = torch.device("cpu")
 
@@ -202,6 +202,17 @@ def case_monitored_barrier():
         assert "3" in str(e) if rank == 0 else "rank 0" in str(e), e
 
 
+def case_monitored_barrier_given_up():
+    """What a rank sent in a barrier that it gave up does not count in a later one."""
+    rank, short = dist.get_rank(), datetime.timedelta(milliseconds=300)
+    for alone in (1, 0, 1):
+        if rank == alone:
+            said = refused(lambda: monitored_barrier(timeout=short))
+            assert said and "timed out in monitoredBarrier" in said, said
+        dist.barrier()
+    monitored_barrier(timeout=datetime.timedelta(seconds=20))
+
+
 def case_timeouts_of_groups():
     backend = backend_of()
     backend.set_timeout(datetime.timedelta(seconds=30))
@@ -383,6 +394,9 @@ class TwoRanks(unittest.TestCase):
     @needs("memory_stats")
     def test_memory_stats(self):
         self.team.call(case_memory_stats)
+
+    def test_monitored_barrier_given_up(self):
+        self.team.call(case_monitored_barrier_given_up)
 
     def test_deadline(self):
         self.team.call(case_deadline)

@@ -12,9 +12,9 @@ use crate::{scope, Communicator, Element, Reduce, Result, Status};
 /// Collectives and messages.
 impl Communicator {
     /// Makes a reduction and waits for it.
-    fn reducing<T: Element, C: Call>(&self, op: impl Reduce<T>, call: impl FnOnce(How) -> Result<C>) -> Result<()> {
+    fn reducing<T: Element, C: Call>(&self, op: impl Reduce<T>, call: impl FnOnce(How) -> C) -> Result<()> {
         let (how, operator) = op.how(&self.handle)?;
-        let result = self.handle.run(call(how)?);
+        let result = self.handle.run(call(how));
         checked(operator.as_deref(), result)
     }
 
@@ -68,47 +68,47 @@ impl Communicator {
     /// Collects the inputs of all ranks on the root, in the order of ranks; the others pass `None`.
     pub fn gather<T: Element>(&self, input: &[T], output: Option<&mut [T]>, root: i32) -> Result<()> {
         let to = output.map(Span::of_mut);
-        self.handle.run(calls::gather(self.rank(), self.ranks(), Span::of(input), to, Units::of::<T>(), root)?)
+        self.handle.run(calls::gather(self.rank(), self.ranks(), Span::of(input), to, Units::of::<T>(), root))
     }
 
     /// As [`Communicator::gather`], with inputs of any length; the root says where each goes.
     pub fn gather_v<T: Element>(&self, input: &[T], output: Option<(&mut [T], Layout<'_>)>, root: i32) -> Result<()> {
         let to = output.map(|(output, layout)| (Span::of_mut(output), layout));
-        self.handle.run(calls::gather_v(self.rank(), self.ranks(), Span::of(input), to, Units::of::<T>(), root)?)
+        self.handle.run(calls::gather_v(self.rank(), self.ranks(), Span::of(input), to, Units::of::<T>(), root))
     }
 
     /// Distributes the blocks of the root's input, one to each rank; the others pass `None`.
     pub fn scatter<T: Element>(&self, input: Option<&[T]>, output: &mut [T], root: i32) -> Result<()> {
         let from = input.map(Span::of);
-        self.handle.run(calls::scatter(self.rank(), self.ranks(), from, Span::of_mut(output), Units::of::<T>(), root)?)
+        self.handle.run(calls::scatter(self.rank(), self.ranks(), from, Span::of_mut(output), Units::of::<T>(), root))
     }
 
     /// As [`Communicator::scatter`], with blocks of any length; the root says where each is.
     pub fn scatter_v<T: Element>(&self, input: Option<(&[T], Layout<'_>)>, output: &mut [T], root: i32) -> Result<()> {
         let from = input.map(|(input, layout)| (Span::of(input), layout));
-        self.handle.run(calls::scatter_v(self.rank(), self.ranks(), from, Span::of_mut(output), Units::of::<T>(), root)?)
+        self.handle.run(calls::scatter_v(self.rank(), self.ranks(), from, Span::of_mut(output), Units::of::<T>(), root))
     }
 
     /// Collects the inputs of all ranks on every rank, in the order of ranks.
     pub fn allgather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        self.handle.run(calls::allgather(self.ranks(), Span::of(input), Span::of_mut(output), Units::of::<T>())?)
+        self.handle.run(calls::allgather(self.ranks(), Span::of(input), Span::of_mut(output), Units::of::<T>()))
     }
 
     /// As [`Communicator::allgather`], with inputs of any length. All ranks pass the same layout.
     pub fn allgather_v<T: Element>(&self, input: &[T], output: &mut [T], layout: Layout<'_>) -> Result<()> {
         let to = Span::of_mut(output);
-        self.handle.run(calls::allgather_v(self.rank(), self.ranks(), Span::of(input), to, layout, Units::of::<T>())?)
+        self.handle.run(calls::allgather_v(self.rank(), self.ranks(), Span::of(input), to, layout, Units::of::<T>()))
     }
 
     /// Sends block i of the input to rank i, and receives block j of the output from rank j.
     pub fn alltoall<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        self.handle.run(calls::alltoall(self.ranks(), Span::of(input), Span::of_mut(output), Units::of::<T>())?)
+        self.handle.run(calls::alltoall(self.ranks(), Span::of(input), Span::of_mut(output), Units::of::<T>()))
     }
 
     /// As [`Communicator::alltoall`], with blocks of any length.
     pub fn alltoall_v<T: Element>(&self, input: &[T], input_layout: Layout<'_>, output: &mut [T], output_layout: Layout<'_>) -> Result<()> {
         let to = Span::of_mut(output);
-        self.handle.run(calls::alltoall_v(self.ranks(), Span::of(input), input_layout, to, output_layout, Units::of::<T>())?)
+        self.handle.run(calls::alltoall_v(self.ranks(), Span::of(input), input_layout, to, output_layout, Units::of::<T>()))
     }
 
     /// Sends a message. Returns when the buffer may be reused, which does not mean that the message was received.
@@ -162,13 +162,13 @@ impl Communicator {
     /// As [`Communicator::allgather`], with the input in this rank's block of the buffer that gets the result.
     pub fn allgather_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
         let to = Span::of_mut(buffer);
-        self.handle.run(calls::allgather_in_place(self.ranks(), to, Units::of::<T>())?)
+        self.handle.run(calls::allgather_in_place(self.ranks(), to, Units::of::<T>()))
     }
 
     /// As [`Communicator::alltoall`], with the input in the buffer that gets the result.
     pub fn alltoall_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
         let to = Span::of_mut(buffer);
-        self.handle.run(calls::alltoall(self.ranks(), Span::in_place(to.length), to, Units::of::<T>())?)
+        self.handle.run(calls::alltoall(self.ranks(), Span::in_place(to.length), to, Units::of::<T>()))
     }
 
     /// Broadcasts the root's bytes, however many they are, to ranks that do not know how many. Returns their number: they are at the beginning

@@ -1,7 +1,9 @@
 use std::marker::PhantomData;
+use std::sync::atomic::AtomicPtr;
 
 use commstream_sys as ffi;
 
+use crate::inside;
 use crate::{Communicator, DeviceSliceMut, Element, Error, ErrorKind, Op, Result, Stream};
 
 /// Gradients that are summed while the backward pass goes on.
@@ -29,11 +31,30 @@ use crate::{Communicator, DeviceSliceMut, Element, Error, ErrorKind, Op, Result,
 pub struct Buckets<T: Element> {
     raw: *mut ffi::comm_buckets,
     lengths: Vec<usize>,
-    ready: Vec<bool>,
+    ready: Ready,
     failed: bool,
     /// A duplicate: nobody else may issue collectives on it while a step runs.
     own: Communicator,
     of: PhantomData<T>,
+}
+
+/// Which gradients of a step were reported. They are the library's until the step ends.
+struct Ready(Vec<bool>);
+
+impl Ready {
+    fn new(count: usize) -> Ready {
+        Ready(vec![false; count])
+    }
+
+    fn has(&self, i: usize) -> Result<bool> {
+        self.0.get(i).copied().ok_or_else(|| {
+            Error::new(ErrorKind::Argument, format!("gradient {i} does not exist; expected 0 to {}", self.0.len().saturating_sub(1)))
+        })
+    }
+}
+
+fn not_yours(i: usize) -> Error {
+    Error::new(ErrorKind::State, format!("gradient {i} is the library's until the step's wait has succeeded"))
 }
 
 // SAFETY: any thread may call, one at a time, and elements may be sent.
@@ -82,8 +103,22 @@ fn create<T: Element>(own: &Communicator, lengths: &[usize], options: BucketOpti
     };
     let mut raw = std::ptr::null_mut();
     // SAFETY: the list and the options are copied, and with `adopt` the library has the memory.
-    own.handle.check(unsafe { ffi::comm_buckets_create(own.handle.raw(), list.as_ptr(), list.len(), &how, &mut raw) })?;
+    own.handle.ask(|c| unsafe { ffi::comm_buckets_create(c, list.as_ptr(), list.len(), &how, &mut raw) })?;
     Ok(raw)
+}
+
+/// Waits for a running step. Inside a callback, where nothing may wait, a thread of its own does.
+fn free(raw: *mut ffi::comm_buckets, own: &Communicator) {
+    if inside::may_wait().is_ok() {
+        // SAFETY: they are freed once.
+        return unsafe { ffi::comm_buckets_free(raw) };
+    }
+    let (raw, own) = (AtomicPtr::new(raw), own.clone());
+    inside::elsewhere(move || {
+        // SAFETY: as above, and the communicator is still open.
+        unsafe { ffi::comm_buckets_free(raw.into_inner()) };
+        drop(own);
+    });
 }
 
 impl<T: Element> Buckets<T> {
@@ -91,24 +126,19 @@ impl<T: Element> Buckets<T> {
     pub fn new(c: &Communicator, lengths: &[usize], options: BucketOptions) -> Result<Buckets<T>> {
         let own = c.duplicate()?;
         let raw = create::<T>(&own, lengths, options, 1)?;
-        Ok(Buckets { raw, lengths: lengths.into(), ready: vec![false; lengths.len()], failed: false, own, of: PhantomData })
+        Ok(Buckets { raw, lengths: lengths.into(), ready: Ready::new(lengths.len()), failed: false, own, of: PhantomData })
     }
 
     fn check(&self, result: ffi::comm_result) -> Result<()> {
         self.own.handle.check(result)
     }
 
-    fn is_ready(&self, i: usize) -> Result<bool> {
-        self.ready.get(i).copied().ok_or_else(|| {
-            Error::new(ErrorKind::Argument, format!("gradient {i} does not exist; expected 0 to {}", self.ready.len().saturating_sub(1)))
-        })
-    }
-
     /// A gradient, to be written, or after [`Buckets::wait`] to be read. [`ErrorKind::State`] from [`Buckets::ready`] to the end of the
     /// step, and after a step that failed.
     pub fn gradient(&mut self, i: usize) -> Result<&mut [T]> {
-        if self.is_ready(i)? || self.failed {
-            return Err(Error::new(ErrorKind::State, format!("gradient {i} is the library's until the step's wait has succeeded")));
+        inside::may_start()?;
+        if self.ready.has(i)? || self.failed {
+            return Err(not_yours(i));
         }
         let mut at = std::ptr::null_mut();
         // SAFETY: the buckets are open.
@@ -122,19 +152,21 @@ impl<T: Element> Buckets<T> {
 
     /// Reports that a gradient of this step is written.
     pub fn ready(&mut self, i: usize) -> Result<()> {
-        self.is_ready(i)?;
+        inside::may_start()?;
+        self.ready.has(i)?;
         // SAFETY: the buckets are open; the gradient cannot be borrowed now.
         self.check(unsafe { ffi::comm_buckets_ready(self.raw, i) })?;
-        self.ready[i] = true;
+        self.ready.0[i] = true;
         Ok(())
     }
 
     /// Ends the step: waits until all gradients are reduced. [`ErrorKind::Full`]: the queue had no room; the step goes on, call again.
     pub fn wait(&mut self) -> Result<()> {
+        inside::may_wait()?;
         // SAFETY: the buckets are open.
         let result = unsafe { ffi::comm_buckets_wait(self.raw, ffi::COMM_FOREVER) };
         if result == ffi::COMM_OK {
-            self.ready.fill(false);
+            self.ready.0.fill(false);
         }
         self.failed |= result != ffi::COMM_OK && result != ffi::COMM_ERR_FULL;
         self.check(result)
@@ -142,6 +174,7 @@ impl<T: Element> Buckets<T> {
 
     /// Turns the reduction off, or on again, for gradient accumulation: steps meanwhile keep their gradients. On all ranks, between steps.
     pub fn hold(&mut self, on: bool) -> Result<()> {
+        inside::may_start()?;
         // SAFETY: the buckets are open.
         self.check(unsafe { ffi::comm_buckets_hold(self.raw, i32::from(on)) })
     }
@@ -149,8 +182,7 @@ impl<T: Element> Buckets<T> {
 
 impl<T: Element> Drop for Buckets<T> {
     fn drop(&mut self) {
-        // SAFETY: they are freed once; it waits for a running step.
-        unsafe { ffi::comm_buckets_free(self.raw) };
+        free(self.raw, &self.own);
     }
 }
 
@@ -169,7 +201,8 @@ impl<T: Element> Drop for Buckets<T> {
 /// let mut gradients = DeviceBuckets::<f32>::new(&world, &[1000, 200, 10], BucketOptions::default())?;
 /// for _step in 0..3 {
 ///     for layer in (0..3).rev() {
-///         backward(layer, gradients.gradient(layer)?, stream); // kernels that write it
+///         // SAFETY: only kernels on this stream use it.
+///         backward(layer, unsafe { gradients.gradient(layer)? }, stream); // kernels that write it
 ///         gradients.ready(layer, stream)?;
 ///     }
 ///     gradients.wait(stream)?;
@@ -181,6 +214,7 @@ impl<T: Element> Drop for Buckets<T> {
 pub struct DeviceBuckets<T: Element> {
     raw: *mut ffi::comm_buckets,
     lengths: Vec<usize>,
+    ready: Ready,
     own: Communicator, // as of Buckets
     of: PhantomData<T>,
 }
@@ -194,19 +228,37 @@ impl<T: Element> DeviceBuckets<T> {
     pub fn new(c: &Communicator, lengths: &[usize], options: BucketOptions) -> Result<DeviceBuckets<T>> {
         let own = c.duplicate()?;
         let raw = create::<T>(&own, lengths, options, 2)?;
-        Ok(DeviceBuckets { raw, lengths: lengths.into(), own, of: PhantomData })
+        Ok(DeviceBuckets { raw, lengths: lengths.into(), ready: Ready::new(lengths.len()), own, of: PhantomData })
     }
 
     fn check(&self, result: ffi::comm_result) -> Result<()> {
         self.own.handle.check(result)
     }
 
-    /// A gradient, for kernels of a stream. From [`DeviceBuckets::ready`] to [`DeviceBuckets::wait`] it is the library's.
-    pub fn gradient(&mut self, i: usize) -> Result<DeviceSliceMut<'_, T>> {
+    /// A gradient, for kernels of a stream. [`ErrorKind::State`] from [`DeviceBuckets::ready`] to [`DeviceBuckets::wait`].
+    ///
+    /// ```compile_fail
+    /// # fn f(gradients: &mut commstream::DeviceBuckets<f32>, world: &commstream::Communicator) -> commstream::Result<()> {
+    /// // Perhaps the stream has not reached the end of the step before.
+    /// let gradient = gradients.gradient(0)?; // error: it is unsafe
+    /// commstream::scope(|s| s.on_device().broadcast(world, gradient, 0).map(drop))
+    /// # }
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// Everything that uses it is put in an order with the steps: behind [`DeviceBuckets::wait`] of the step before, on its stream, and before
+    /// [`DeviceBuckets::ready`], on its stream. Kernels on that stream are. The calls of [`OnDevice`](crate::OnDevice) are if
+    /// [`Stream::before`] and [`Request::before_stream`](crate::Request::before_stream) say so.
+    pub unsafe fn gradient(&mut self, i: usize) -> Result<DeviceSliceMut<'_, T>> {
+        inside::may_start()?;
+        if self.ready.has(i)? {
+            return Err(not_yours(i));
+        }
         let mut at = std::ptr::null_mut();
         // SAFETY: the buckets are open.
         self.check(unsafe { ffi::comm_buckets_data(self.raw, i, &mut at) })?;
-        // SAFETY: it lives as long as the buckets. Only kernels look there, in the order that the methods give to their stream.
+        // SAFETY: it lives as long as the buckets. The order is the caller's.
         Ok(unsafe { DeviceSliceMut::new(at.cast(), self.lengths[i]) })
     }
 
@@ -214,8 +266,12 @@ impl<T: Element> DeviceBuckets<T> {
     ///
     /// [`ErrorKind::Full`]: nothing happened; call [`Communicator::progress`] and this again.
     pub fn ready(&mut self, i: usize, stream: Stream) -> Result<()> {
+        inside::may_start()?;
+        self.ready.has(i)?;
         // SAFETY: the buckets are open, and the stream exists.
-        self.check(unsafe { ffi::comm_buckets_ready_stream(self.raw, i, stream.raw()) })
+        self.check(unsafe { ffi::comm_buckets_ready_stream(self.raw, i, stream.raw()) })?;
+        self.ready.0[i] = true;
+        Ok(())
     }
 
     /// Ends the step: work that is put on the stream afterwards starts when all gradients have their results. The next step may begin at
@@ -224,14 +280,16 @@ impl<T: Element> DeviceBuckets<T> {
     /// [`ErrorKind::Full`]: the step goes on; call [`Communicator::progress`] and this again. If a reduction fails later, the next call
     /// returns its error; call [`Communicator::sync_all`] before results leave the device.
     pub fn wait(&mut self, stream: Stream) -> Result<()> {
+        inside::may_start()?;
         // SAFETY: as for ready.
-        self.check(unsafe { ffi::comm_buckets_wait_stream(self.raw, stream.raw()) })
+        self.check(unsafe { ffi::comm_buckets_wait_stream(self.raw, stream.raw()) })?;
+        self.ready.0.fill(false);
+        Ok(())
     }
 }
 
 impl<T: Element> Drop for DeviceBuckets<T> {
     fn drop(&mut self) {
-        // SAFETY: they are freed once; it waits for a running step.
-        unsafe { ffi::comm_buckets_free(self.raw) };
+        free(self.raw, &self.own);
     }
 }

@@ -1,7 +1,7 @@
 use crate::Element;
 
 /// What the buffers of a [`Plan`](crate::Plan) may be, so that [`Plan::buffers`](crate::Plan::buffers) can show them: numbers, arrays,
-/// vectors and boxed slices of elements, and tuples of these.
+/// vectors and boxed slices of elements, vectors of vectors, and tuples of these.
 ///
 /// A plan has recorded where the elements are. So it never gives out the vector itself, which could be made longer or be replaced, but its
 /// slice.
@@ -36,6 +36,14 @@ unsafe impl<'a, T: Element + 'a, const N: usize> Buffers<'a> for [T; N] {
     type View = &'a mut [T; N];
     fn view(&'a mut self) -> &'a mut [T; N] {
         self
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<'a, T: Element + 'a> Buffers<'a> for Vec<Vec<T>> {
+    type View = Vec<&'a mut [T]>;
+    fn view(&'a mut self) -> Vec<&'a mut [T]> {
+        self.iter_mut().map(|vector| &mut vector[..]).collect()
     }
 }
 

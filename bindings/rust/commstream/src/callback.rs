@@ -114,7 +114,7 @@ impl<O> Request<'_, O> {
 
 impl<B: 'static> Task<B> {
     /// Has `function` called once when all operations that are still going have ended, with the first error among them. As
-    /// [`Request::on_complete`]; if all have ended and [`Task::is_complete`] has said so, this call calls it.
+    /// [`Request::on_complete`]; if all have ended and [`Task::is_complete`] or [`Task::finish`] has said so, this call calls it.
     ///
     /// ```
     /// # fn main() -> commstream::Result<()> {
@@ -134,11 +134,11 @@ impl<B: 'static> Task<B> {
     /// # Ok(()) }
     /// ```
     pub fn on_complete(&self, function: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
-        let requests = self.requests();
-        let all = Arc::new(Mutex::new(Last { left: requests.len().max(1), first: Ok(()), function: Some(function) }));
-        if requests.is_empty() {
-            return on_complete(crate::handle::NONE, move |result| ended(&all, result));
-        }
+        let requests = match self.running() {
+            Ok(requests) => requests,
+            Err(ended) => return on_complete(crate::handle::NONE, move |_| function(ended)),
+        };
+        let all = Arc::new(Mutex::new(Last { left: requests.len(), first: Ok(()), function: Some(function) }));
         for request in requests {
             let one = Arc::clone(&all);
             // One that cannot be waited for has ended.
@@ -176,8 +176,12 @@ fn ended<F: FnOnce(Result<()>)>(all: &Mutex<Last<F>>, result: Result<()>) {
 }
 
 impl<B: 'static> Plan<B> {
-    /// Has `function` called once when the last start has ended. As [`Request::on_complete`].
+    /// Has `function` called once when the last start has ended. As [`Request::on_complete`]; if [`Plan::wait`] has waited for it, this call
+    /// calls it. The error of a receive that ended alone is not told here before that wait.
     pub fn on_complete(&self, function: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
-        on_complete(self.running(), function)
+        match self.running() {
+            Ok(request) => on_complete(request, function),
+            Err(ended) => on_complete(crate::handle::NONE, move |_| function(ended)),
+        }
     }
 }

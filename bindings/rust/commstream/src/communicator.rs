@@ -7,6 +7,7 @@ use commstream_sys as ffi;
 
 use crate::error::text_of;
 use crate::handle::{as_call, Handle};
+use crate::inside;
 use crate::{nanoseconds, Config, Error, ErrorKind, Result, Stream};
 
 /// A communicator: some ranks of a world, with a queue of operations of their own.
@@ -38,7 +39,7 @@ impl Status {
 
     /// The length of the message in elements of `T`.
     pub fn count<T>(&self) -> usize {
-        self.bytes / std::mem::size_of::<T>()
+        self.bytes.checked_div(std::mem::size_of::<T>()).unwrap_or(0)
     }
 }
 
@@ -95,6 +96,7 @@ impl Communicator {
     }
 
     pub(crate) fn open_with(config: &mut ffi::comm_config) -> Result<Communicator> {
+        inside::may_start()?;
         let mut text = [0 as c_char; 512];
         let mut raw = std::ptr::null_mut();
         config.error_text = text.as_mut_ptr();
@@ -108,6 +110,7 @@ impl Communicator {
 
     /// `devices`: the device of each rank, or NULL.
     pub(crate) fn open_ranks(config: &mut ffi::comm_config, ranks: i32, devices: *const *const c_char) -> Result<Vec<Communicator>> {
+        inside::may_start()?;
         let mut text = [0 as c_char; 512];
         let mut raw = vec![std::ptr::null_mut(); usize::try_from(ranks).unwrap_or(0).max(1)];
         config.error_text = text.as_mut_ptr();
@@ -145,7 +148,7 @@ impl Communicator {
     pub fn info(&self) -> Result<Info> {
         let mut info = ffi::comm_info { size: std::mem::size_of::<ffi::comm_info>(), ..Default::default() };
         // SAFETY: the structure has its size.
-        self.handle.check(unsafe { ffi::comm_describe(self.handle.raw(), &mut info) })?;
+        self.handle.ask(|c| unsafe { ffi::comm_describe(c, &mut info) })?;
         Ok(Info {
             backend: text_of(&info.backend),
             launcher: text_of(&info.launcher),
@@ -167,6 +170,7 @@ impl Communicator {
     /// closed when the last of these is dropped. [`ErrorKind::Timeout`] if work was left unfinished, which has ended with
     /// [`ErrorKind::Closed`].
     pub fn close(self, timeout: Duration) -> Result<()> {
+        inside::may_wait()?; // otherwise a thread of its own closes it
         match Arc::try_unwrap(self.handle) {
             Ok(handle) => handle.close(nanoseconds(timeout)),
             Err(_) => Err(Error::new(ErrorKind::State, "close: another clone, plan, window, event or task uses this communicator")),
@@ -176,16 +180,19 @@ impl Communicator {
     /// Fails every communicator of this world with [`ErrorKind::Aborted`], on all ranks. `code` is found in the text of their errors.
     pub fn abort(&self, code: i32) -> Result<()> {
         // SAFETY: as for rank.
-        self.handle.check(unsafe { ffi::comm_abort(self.handle.raw(), code) })
+        self.handle.ask(|c| unsafe { ffi::comm_abort(c, code) })
     }
 
     /// Fails this communicator on every rank with [`ErrorKind::Revoked`], so that ranks that wait in it return and can recover.
     pub fn revoke(&self) -> Result<()> {
         // SAFETY: as for rank.
-        self.handle.check(unsafe { ffi::comm_revoke(self.handle.raw()) })
+        self.handle.ask(|c| unsafe { ffi::comm_revoke(c) })
     }
 
     /// Makes a communicator of the ranks that are still alive. Collective over them; works on a failed or revoked communicator.
+    ///
+    /// With backends mpi and nccl it may be [`ErrorKind::Closed`]: they cannot cancel, so a wait for an operation that failed while they had
+    /// its buffers closes its communicator. Shrink a duplicate on which nothing ran.
     pub fn shrink(&self) -> Result<Communicator> {
         let mut raw = std::ptr::null_mut();
         let into: *mut *mut ffi::comm_communicator = &mut raw;
@@ -282,23 +289,19 @@ impl Communicator {
     /// Waits until everything that was issued on this communicator is complete, and returns the first error that nobody was told.
     pub fn sync(&self) -> Result<()> {
         // SAFETY: as for rank.
-        self.handle.check(unsafe { ffi::comm_sync(self.handle.raw(), ffi::COMM_FOREVER) })
+        self.handle.ask(|c| unsafe { ffi::comm_sync(c, ffi::COMM_FOREVER) })
     }
 
     /// As [`Communicator::sync`], for all communicators of this world, and of worlds that joined it ([`Config::engine_of`]).
     pub fn sync_all(&self) -> Result<()> {
         // SAFETY: as for rank.
-        self.handle.check(unsafe { ffi::comm_sync_all(self.handle.raw(), ffi::COMM_FOREVER) })
+        self.handle.ask(|c| unsafe { ffi::comm_sync_all(c, ffi::COMM_FOREVER) })
     }
 
     /// Moves what can move, on all communicators of this world, without waiting. `true`: there is more to do now; call again.
     pub fn progress(&self) -> Result<bool> {
         // SAFETY: as for rank.
-        match unsafe { ffi::comm_progress(self.handle.raw()) } {
-            ffi::COMM_OK => Ok(false),
-            ffi::COMM_PENDING => Ok(true),
-            result => Err(Error::of(self.handle.raw(), result)),
-        }
+        self.handle.ask_pending(|c| unsafe { ffi::comm_progress(c) }).map(|ended| !ended)
     }
 
     /// A descriptor for event loops. Call [`Communicator::progress`] until it returns `false`, then [`Communicator::arm`], look at your
@@ -306,18 +309,14 @@ impl Communicator {
     pub fn descriptor(&self) -> Result<std::os::unix::io::RawFd> {
         let mut fd = -1;
         // SAFETY: as for rank.
-        self.handle.check(unsafe { ffi::comm_fd(self.handle.raw(), &mut fd) })?;
+        self.handle.ask(|c| unsafe { ffi::comm_fd(c, &mut fd) })?;
         Ok(fd)
     }
 
     /// Asks for the descriptor to become readable at the next event. `false`: there is work; call [`Communicator::progress`] instead.
     pub fn arm(&self) -> Result<bool> {
         // SAFETY: as for rank.
-        match unsafe { ffi::comm_arm(self.handle.raw()) } {
-            ffi::COMM_OK => Ok(true),
-            ffi::COMM_PENDING => Ok(false),
-            result => Err(Error::of(self.handle.raw(), result)),
-        }
+        self.handle.ask_pending(|c| unsafe { ffi::comm_arm(c) })
     }
 
     /// Waits for a message that such a receive would match, and leaves it. `None`: `timeout` has passed.
@@ -325,11 +324,8 @@ impl Communicator {
         let mut status = ffi::comm_status::default();
         let (peer, tag) = (peer.unwrap_or(ffi::COMM_ANY_PEER), tag.unwrap_or(ffi::COMM_ANY_TAG));
         // SAFETY: the status is there, and the call waits.
-        match unsafe { ffi::comm_probe(self.handle.raw(), peer, tag, nanoseconds(timeout), &mut status) } {
-            ffi::COMM_OK => Ok(Some(Status::of(status))),
-            ffi::COMM_PENDING => Ok(None),
-            result => Err(Error::of(self.handle.raw(), result)),
-        }
+        let found = self.handle.ask_pending(|c| unsafe { ffi::comm_probe(c, peer, tag, nanoseconds(timeout), &mut status) })?;
+        Ok(found.then(|| Status::of(status)))
     }
 }
 

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use commstream_sys as ffi;
 
+use crate::inside;
 use crate::{nanoseconds, Communicator, Error, ErrorKind, Result};
 
 /// Who moves work while no thread of the program is inside the library.
@@ -62,6 +63,7 @@ pub struct Id(ffi::comm_id);
 impl Id {
     /// Makes an identity. It can be used once. For `tcp`, rank 0 must open soon, and on this host.
     pub fn new(backend: Option<&str>) -> Result<Id> {
+        inside::may_start()?;
         let mut id = ffi::comm_id { bytes: [0; 128] };
         let mut config = Config::new();
         if let Some(backend) = backend {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use commstream_sys as ffi;
 
+use crate::inside;
 use crate::lent::Output;
 use crate::span::Span;
 use crate::{nanoseconds, Communicator, Element, Error, Event, Request, Result};
@@ -67,7 +68,7 @@ impl<'a, T: Element> DeviceSlice<'a, T> {
 
     /// A part of it. Panics if it is not inside.
     pub fn part(&self, range: Range<usize>) -> DeviceSlice<'a, T> {
-        let length = inside(&range, self.length);
+        let length = length_of(&range, self.length);
         DeviceSlice { at: self.at.wrapping_add(range.start), length, of: PhantomData }
     }
 
@@ -92,6 +93,11 @@ impl<'a, T: Element> DeviceSliceMut<'a, T> {
         DeviceSliceMut { at: self.at, length: self.length, of: PhantomData }
     }
 
+    /// Gives it up to be only read, as long as it lives.
+    pub fn into_slice(self) -> DeviceSlice<'a, T> {
+        DeviceSlice { at: self.at, length: self.length, of: PhantomData }
+    }
+
     /// Lends it to be read.
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
         DeviceSlice { at: self.at, length: self.length, of: PhantomData }
@@ -114,13 +120,13 @@ impl<'a, T: Element> DeviceSliceMut<'a, T> {
 
     /// A part of it. Panics if it is not inside.
     pub fn part(&mut self, range: Range<usize>) -> DeviceSliceMut<'_, T> {
-        let length = inside(&range, self.length);
+        let length = length_of(&range, self.length);
         DeviceSliceMut { at: self.at.wrapping_add(range.start), length, of: PhantomData }
     }
 
     /// Two parts: the elements before `middle`, and the rest. Panics if that is not inside.
     pub fn split_at(self, middle: usize) -> (DeviceSliceMut<'a, T>, DeviceSliceMut<'a, T>) {
-        let length = inside(&(middle..self.length), self.length);
+        let length = length_of(&(middle..self.length), self.length);
         let rest = DeviceSliceMut { at: self.at.wrapping_add(middle), length, of: PhantomData };
         (DeviceSliceMut { at: self.at, length: middle, of: PhantomData }, rest)
     }
@@ -130,7 +136,7 @@ impl<'a, T: Element> DeviceSliceMut<'a, T> {
     }
 }
 
-fn inside(range: &Range<usize>, length: usize) -> usize {
+fn length_of(range: &Range<usize>, length: usize) -> usize {
     assert!(range.start <= range.end && range.end <= length, "{range:?} is not inside of {length} elements");
     range.end - range.start
 }
@@ -139,6 +145,10 @@ impl<T> Output for DeviceSliceMut<'_, T> {
     /// Itself: nobody can look at the memory through it, so it need not be kept from the program meanwhile.
     type Value = Self;
     fn value(self) -> Self {
+        self
+    }
+    type Buffer = Self;
+    fn buffer(self) -> Self {
         self
     }
 }
@@ -180,7 +190,7 @@ impl Stream {
     /// Lets everything issued on `c` afterwards start only when everything on the stream so far is done. Returns at once.
     pub fn before(self, c: &Communicator) -> Result<()> {
         // SAFETY: the handle is open, and the stream exists.
-        c.handle.check(unsafe { ffi::comm_queue_wait_stream(c.handle.raw(), self.0) })
+        c.handle.ask(|c| unsafe { ffi::comm_queue_wait_stream(c, self.0) })
     }
 }
 
@@ -188,12 +198,14 @@ impl Stream {
 impl Event {
     /// Marks everything on a stream so far: the event is reached when that is done.
     pub fn record_stream(&self, stream: Stream) -> Result<()> {
+        inside::may_start()?;
         // SAFETY: both exist.
         self.check(unsafe { ffi::comm_event_record_stream(self.raw(), stream.0) })
     }
 
     /// Lets everything that is put on the stream afterwards start only when the event is reached. The host goes on.
     pub fn before_stream(&self, stream: Stream) -> Result<()> {
+        inside::may_start()?;
         // SAFETY: both exist.
         self.check(unsafe { ffi::comm_stream_wait_event(stream.0, self.raw()) })
     }
@@ -213,21 +225,31 @@ impl<O> Request<'_, O> {
 
 /// CUDA streams.
 impl Communicator {
-    /// The stream on which the device work of this communicator runs, to order other work behind it: with backend nccl, or what
-    /// [`Communicator::duplicate_on`] was given. It belongs to the library: do not synchronise or destroy it.
-    pub fn stream(&self) -> Result<Stream> {
+    /// The address of the stream on which the device work of this communicator runs, to order other work behind it: with backend nccl, or
+    /// what [`Communicator::duplicate_on`] was given. A stream of the library's own belongs to the library: do not synchronise or destroy it.
+    ///
+    /// It is an address because it lives only as long as the communicator. What makes a [`Stream`] of it ([`Stream::from_raw`], which is
+    /// unsafe) sees to that; a close ends the stream:
+    ///
+    /// ```compile_fail
+    /// # fn main() -> commstream::Result<()> {
+    /// # let world = commstream::Communicator::open()?;
+    /// let own = world.duplicate()?;
+    /// let stream = own.stream()?;
+    /// own.close(commstream::FOREVER)?;
+    /// stream.before(&world) // error: it is only an address
+    /// # }
+    /// ```
+    pub fn stream(&self) -> Result<*mut c_void> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the handle is open.
-        self.handle.check(unsafe { ffi::comm_stream_of(self.handle.raw(), &mut raw) })?;
-        Ok(Stream(raw))
+        self.handle.ask(|c| unsafe { ffi::comm_stream_of(c, &mut raw) })?;
+        Ok(raw.cast())
     }
 
     /// Waits until everything issued on a communicator with a stream so far is complete, on the device too. `false`: `timeout` passed first.
     pub fn stream_sync(&self, timeout: Duration) -> Result<bool> {
         // SAFETY: the handle is open.
-        match unsafe { ffi::comm_stream_sync(self.handle.raw(), nanoseconds(timeout)) } {
-            ffi::COMM_PENDING => Ok(false),
-            result => self.handle.check(result).map(|()| true),
-        }
+        self.handle.ask_pending(|c| unsafe { ffi::comm_stream_sync(c, nanoseconds(timeout)) })
     }
 }

@@ -1,7 +1,7 @@
 //! The calls of a scope with memory of a device.
 use crate::calls::{self, Layout};
 use crate::device::{DeviceSlice, DeviceSliceMut};
-use crate::lent::Received;
+use crate::lent::{Kept, Received};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::scope::Scope;
@@ -155,7 +155,7 @@ impl<'scope, 'env> OnDevice<'scope, 'env> {
         output: Option<DeviceSliceMut<'scope, T>>,
         root: i32,
     ) -> Result<Request<'scope, Option<DeviceSliceMut<'scope, T>>>> {
-        let call = calls::gather(c.rank(), c.ranks(), input.span(), output.as_ref().map(DeviceSliceMut::span), Units::of::<T>(), root)?;
+        let call = calls::gather(c.rank(), c.ranks(), input.span(), output.as_ref().map(DeviceSliceMut::span), Units::of::<T>(), root);
         self.scope.begin(c, call, output)
     }
 
@@ -169,7 +169,7 @@ impl<'scope, 'env> OnDevice<'scope, 'env> {
     ) -> Result<Request<'scope, Option<DeviceSliceMut<'scope, T>>>> {
         let (buffer, layout) = output.map_or((None, None), |(buffer, layout)| (Some(buffer), Some(layout)));
         let to = buffer.as_ref().map(DeviceSliceMut::span).zip(layout);
-        let call = calls::gather_v(c.rank(), c.ranks(), input.span(), to, Units::of::<T>(), root)?;
+        let call = calls::gather_v(c.rank(), c.ranks(), input.span(), to, Units::of::<T>(), root);
         self.scope.begin(c, call, buffer)
     }
 
@@ -181,7 +181,7 @@ impl<'scope, 'env> OnDevice<'scope, 'env> {
         output: DeviceSliceMut<'scope, T>,
         root: i32,
     ) -> Result<Request<'scope, DeviceSliceMut<'scope, T>>> {
-        let call = calls::scatter(c.rank(), c.ranks(), input.map(|input| input.span()), output.span(), Units::of::<T>(), root)?;
+        let call = calls::scatter(c.rank(), c.ranks(), input.map(|input| input.span()), output.span(), Units::of::<T>(), root);
         self.scope.begin(c, call, output)
     }
 
@@ -194,7 +194,7 @@ impl<'scope, 'env> OnDevice<'scope, 'env> {
         root: i32,
     ) -> Result<Request<'scope, DeviceSliceMut<'scope, T>>> {
         let from = input.map(|(input, layout)| (input.span(), layout));
-        let call = calls::scatter_v(c.rank(), c.ranks(), from, output.span(), Units::of::<T>(), root)?;
+        let call = calls::scatter_v(c.rank(), c.ranks(), from, output.span(), Units::of::<T>(), root);
         self.scope.begin(c, call, output)
     }
 
@@ -205,7 +205,7 @@ impl<'scope, 'env> OnDevice<'scope, 'env> {
         input: DeviceSlice<'scope, T>,
         output: DeviceSliceMut<'scope, T>,
     ) -> Result<Request<'scope, DeviceSliceMut<'scope, T>>> {
-        let call = calls::allgather(c.ranks(), input.span(), output.span(), Units::of::<T>())?;
+        let call = calls::allgather(c.ranks(), input.span(), output.span(), Units::of::<T>());
         self.scope.begin(c, call, output)
     }
 
@@ -217,7 +217,7 @@ impl<'scope, 'env> OnDevice<'scope, 'env> {
         output: DeviceSliceMut<'scope, T>,
         layout: Layout<'_>,
     ) -> Result<Request<'scope, DeviceSliceMut<'scope, T>>> {
-        let call = calls::allgather_v(c.rank(), c.ranks(), input.span(), output.span(), layout, Units::of::<T>())?;
+        let call = calls::allgather_v(c.rank(), c.ranks(), input.span(), output.span(), layout, Units::of::<T>());
         self.scope.begin(c, call, output)
     }
 
@@ -228,7 +228,7 @@ impl<'scope, 'env> OnDevice<'scope, 'env> {
         input: DeviceSlice<'scope, T>,
         output: DeviceSliceMut<'scope, T>,
     ) -> Result<Request<'scope, DeviceSliceMut<'scope, T>>> {
-        let call = calls::alltoall(c.ranks(), input.span(), output.span(), Units::of::<T>())?;
+        let call = calls::alltoall(c.ranks(), input.span(), output.span(), Units::of::<T>());
         self.scope.begin(c, call, output)
     }
 
@@ -242,7 +242,7 @@ impl<'scope, 'env> OnDevice<'scope, 'env> {
         output_layout: Layout<'_>,
     ) -> Result<Request<'scope, DeviceSliceMut<'scope, T>>> {
         let to = output.span();
-        let call = calls::alltoall_v(c.ranks(), input.span(), input_layout, to, output_layout, Units::of::<T>())?;
+        let call = calls::alltoall_v(c.ranks(), input.span(), input_layout, to, output_layout, Units::of::<T>());
         self.scope.begin(c, call, output)
     }
 
@@ -259,11 +259,9 @@ impl<'scope, 'env> OnDevice<'scope, 'env> {
         peer: Option<i32>,
         tag: Option<u32>,
     ) -> Result<Request<'scope, Received<DeviceSliceMut<'scope, T>>>> {
-        let written = self.scope.state.written();
-        // SAFETY: the scope keeps it for as long as the operation may write it.
-        let status = unsafe { std::ptr::addr_of_mut!((*written).status) };
+        let (written, status) = Kept::receive(buffer.len() * std::mem::size_of::<T>());
         let call = calls::receive(buffer.span(), Units::of::<T>(), peer, tag, status);
-        self.scope.begin(c, call, Received { buffer, written })
+        self.scope.begin_writing(c, call, Received { buffer, written: written.at() }, Some(written))
     }
 
     /// Starts [`Communicator::reduce_in_place`].
@@ -318,7 +316,7 @@ impl<'scope, 'env> OnDevice<'scope, 'env> {
         buffer: DeviceSliceMut<'scope, T>,
     ) -> Result<Request<'scope, DeviceSliceMut<'scope, T>>> {
         let to = buffer.span();
-        let call = calls::allgather_in_place(c.ranks(), to, Units::of::<T>())?;
+        let call = calls::allgather_in_place(c.ranks(), to, Units::of::<T>());
         self.scope.begin(c, call, buffer)
     }
 
@@ -329,7 +327,7 @@ impl<'scope, 'env> OnDevice<'scope, 'env> {
         buffer: DeviceSliceMut<'scope, T>,
     ) -> Result<Request<'scope, DeviceSliceMut<'scope, T>>> {
         let to = buffer.span();
-        let call = calls::alltoall(c.ranks(), Span::in_place(to.length), to, Units::of::<T>())?;
+        let call = calls::alltoall(c.ranks(), Span::in_place(to.length), to, Units::of::<T>());
         self.scope.begin(c, call, buffer)
     }
 }

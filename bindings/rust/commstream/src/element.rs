@@ -4,6 +4,8 @@ use crate::buffers::Buffers;
 
 /// A type whose values can be sent: numbers, arrays of them, and what a program implements it for.
 ///
+/// `bool` is none, since a byte that arrives may be neither 0 nor 1: send [`Bool`] or `u8`.
+///
 /// ```
 /// use commstream::{commstream_sys as ffi, Element};
 ///
@@ -62,6 +64,11 @@ elements! {
     Indexed<f32, i32> => COMM_F32_INDEX, Indexed<f64, i64> => COMM_F64_INDEX,
     Indexed<i32, i32> => COMM_I32_INDEX, Indexed<i64, i64> => COMM_I64_INDEX,
 }
+
+#[cfg(target_pointer_width = "64")]
+elements! { isize => COMM_I64, usize => COMM_U64 }
+#[cfg(target_pointer_width = "32")]
+elements! { isize => COMM_I32, usize => COMM_U32 }
 
 /// A truth value: a byte that is 0 or not, for the logical operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,11 @@
+use std::sync::atomic::AtomicPtr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use commstream_sys as ffi;
 
 use crate::handle::Handle;
+use crate::inside;
 use crate::{nanoseconds, Communicator, Error, Result};
 
 /// A point in the work of a communicator that other communicators, and the host, can wait for.
@@ -23,7 +25,7 @@ impl Event {
     pub fn new(c: &Communicator) -> Result<Event> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the handle is open.
-        c.handle.check(unsafe { ffi::comm_event_create(c.handle.raw(), &mut raw) })?;
+        c.handle.ask(|c| unsafe { ffi::comm_event_create(c, &mut raw) })?;
         Ok(Event { raw, _world: Arc::clone(&c.handle) })
     }
 
@@ -42,23 +44,26 @@ impl Event {
     /// Marks everything issued on `c` so far: the event is reached when that is complete.
     pub fn record(&self, c: &Communicator) -> Result<()> {
         // SAFETY: the event lives until it is dropped.
-        c.handle.check(unsafe { ffi::comm_event_record(self.raw, c.handle.raw()) })
+        c.handle.ask(|c| unsafe { ffi::comm_event_record(self.raw, c) })
     }
 
     /// From now on it is reached by [`Event::set`].
     pub fn reset(&self) -> Result<()> {
+        inside::may_start()?;
         // SAFETY: as for record.
         self.check(unsafe { ffi::comm_event_reset(self.raw) })
     }
 
     /// Reaches an event that was reset.
     pub fn set(&self) -> Result<()> {
+        inside::may_start()?;
         // SAFETY: as for record.
         self.check(unsafe { ffi::comm_event_set(self.raw) })
     }
 
     /// Whether it is reached. The error of what it waits for, if that failed.
     pub fn is_reached(&self) -> Result<bool> {
+        inside::may_start()?;
         // SAFETY: as for record.
         match unsafe { ffi::comm_event_query(self.raw) } {
             ffi::COMM_PENDING => Ok(false),
@@ -68,6 +73,7 @@ impl Event {
 
     /// Waits until it is reached. `false`: `timeout` passed first.
     pub fn wait(&self, timeout: Duration) -> Result<bool> {
+        inside::may_start()?;
         // SAFETY: as for record.
         match unsafe { ffi::comm_event_sync(self.raw, nanoseconds(timeout)) } {
             ffi::COMM_PENDING => Ok(false),
@@ -78,13 +84,14 @@ impl Event {
     /// Lets everything issued on `c` afterwards start only when the event is reached. Returns at once.
     pub fn before(&self, c: &Communicator) -> Result<()> {
         // SAFETY: as for record; the queue copies the point.
-        c.handle.check(unsafe { ffi::comm_queue_wait_event(c.handle.raw(), self.raw) })
+        c.handle.ask(|c| unsafe { ffi::comm_queue_wait_event(c, self.raw) })
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
+        let raw = AtomicPtr::new(self.raw);
         // SAFETY: it is freed once, and its world is open or closed.
-        unsafe { ffi::comm_event_free(self.raw) };
+        inside::outside(move || unsafe { ffi::comm_event_free(raw.into_inner()) });
     }
 }

@@ -69,6 +69,15 @@ pub(crate) fn elsewhere(work: impl FnOnce() + Send + 'static) {
     let _ = std::thread::Builder::new().name("commstream-close".into()).spawn(move || std::mem::ManuallyDrop::into_inner(work)());
 }
 
+/// Frees something, which the library may not be asked for inside an operator: a thread of its own does it then.
+pub(crate) fn outside(work: impl FnOnce() + Send + 'static) {
+    if may_start().is_ok() {
+        work();
+    } else {
+        elsewhere(work);
+    }
+}
+
 /// What a panic said.
 pub(crate) fn text_of(payload: Box<dyn Any + Send>) -> String {
     match payload.downcast::<String>() {

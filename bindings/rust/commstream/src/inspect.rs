@@ -141,7 +141,7 @@ impl Communicator {
     pub fn statistics(&self) -> Result<Statistics> {
         let mut stats = ffi::comm_stats { size: std::mem::size_of::<ffi::comm_stats>(), ..Default::default() };
         // SAFETY: the structure has its size.
-        self.handle.check(unsafe { ffi::comm_statistics(self.handle.raw(), &mut stats) })?;
+        self.handle.ask(|c| unsafe { ffi::comm_statistics(c, &mut stats) })?;
         Ok(Statistics {
             operations: stats.operations,
             messages: stats.messages,
@@ -157,7 +157,7 @@ impl Communicator {
     pub fn peer(&self, rank: i32) -> Result<Peer> {
         let mut info = ffi::comm_peer_info { size: std::mem::size_of::<ffi::comm_peer_info>(), ..Default::default() };
         // SAFETY: the structure has its size.
-        self.handle.check(unsafe { ffi::comm_describe_peer(self.handle.raw(), rank, &mut info) })?;
+        self.handle.ask(|c| unsafe { ffi::comm_describe_peer(c, rank, &mut info) })?;
         Ok(Peer {
             node: info.node,
             local: info.local != 0,
@@ -173,19 +173,19 @@ impl Communicator {
         let path = CString::new(path.as_ref().as_os_str().as_bytes())
             .map_err(|_| Error::new(ErrorKind::Argument, "write_trace: path has a zero byte; expected none"))?;
         // SAFETY: the text lives until the call returns.
-        self.handle.check(unsafe { ffi::comm_trace_dump(self.handle.raw(), path.as_ptr()) })
+        self.handle.ask(|c| unsafe { ffi::comm_trace_dump(c, path.as_ptr()) })
     }
 
-    fn told(&self, ask: impl FnOnce(*mut c_char, usize) -> ffi::comm_result) -> Result<String> {
+    fn told(&self, ask: impl FnOnce(*mut ffi::comm_communicator, *mut c_char, usize) -> ffi::comm_result) -> Result<String> {
         let mut text = vec![0 as c_char; TEXT_BYTES];
-        self.handle.check(ask(text.as_mut_ptr(), text.len()))?;
+        self.handle.ask(|c| ask(c, text.as_mut_ptr(), text.len()))?;
         Ok(text_of(&text))
     }
 
     /// Which algorithm a call would use, why, and how long it and the others are predicted to take. Runs nothing.
     pub fn explain(&self, call: &Call) -> Result<String> {
         // SAFETY: what the structure names lives until the call returns.
-        call.with(|call| self.told(|text, bytes| unsafe { ffi::comm_explain(self.handle.raw(), call, text, bytes) }))
+        call.with(|call| self.told(|c, text, bytes| unsafe { ffi::comm_explain(c, call, text, bytes) }))
     }
 
     /// How long a call takes when all ranks make it repeatedly, one after another. Runs nothing.
@@ -198,7 +198,7 @@ impl Communicator {
         let mut ns = 0;
         call.with(|call| {
             // SAFETY: as for explain.
-            self.handle.check(unsafe { ffi::comm_predict(self.handle.raw(), call, at(&algorithm), at(&machine), &mut ns) })
+            self.handle.ask(|c| unsafe { ffi::comm_predict(c, call, at(&algorithm), at(&machine), &mut ns) })
         })?;
         Ok(Duration::from_nanos(u64::try_from(ns).unwrap_or(0)))
     }
@@ -206,7 +206,7 @@ impl Communicator {
     /// The machine figures that this world uses for predictions, as the text of a machine file.
     pub fn machine(&self) -> Result<String> {
         // SAFETY: there is room for so many bytes.
-        self.told(|text, bytes| unsafe { ffi::comm_describe_machine(self.handle.raw(), text, bytes) })
+        self.told(|c, text, bytes| unsafe { ffi::comm_describe_machine(c, text, bytes) })
     }
 }
 

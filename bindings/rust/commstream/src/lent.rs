@@ -12,6 +12,10 @@ pub trait Output {
     type Value;
     #[doc(hidden)]
     fn value(self) -> Self::Value;
+    /// What [`Request::again`](crate::Request::again) returns: the buffer alone.
+    type Buffer;
+    #[doc(hidden)]
+    fn buffer(self) -> Self::Buffer;
     /// The error of the operation, with what this output knows about it.
     #[doc(hidden)]
     fn explain(&self, error: Error) -> Error {
@@ -22,6 +26,8 @@ pub trait Output {
 impl Output for () {
     type Value = ();
     fn value(self) {}
+    type Buffer = ();
+    fn buffer(self) {}
 }
 
 /// An output that an operation may be writing. It is a pointer, since nobody may hold a reference to it meanwhile.
@@ -48,6 +54,10 @@ impl<'scope, T> Output for Lent<'scope, T> {
         // SAFETY: it is borrowed for 'scope, and the operation is complete.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.length) }
     }
+    type Buffer = &'scope mut [T];
+    fn buffer(self) -> &'scope mut [T] {
+        self.value()
+    }
 }
 
 impl<O: Output> Output for Option<O> {
@@ -55,13 +65,51 @@ impl<O: Output> Output for Option<O> {
     fn value(self) -> Option<O::Value> {
         self.map(Output::value)
     }
+    type Buffer = Option<O::Buffer>;
+    fn buffer(self) -> Option<O::Buffer> {
+        self.map(Output::buffer)
+    }
 }
 
 /// What the C library writes beside a buffer. The scope keeps it for as long.
 #[derive(Default)]
 pub(crate) struct Written {
     pub(crate) status: ffi::comm_status,
-    pub(crate) bytes: usize,
+    pub(crate) bytes: usize, // of a receive: how long its buffer is
+}
+
+/// The rank in the status of a receive that has got nothing yet.
+const NOBODY: i32 = i32::MIN;
+
+impl Kept<Written> {
+    /// For a receive: what it writes, and where.
+    pub(crate) fn receive(room: usize) -> (Kept<Written>, *mut ffi::comm_status) {
+        let status = ffi::comm_status { peer: NOBODY, ..Default::default() };
+        let written = Kept::new(Written { status, bytes: room });
+        // SAFETY: it is there.
+        let at = unsafe { std::ptr::addr_of_mut!((*written.at()).status) };
+        (written, at)
+    }
+
+    /// Before a receive that was recorded starts once more.
+    ///
+    /// # Safety
+    /// It is not running.
+    pub(crate) unsafe fn forget(&self) {
+        // SAFETY: the caller's.
+        unsafe { (*self.at()).status.peer = NOBODY };
+    }
+
+    /// What a receive that was recorded got. Otherwise the length of a message that was too long; `None`: none came.
+    ///
+    /// # Safety
+    /// It is not running.
+    pub(crate) unsafe fn got(&self) -> std::result::Result<Status, Option<usize>> {
+        // SAFETY: the caller's.
+        let Written { status, bytes } = unsafe { &*self.at() };
+        let length = Some(status.bytes as usize).filter(|_| status.peer != NOBODY);
+        length.filter(|length| length <= bytes).map(|_| Status::of(*status)).ok_or(length)
+    }
 }
 
 /// The output of a receive, until it is complete.
@@ -78,6 +126,10 @@ impl<B: Output> Output for Received<B> {
         let status = unsafe { (*self.written).status };
         (self.buffer.value(), Status::of(status))
     }
+    type Buffer = B::Buffer;
+    fn buffer(self) -> B::Buffer {
+        self.buffer.buffer()
+    }
 }
 
 /// The output of [`Scope::broadcast_bytes`](crate::Scope::broadcast_bytes), until it is complete.
@@ -93,6 +145,10 @@ impl<'scope> Output for LentBytes<'scope> {
         // SAFETY: as for a receive.
         let bytes = unsafe { (*self.written).bytes };
         self.buffer.map_or(&mut [][..], |buffer| &mut buffer.value()[..bytes])
+    }
+    type Buffer = Option<&'scope mut [u8]>;
+    fn buffer(self) -> Option<&'scope mut [u8]> {
+        self.buffer.map(Output::buffer)
     }
     fn explain(&self, mut error: Error) -> Error {
         if error.kind == ErrorKind::Truncated {

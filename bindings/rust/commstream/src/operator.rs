@@ -19,7 +19,8 @@ use crate::{Communicator, Element, Error, ErrorKind, Op, Result};
 ///
 /// Every rank that reduces with it makes an operator of the same name, element size and kind. The function is applied in the order of ranks,
 /// so it need not be commutative, only associative. It runs on any thread that makes progress, also on the library's own, and on several at
-/// once. It must not call the library: such calls return [`ErrorKind::State`].
+/// once. It must not call the library: such calls return [`ErrorKind::State`], but
+/// [`Communicator::rank`] and [`Communicator::size`] may be asked. What is dropped there is freed by a thread of its own.
 ///
 /// **Panics.** A panic does not leave the function. The operation has no result then: this rank's wait returns [`ErrorKind::Aborted`] with
 /// the text of the panic, and fails the whole world as [`Communicator::abort`] does. Another rank may have ended that one call before, with
@@ -136,7 +137,7 @@ impl<T: Element> Operator<T> {
         };
         let (mut op, argument) = (0, Arc::as_ptr(&function) as *mut c_void);
         // SAFETY: the options are copied. The function lives until the number is freed, and as long as an operation that uses it.
-        c.handle.check(unsafe { ffi::comm_op_create(c.handle.raw(), Some(call::<T>), argument, &options, &mut op) })?;
+        c.handle.ask(|c| unsafe { ffi::comm_op_create(c, Some(call::<T>), argument, &options, &mut op) })?;
         Ok(Operator { core: Arc::new(Core { op, world: Arc::clone(&c.handle), function }) })
     }
 
@@ -156,8 +157,12 @@ fn each<T: Element>(combine: impl Fn(T, T) -> T + Send + Sync + 'static) -> impl
 
 impl<T: Element> Drop for Core<T> {
     fn drop(&mut self) {
-        // SAFETY: it is freed once. Operations that used it have ended: each keeps the core until then.
-        unsafe { ffi::comm_op_free(self.world.raw(), self.op) };
+        let (world, op, function) = (Arc::clone(&self.world), self.op, Arc::clone(&self.function));
+        inside::outside(move || {
+            // SAFETY: it is freed once. Operations that used it have ended: each keeps the core until then.
+            unsafe { ffi::comm_op_free(world.raw(), op) };
+            drop(function);
+        });
     }
 }
 

@@ -19,15 +19,30 @@ pub trait Queue: private::Sealed {
     }
 }
 
+pub(crate) use private::{Recording, Taken};
+
 pub(crate) mod private {
     use super::*;
 
     pub trait Sealed {
         #[doc(hidden)]
         fn handle(&self) -> &Arc<Handle>;
-        /// None: the call was recorded. `scope` is the one that has its buffers.
+        /// `scope` is the one that has the buffers of the call.
         #[doc(hidden)]
-        fn take(&self, scope: *const (), call: impl Call) -> Result<Option<ffi::comm_request>>;
+        fn take(&self, scope: *const (), call: impl Call) -> Result<Taken>;
+    }
+
+    /// What became of a call.
+    pub enum Taken {
+        Started(ffi::comm_request),
+        Recorded(Recording),
+    }
+
+    /// What a call was recorded in.
+    #[derive(Clone, Copy, PartialEq)]
+    pub enum Recording {
+        Plan,
+        Group,
     }
 }
 
@@ -44,8 +59,8 @@ impl private::Sealed for Communicator {
     fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
-    fn take(&self, _scope: *const (), call: impl Call) -> Result<Option<ffi::comm_request>> {
-        self.handle.start(call).map(Some)
+    fn take(&self, _scope: *const (), call: impl Call) -> Result<Taken> {
+        self.handle.start(call).map(Taken::Started)
     }
 }
 
@@ -54,6 +69,7 @@ pub struct Recorder {
     raw: *mut ffi::comm_communicator,
     of: Communicator,
     scope: *const (),
+    what: Recording,
     thread: PhantomData<*const ()>,
 }
 
@@ -63,10 +79,11 @@ impl Recorder {
     pub(crate) fn record(
         c: &Communicator,
         raw: *mut ffi::comm_communicator,
+        what: Recording,
         scope: *const (),
         record: impl FnOnce(&Recorder) -> Result<()>,
     ) -> std::thread::Result<Result<()>> {
-        let recorder = Recorder { raw, of: c.clone(), scope, thread: PhantomData };
+        let recorder = Recorder { raw, of: c.clone(), scope, what, thread: PhantomData };
         let recorded = catch_unwind(AssertUnwindSafe(|| record(&recorder)));
         if !matches!(recorded, Ok(Ok(()))) {
             // SAFETY: a root that no communicator has is refused, and no buffer is touched.
@@ -89,7 +106,7 @@ impl private::Sealed for Recorder {
     fn handle(&self) -> &Arc<Handle> {
         &self.of.handle
     }
-    fn take(&self, scope: *const (), call: impl Call) -> Result<Option<ffi::comm_request>> {
+    fn take(&self, scope: *const (), call: impl Call) -> Result<Taken> {
         if scope != self.scope {
             return Err(Error::new(
                 ErrorKind::State,
@@ -97,7 +114,6 @@ impl private::Sealed for Recorder {
             ));
         }
         // SAFETY: nothing runs before the plan or group starts, which has the buffers by then.
-        let result = unsafe { call.make(self.raw, std::ptr::null_mut()) };
-        self.of.handle.check(result).map(|()| None)
+        unsafe { self.of.handle.make(call, self.raw, std::ptr::null_mut()) }.map(|()| Taken::Recorded(self.what))
     }
 }

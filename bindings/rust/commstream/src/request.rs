@@ -5,6 +5,7 @@ use commstream_sys as ffi;
 use crate::handle::NONE;
 use crate::inside;
 use crate::lent::Output;
+use crate::queue::Recording;
 use crate::scope::State;
 #[cfg(doc)]
 use crate::Scope;
@@ -14,8 +15,16 @@ use crate::{nanoseconds, Communicator, Error, ErrorKind, Result};
 #[must_use = "the scope waits for the operation at its end; wait for it here to use its output, or `let _ =` it"]
 pub struct Request<'scope, O = ()> {
     pub(crate) state: &'scope State,
-    pub(crate) place: Option<usize>, // None: it was recorded
+    pub(crate) place: Place,
     pub(crate) output: O,
+}
+
+/// Where a call is.
+#[derive(Clone, Copy)]
+pub(crate) enum Place {
+    /// Among the open ones of its scope.
+    Open(usize),
+    Recorded(Recording),
 }
 
 impl<'scope, O: Output> Request<'scope, O> {
@@ -23,15 +32,45 @@ impl<'scope, O: Output> Request<'scope, O> {
     ///
     /// [`ErrorKind::State`] if it was only recorded: wait for its plan or group; and inside a callback, unless it has succeeded.
     pub fn wait(self) -> Result<O::Value> {
-        let place = self.place()?;
-        self.state.finish_one(place).map_err(|error| self.output.explain(error))?;
+        let (result, _written) = self.state.finish_one(self.place()?);
+        result.map_err(|error| self.output.explain(error))?;
         Ok(self.output.value())
+    }
+
+    /// The output of a call that was recorded in a plan, for a later call of the same plan. Each start does the calls that use the same
+    /// memory one after the other, in the order in which they were recorded.
+    ///
+    /// ```
+    /// # fn main() -> commstream::Result<()> {
+    /// use commstream::{Communicator, Op};
+    ///
+    /// let world = Communicator::open()?;
+    /// let blocks = vec![1.0; 100 * world.size() as usize];
+    /// let mut plan = world.plan(blocks, |s, recorder, blocks| {
+    ///     let blocks = s.reduce_scatter_in_place(recorder, blocks, Op::Sum)?.again()?;
+    ///     s.allgather_in_place(recorder, blocks).map(drop)
+    /// })?;
+    /// plan.start()?;
+    /// assert_eq!(plan.buffers()?[99], f64::from(world.size()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// It can also be read and written while the plan is recorded, since nothing runs yet. [`ErrorKind::State`] if the call was started, or
+    /// recorded in a group, whose calls have no order.
+    pub fn again(self) -> Result<O::Buffer> {
+        match self.place {
+            Place::Recorded(Recording::Plan) => Ok(self.output.buffer()),
+            _ => Err(Error::new(ErrorKind::State, "again: the call was not recorded in a plan; wait for it to have its output")),
+        }
     }
 }
 
 impl<O> Request<'_, O> {
     fn place(&self) -> Result<usize> {
-        self.place.ok_or_else(|| Error::new(ErrorKind::State, "this call was only recorded; wait for its plan or group"))
+        match self.place {
+            Place::Open(place) => Ok(place),
+            Place::Recorded(_) => Err(Error::new(ErrorKind::State, "this call was only recorded; wait for its plan or group")),
+        }
     }
 
     /// [`NONE`]: it has ended, and was waited for.
@@ -72,7 +111,7 @@ impl<O> Request<'_, O> {
     pub fn before(&self, c: &Communicator) -> Result<()> {
         let request = self.raw()?;
         // SAFETY: the handle is open.
-        c.handle.check(unsafe { ffi::comm_queue_wait_request(c.handle.raw(), request) })
+        c.handle.ask(|c| unsafe { ffi::comm_queue_wait_request(c, request) })
     }
 }
 

@@ -9,8 +9,8 @@ use crate::handle::{Call, Handle, NONE};
 use crate::inside;
 use crate::lent::{Kept, Written};
 use crate::operator::{How, Watched};
-use crate::queue::{Queue, Recorder};
-use crate::request::Request;
+use crate::queue::{Queue, Recorder, Recording, Taken};
+use crate::request::{Place, Request};
 #[cfg(doc)]
 use crate::ErrorKind;
 use crate::{Communicator, Element, Reduce, Result};
@@ -26,9 +26,10 @@ pub struct Scope<'scope, 'env: 'scope> {
 }
 
 /// A request that nobody has waited for yet.
-struct Open {
+pub(crate) struct Open {
     handle: Arc<Handle>,
     request: ffi::comm_request,
+    _written: Option<Kept<Written>>, // what it writes beside its buffer
 }
 
 /// Runs `body`, in which operations may borrow what outlives the scope, and then waits for all of them.
@@ -99,13 +100,15 @@ pub fn scope<'env, R>(body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>)
 #[derive(Default)]
 pub(crate) struct State {
     open: RefCell<Vec<Option<Open>>>,
+    free: RefCell<Vec<usize>>, // places whose request was waited for
     kept: RefCell<Keeps>,
 }
 
-/// What operations use beside their buffers. A plan has it after its scope.
+/// What operations that were recorded use beside their buffers, and all operators. A plan has it after its scope.
 #[derive(Default)]
 pub(crate) struct Keeps {
-    written: Vec<Kept<Written>>,
+    planned: Vec<Kept<Written>>,
+    grouped: Vec<Kept<Written>>,
     operators: Vec<Arc<dyn Watched>>,
 }
 
@@ -114,17 +117,24 @@ impl Keeps {
     pub(crate) fn checked(&self, result: Result<()>) -> Result<()> {
         self.operators.iter().find_map(|operator| operator.failed()).map_or(result, Err)
     }
+
+    /// The receives of a plan, in the order in which they were recorded.
+    pub(crate) fn receives(&self) -> &[Kept<Written>] {
+        &self.planned
+    }
 }
 
 impl State {
-    /// Waits for one operation, which has ended then. [`ErrorKind::State`] inside a callback while it goes on.
-    pub(crate) fn finish_one(&self, place: usize) -> Result<()> {
+    /// Waits for one operation, which has ended then, and gives what it had. [`ErrorKind::State`] inside a callback while it goes on. Its
+    /// place is used again.
+    pub(crate) fn finish_one(&self, place: usize) -> (Result<()>, Option<Open>) {
         if !self.raw(place).map_or(true, inside::may_finish) {
-            return inside::may_wait();
+            return (inside::may_wait(), None);
         }
         let open = self.open.borrow_mut()[place].take();
-        let result = open.map_or(Ok(()), |open| open.handle.finish(open.request));
-        self.kept.borrow().checked(result)
+        self.free.borrow_mut().push(place);
+        let result = open.as_ref().map_or(Ok(()), |open| open.handle.finish(open.request));
+        (self.kept.borrow().checked(result), open)
     }
 
     /// None: it has ended, and was waited for.
@@ -132,18 +142,14 @@ impl State {
         self.open.borrow()[place].as_ref().map(|open| open.request)
     }
 
-    fn note(&self, handle: &Arc<Handle>, request: ffi::comm_request) -> usize {
-        let mut open = self.open.borrow_mut();
-        open.push(Some(Open { handle: Arc::clone(handle), request }));
-        open.len() - 1
-    }
-
-    /// A place where operations write, for as long as they may.
-    pub(crate) fn written(&self) -> *mut Written {
-        let written = Kept::new(Written::default());
-        let at = written.at();
-        self.kept.borrow_mut().written.push(written);
-        at
+    fn note(&self, handle: &Arc<Handle>, request: ffi::comm_request, written: Option<Kept<Written>>) -> usize {
+        let (mut all, one) = (self.open.borrow_mut(), Some(Open { handle: Arc::clone(handle), request, _written: written }));
+        if let Some(place) = self.free.borrow_mut().pop() {
+            all[place] = one;
+            return place;
+        }
+        all.push(one);
+        all.len() - 1
     }
 
     pub(crate) fn keep_operator(&self, operator: Option<Arc<dyn Watched>>) {
@@ -224,7 +230,12 @@ struct Rest {
 unsafe impl Send for Rest {}
 
 impl Rest {
+    /// As the drop of a task does.
     fn finish(self) {
+        for open in self.open.iter().flatten() {
+            // SAFETY: as in `Scope::cancel`.
+            let _ = unsafe { ffi::comm_cancel(open.request) };
+        }
         for open in self.open.into_iter().flatten() {
             let _ = open.handle.finish(open.request);
         }
@@ -235,8 +246,27 @@ impl Rest {
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Starts or records a call. The scope has the buffers that `call` names, and waits for the request.
     pub(crate) fn begin<O>(&'scope self, queue: &impl Queue, call: impl Call, output: O) -> Result<Request<'scope, O>> {
+        self.begin_writing(queue, call, output, None)
+    }
+
+    /// The same for a call that also writes elsewhere.
+    pub(crate) fn begin_writing<O>(
+        &'scope self,
+        queue: &impl Queue,
+        call: impl Call,
+        output: O,
+        written: Option<Kept<Written>>,
+    ) -> Result<Request<'scope, O>> {
         self.state.open.borrow_mut().reserve(1); // so that nothing fails between the start and the note of it
-        let place = queue.take(self.mark(), call)?.map(|request| self.state.note(queue.handle(), request));
+        let place = match queue.take(self.mark(), call)? {
+            Taken::Started(request) => Place::Open(self.state.note(queue.handle(), request, written)),
+            Taken::Recorded(recording) => {
+                let mut kept = self.state.kept.borrow_mut();
+                let list = if recording == Recording::Plan { &mut kept.planned } else { &mut kept.grouped };
+                list.extend(written);
+                Place::Recorded(recording)
+            }
+        };
         Ok(Request { state: &self.state, place, output })
     }
 
@@ -245,12 +275,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &'scope self,
         queue: &impl Queue,
         op: impl Reduce<T>,
-        call: impl FnOnce(How) -> Result<C>,
+        call: impl FnOnce(How) -> C,
         output: O,
     ) -> Result<Request<'scope, O>> {
         let (how, operator) = op.how(queue.handle())?;
         self.state.keep_operator(operator);
-        self.begin(queue, call(how)?, output)
+        self.begin(queue, call(how), output)
     }
 
     /// Tells this scope from others.
@@ -265,13 +295,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         inside::may_start()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the handle is open.
-        c.handle.check(unsafe { ffi::comm_group_begin(c.handle.raw(), &mut raw) })?;
+        c.handle.ask(|c| unsafe { ffi::comm_group_begin(c, &mut raw) })?;
         self.state.open.borrow_mut().reserve(1);
-        let recorded = Recorder::record(c, raw, self.mark(), record);
+        let recorded = Recorder::record(c, raw, Recording::Group, self.mark(), record);
         let mut request = NONE;
         // SAFETY: the recorder is consumed here. The scope has the buffers, and waits for the request.
         let ended = c.handle.check(unsafe { ffi::comm_group_end(raw, &mut request) });
-        let place = Some(self.state.note(&c.handle, request));
+        let place = Place::Open(self.state.note(&c.handle, request, None));
         recorded.unwrap_or_else(|panic| resume_unwind(panic)).and(ended)?;
         Ok(Request { state: &self.state, place, output: () })
     }

@@ -1,6 +1,6 @@
 //! The calls of a scope.
 use crate::calls::{self, Layout};
-use crate::lent::{Lent, Received};
+use crate::lent::{Kept, Lent, Received};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::scope::Scope;
@@ -129,7 +129,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         root: i32,
     ) -> Result<Request<'scope, Option<Lent<'scope, T>>>> {
         let output = output.map(Lent::new);
-        let call = calls::gather(c.rank(), c.ranks(), Span::of(input), output.as_ref().map(Lent::span), Units::of::<T>(), root)?;
+        let call = calls::gather(c.rank(), c.ranks(), Span::of(input), output.as_ref().map(Lent::span), Units::of::<T>(), root);
         self.begin(c, call, output)
     }
 
@@ -143,7 +143,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<Request<'scope, Option<Lent<'scope, T>>>> {
         let (buffer, layout) = output.map_or((None, None), |(buffer, layout)| (Some(Lent::new(buffer)), Some(layout)));
         let to = buffer.as_ref().map(Lent::span).zip(layout);
-        let call = calls::gather_v(c.rank(), c.ranks(), Span::of(input), to, Units::of::<T>(), root)?;
+        let call = calls::gather_v(c.rank(), c.ranks(), Span::of(input), to, Units::of::<T>(), root);
         self.begin(c, call, buffer)
     }
 
@@ -156,7 +156,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         root: i32,
     ) -> Result<Request<'scope, Lent<'scope, T>>> {
         let output = Lent::new(output);
-        let call = calls::scatter(c.rank(), c.ranks(), input.map(Span::of), output.span(), Units::of::<T>(), root)?;
+        let call = calls::scatter(c.rank(), c.ranks(), input.map(Span::of), output.span(), Units::of::<T>(), root);
         self.begin(c, call, output)
     }
 
@@ -170,7 +170,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<Request<'scope, Lent<'scope, T>>> {
         let output = Lent::new(output);
         let from = input.map(|(input, layout)| (Span::of(input), layout));
-        let call = calls::scatter_v(c.rank(), c.ranks(), from, output.span(), Units::of::<T>(), root)?;
+        let call = calls::scatter_v(c.rank(), c.ranks(), from, output.span(), Units::of::<T>(), root);
         self.begin(c, call, output)
     }
 
@@ -182,7 +182,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         output: &'scope mut [T],
     ) -> Result<Request<'scope, Lent<'scope, T>>> {
         let output = Lent::new(output);
-        let call = calls::allgather(c.ranks(), Span::of(input), output.span(), Units::of::<T>())?;
+        let call = calls::allgather(c.ranks(), Span::of(input), output.span(), Units::of::<T>());
         self.begin(c, call, output)
     }
 
@@ -195,7 +195,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         layout: Layout<'_>,
     ) -> Result<Request<'scope, Lent<'scope, T>>> {
         let output = Lent::new(output);
-        let call = calls::allgather_v(c.rank(), c.ranks(), Span::of(input), output.span(), layout, Units::of::<T>())?;
+        let call = calls::allgather_v(c.rank(), c.ranks(), Span::of(input), output.span(), layout, Units::of::<T>());
         self.begin(c, call, output)
     }
 
@@ -207,7 +207,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         output: &'scope mut [T],
     ) -> Result<Request<'scope, Lent<'scope, T>>> {
         let output = Lent::new(output);
-        let call = calls::alltoall(c.ranks(), Span::of(input), output.span(), Units::of::<T>())?;
+        let call = calls::alltoall(c.ranks(), Span::of(input), output.span(), Units::of::<T>());
         self.begin(c, call, output)
     }
 
@@ -222,7 +222,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<Request<'scope, Lent<'scope, T>>> {
         let output = Lent::new(output);
         let to = output.span();
-        let call = calls::alltoall_v(c.ranks(), Span::of(input), input_layout, to, output_layout, Units::of::<T>())?;
+        let call = calls::alltoall_v(c.ranks(), Span::of(input), input_layout, to, output_layout, Units::of::<T>());
         self.begin(c, call, output)
     }
 
@@ -239,11 +239,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         peer: Option<i32>,
         tag: Option<u32>,
     ) -> Result<Request<'scope, Received<Lent<'scope, T>>>> {
-        let written = self.state.written();
+        let (written, status) = Kept::receive(std::mem::size_of_val(buffer));
         let buffer = Lent::new(buffer);
-        // SAFETY: the scope keeps it for as long as the operation may write it.
-        let status = unsafe { std::ptr::addr_of_mut!((*written).status) };
         let call = calls::receive(buffer.span(), Units::of::<T>(), peer, tag, status);
-        self.begin(c, call, Received { buffer, written })
+        self.begin_writing(c, call, Received { buffer, written: written.at() }, Some(written))
     }
 }

@@ -2,7 +2,7 @@
 use commstream_sys as ffi;
 
 use crate::calls;
-use crate::lent::{Lent, LentBytes};
+use crate::lent::{Kept, Lent, LentBytes, Written};
 use crate::queue::Queue;
 use crate::request::Request;
 use crate::scope::Scope;
@@ -68,7 +68,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<Request<'scope, Lent<'scope, T>>> {
         let buffer = Lent::new(buffer);
         let to = buffer.span();
-        let call = calls::allgather_in_place(c.ranks(), to, Units::of::<T>())?;
+        let call = calls::allgather_in_place(c.ranks(), to, Units::of::<T>());
         self.begin(c, call, buffer)
     }
 
@@ -80,7 +80,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<Request<'scope, Lent<'scope, T>>> {
         let buffer = Lent::new(buffer);
         let to = buffer.span();
-        let call = calls::alltoall(c.ranks(), Span::in_place(to.length), to, Units::of::<T>())?;
+        let call = calls::alltoall(c.ranks(), Span::in_place(to.length), to, Units::of::<T>());
         self.begin(c, call, buffer)
     }
 
@@ -92,13 +92,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         root: i32,
     ) -> Result<Request<'scope, LentBytes<'scope>>> {
         let buffer = buffer.map(Lent::new);
-        let written = self.state.written();
         let span = buffer.as_ref().map(Lent::span);
         let given_up = if c.rank() == root { ffi::COMM_ROOT_FAILED } else { 0 };
-        // SAFETY: the scope keeps it for as long as the operation may use it.
-        let length = unsafe { std::ptr::addr_of_mut!((*written).bytes) };
-        unsafe { *length = span.map_or(given_up, |span| span.length) };
+        let written = Kept::new(Written { bytes: span.map_or(given_up, |span| span.length), ..Default::default() });
+        // SAFETY: it is there.
+        let length = unsafe { std::ptr::addr_of_mut!((*written.at()).bytes) };
         let call = calls::broadcast_bytes(span.unwrap_or(Span::NONE), length, root);
-        self.begin(c, call, LentBytes { buffer, written })
+        self.begin_writing(c, call, LentBytes { buffer, written: written.at() }, Some(written))
     }
 }

@@ -50,7 +50,7 @@ impl Window {
     pub fn pointer(&self, peer: i32) -> Result<(*mut u8, usize)> {
         let (mut at, mut bytes) = (std::ptr::null_mut(), 0);
         // SAFETY: the window is open.
-        self.handle().check(unsafe { ffi::comm_window_pointer(self.raw, peer, &mut at, &mut bytes) })?;
+        self.handle().ask(|_| unsafe { ffi::comm_window_pointer(self.raw, peer, &mut at, &mut bytes) })?;
         Ok((at.cast(), bytes))
     }
 
@@ -62,7 +62,7 @@ impl Window {
     /// Frees the window. Collective. A window that is dropped instead is freed when its communicator is closed.
     pub fn free(self) -> Result<()> {
         // SAFETY: it is open, and consumed here. Requests on it have ended: a scope borrows the window.
-        self.handle().check(unsafe { ffi::comm_window_free(self.raw) })
+        self.handle().ask(|_| unsafe { ffi::comm_window_free(self.raw) })
     }
 
     /// Writes elements to a rank's part. They are there after a flush, fence or signal.

@@ -4,7 +4,7 @@ use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use commstream::{start, Callbacks, Communicator, Config, ErrorKind, Op, Operator, Plan, Progress, Result};
+use commstream::{start, BucketOptions, Buckets, Callbacks, Communicator, Config, ErrorKind, Op, Operator, Plan, Progress, Result};
 
 mod world;
 use world::{kind, run, with, with_progress, with_ranks};
@@ -132,6 +132,7 @@ fn nothing_waits_inside() {
         let held = start([0u8; 1], |s, a| s.receive(c, a, Some(1 - c.rank()), Some(4)).map(drop))?;
         let task = start([0u8; 1], |s, a| s.broadcast(c, a, 0).map(drop))?;
         let held = Mutex::new(held);
+        let mut buckets = Buckets::<f32>::new(c, &[3], BucketOptions::default())?;
         task.on_complete(move |_| {
             let mut buffer = [7u8; 2];
             let mut kinds = vec![
@@ -145,7 +146,10 @@ fn nothing_waits_inside() {
                 kind(start([0u8; 1], |s, b| s.receive(&copy, b, None, Some(5))?.wait().map(drop)).map(drop)),
                 kind(held.into_inner().unwrap().wait()),
             ];
+            kinds.push(kind(buckets.wait()));
             kinds.dedup();
+            buckets.gradient(0).unwrap()[2] = 1.0; // they have not failed
+            drop(buckets);
             let twice = Operator::commutative(&copy, "twice", |a: u8, b: u8| a.max(b)).unwrap();
             drop(twice);
             done.send((kinds, buffer)).unwrap();

@@ -1,9 +1,10 @@
 //! Operators of the program's own, on ranks that are threads: every reduction, panics, and how long an operator lives.
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use commstream::{commstream_sys as ffi, start, Communicator, Element, ErrorKind, Layout, Op, Operator, Progress, Result};
+use commstream::{commstream_sys as ffi, start, BucketOptions, Buckets, Communicator, Config, Element, ErrorKind, Event};
+use commstream::{Layout, Op, Operator, Progress, Result};
 
 mod world;
 use world::{kind, text, with, with_progress, with_ranks};
@@ -208,6 +209,51 @@ fn what_an_operator_must_not_do_is_refused() {
         let mut one = [1];
         c.allreduce_in_place(&mut one, &inner)?;
         assert_eq!(one[0], 2);
+        let copy = c.duplicate()?; // what is dropped in the operator has clones of it for a while
+        let event = Event::new(&copy)?;
+        let task = Mutex::new(Some(start([0u8; 1], |s, x| s.receive(&copy, x, Some(c.rank()), Some(5)).map(drop))?));
+        let plan = Mutex::new(Some(copy.plan([0u8; 1], |s, recorder, x| s.broadcast(recorder, x, 0).map(drop))?));
+        let buckets = Mutex::new(Some(Buckets::<f32>::new(&copy, &[4], BucketOptions::default())?));
+        let all = Operator::of_slices(c, "all", true, move |_: &[u8], right| {
+            let (mut task, mut plan, mut buckets) = (task.lock().unwrap(), plan.lock().unwrap(), buckets.lock().unwrap());
+            let refused = [
+                copy.progress().map(drop),
+                copy.sync(),
+                copy.sync_all(),
+                copy.arm().map(drop),
+                copy.descriptor().map(drop),
+                copy.info().map(drop),
+                copy.statistics().map(drop),
+                copy.machine().map(drop),
+                copy.peer(0).map(drop),
+                copy.probe(None, None, Duration::ZERO).map(drop),
+                copy.abort(1),
+                copy.revoke(),
+                copy.clone().close(Duration::ZERO),
+                event.record(&copy),
+                event.before(&copy),
+                event.reset(),
+                event.set(),
+                event.is_reached().map(drop),
+                event.wait(Duration::ZERO).map(drop),
+                Event::new(&copy).map(drop),
+                Operator::commutative(&copy, "other", |a: u8, _| a).map(drop),
+                Config::new().backend("local").open_ranks(1).map(drop),
+                buckets.as_mut().map_or(Ok(()), |buckets| buckets.gradient(0).map(drop)),
+                buckets.as_mut().map_or(Ok(()), |buckets| buckets.ready(0)),
+                buckets.as_mut().map_or(Ok(()), |buckets| buckets.wait()),
+                plan.as_mut().map_or(Ok(()), |plan| plan.start()),
+            ];
+            let states = refused.iter().filter(|result| matches!(result, Err(error) if error.kind == ErrorKind::State)).count();
+            assert!(!task.as_mut().map_or(false, |task| task.is_complete()));
+            assert_eq!((copy.rank() >= 0, states), (true, refused.len()), "{refused:?}");
+            drop((task.take(), plan.take(), buckets.take()));
+            right[0] += 1;
+        })?;
+        let mut calls = [0];
+        c.allreduce_in_place(&mut calls, &all)?;
+        assert_eq!(calls[0], 1);
+        drop(all);
         c.barrier()?;
         drop(inner); // and with it the communicator that it has
         let other = commstream::Config::new().backend("local").open_ranks(1)?.remove(0);

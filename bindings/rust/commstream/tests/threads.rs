@@ -3,7 +3,9 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use commstream::{scope, start, BucketOptions, Buckets, Complex, Config, Element, Error, ErrorKind, Event, Indexed, Layout, Op, Result};
+use commstream::{
+    scope, start, BucketOptions, Buckets, Communicator, Complex, Config, Element, Error, ErrorKind, Event, Indexed, Layout, Op, Result,
+};
 
 mod world;
 use world::{kind, text, with, with_ranks};
@@ -96,11 +98,33 @@ fn blocks_of_any_length() {
             assert_eq!(apart[displacements[r]..][..counts[r]], of(r as i32, counts[r])[..]);
             assert_eq!(apart[displacements[r] - 1], -1);
         }
+        if ranks > 1 {
+            let same = Layout { counts: &counts, displacements: Some(&vec![0; ranks]) };
+            let overlap = c.allgather_v(&mine, &mut apart, same);
+            assert!(text(overlap).contains("expected blocks that do not overlap"));
+            commstream::scope(|s| s.scatter_v(c, (rank == 0).then_some((&all[..counts[ranks - 1]], same)), &mut block, 0).map(drop))?;
+            assert_eq!(block, all[..mine.len()]); // what is only read may overlap
+        }
         // Rank i sends j + 1 elements to rank j.
         let back = vec![rank as usize + 1; ranks];
         let mut into = vec![0; ranks * (rank as usize + 1)];
         c.alltoall_v(&vec![i64::from(rank); total], Layout::dense(&counts), &mut into, Layout::dense(&back))?;
         assert_eq!(into, (0..ranks as i64).flat_map(|from| vec![from; rank as usize + 1]).collect::<Vec<_>>());
+        Ok(())
+    });
+}
+
+/// As counts of a program.
+#[test]
+fn sizes() {
+    with_ranks(|c| {
+        let mut counts = [usize::MAX, c.rank() as usize];
+        c.allreduce_in_place(&mut counts[1..], Op::Sum)?;
+        c.allreduce_in_place(&mut counts[..1], Op::BitAnd)?;
+        assert_eq!(counts, [usize::MAX, (0..c.size() as usize).sum()]);
+        let mut least = [-(c.rank() as isize)];
+        c.allreduce_in_place(&mut least, Op::Min)?;
+        assert_eq!(least[0], 1 - c.size() as isize);
         Ok(())
     });
 }
@@ -126,6 +150,33 @@ fn types() {
         assert_eq!(kind(c.allreduce_in_place(&mut [1.0f32], Op::BitAnd)), ErrorKind::Unsupported);
         Ok(())
     });
+}
+
+/// A call that this crate refuses is refused in the library too, so the others do not wait for it.
+#[test]
+fn wrong_lengths_reach_the_others() {
+    type Wrong = fn(&Communicator, bool) -> Result<()>;
+    let calls: [Wrong; 6] = [
+        |c, wrong| c.allreduce(&[1u8; 3], &mut vec![0; 3 - usize::from(wrong)], Op::Sum),
+        |c, wrong| c.gather(&[1u8], Some(&mut vec![0; 3 - usize::from(wrong)]), 1),
+        |c, wrong| c.reduce_scatter_v(&[1u8; 3], &mut [0], if wrong { &[1, 1] } else { &[1, 1, 1] }, Op::Sum),
+        |c, wrong| c.allgather_v(&[1u8], &mut [0; 3], Layout::dense(if wrong { &[1] } else { &[1, 1, 1] })),
+        |c, wrong| c.alltoall(&[1u8; 3], &mut vec![0; if wrong { 2 } else { 3 }]),
+        |c, wrong| c.scan(&[1u8; 3], &mut vec![0; 3 - usize::from(wrong)], Op::Sum),
+    ];
+    for call in calls {
+        with(3, &|c| {
+            let rank = c.rank();
+            let error = call(c, rank == 1).and_then(|()| c.barrier()).unwrap_err();
+            if rank == 1 {
+                assert_eq!(error.kind, ErrorKind::Argument, "{error}");
+                assert!(error.text.contains("expected"), "{error}");
+            } else {
+                assert_eq!((error.kind, error.rank), (ErrorKind::Refused, Some(1)), "{error}");
+            }
+            Ok(())
+        });
+    }
 }
 
 #[test]
@@ -182,6 +233,7 @@ fn messages() {
         let mut got = [0i64; 8];
         let status = c.send_receive(&of(rank, 5), right, &mut got, left, 3)?;
         assert_eq!((status.peer, status.tag, status.count::<i64>()), (left, 3, 5));
+        assert_eq!(status.count::<[u8; 0]>(), 0);
         assert_eq!(got[..5], of(left, 5)[..]);
         commstream::scope(|s| {
             let mut late = [0u16; 2];
@@ -295,6 +347,14 @@ fn tasks_own_their_buffers() {
         drop(start([0u8; 4], |s, buffer| s.receive(c, buffer, None, Some(6)).map(drop))?); // cancelled
         let refused = start(vec![0u8; 4], |s, buffer| s.broadcast(c, buffer, c.size()).map(drop));
         assert_eq!(kind(refused.map(drop)), ErrorKind::Argument);
+        let mut short = start(vec![1u8; 2], |s, buffer| s.receive(c, buffer, Some(c.rank()), Some(8)).map(drop))?;
+        c.send(&[2u8; 3], c.rank(), 8)?;
+        assert_eq!(kind(short.finish()), ErrorKind::Truncated);
+        let (done, ended) = std::sync::mpsc::channel();
+        short.on_complete(move |result| done.send(result).unwrap())?;
+        assert_eq!(kind(ended.recv().unwrap()), ErrorKind::Truncated);
+        assert_eq!(kind(short.finish()), ErrorKind::Truncated);
+        assert_eq!(short.wait()?.len(), 2);
         c.barrier()
     });
 }

@@ -1,6 +1,7 @@
 #include "backend.hpp"
 
 #include <cstdio>
+#include <utility>
 
 #include "engine.hpp"
 #include "meeting.hpp"
@@ -11,21 +12,25 @@ namespace commstream
 namespace
 {
 
-comm_result issue(comm_communicator *c, comm_communicator *engine, comm_request *request, const Call &call)
-{
-    comm_result result;
-    while ((result = call.run(c, request)) == COMM_ERR_FULL)
-        (void)!comm_progress(engine);
-    return result;
-}
-
-comm_result issue_group(comm_communicator *c, comm_request *request, const std::vector<Call> &calls)
+comm_result record_group(comm_communicator *c, comm_request *request, const std::vector<Call> &calls)
 {
     comm_communicator *recorder;
     comm_result result = comm_group_begin(c, &recorder);
     for (size_t i = 0; result == COMM_OK && i < calls.size(); i++)
         (void)!calls[i].run(recorder, nullptr); /* A refused call is told at the end. */
     return result == COMM_OK ? comm_group_end(recorder, request) : result;
+}
+
+/* Waits while the queue is full. A group that is longer than the queue is refused. */
+comm_result issue_group(comm_communicator *c, comm_request *request, const std::vector<Call> &calls)
+{
+    comm_result result;
+    bool empty = false;
+    while ((result = record_group(c, request, calls)) == COMM_ERR_FULL && !empty) {
+        (void)!comm_progress(c);
+        empty = comm_sync(c, 0) == COMM_OK;
+    }
+    return result;
 }
 
 /* A name that no other rank has. Names are ordered as their ranks. */
@@ -80,7 +85,8 @@ std::shared_ptr<World> Backend::world(const char *name)
 Dropped::~Dropped()
 {
     if (block)
-        block->give_up("a call in the coalescing block was refused, or an exception left the block; nothing of it is started");
+        block->give_up("a call in the coalescing block was refused, an exception left the block, or the process group was shut down; "
+                       "nothing of it is started");
 }
 
 std::shared_ptr<Operation> Backend::begin(const char *name, std::chrono::milliseconds timeout)
@@ -98,42 +104,52 @@ std::shared_ptr<Operation> Backend::begin(const char *name, std::chrono::millise
     return begun;
 }
 
+/* What is called when an operation ends may use the process group, so the lock is not held then. */
 WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls)
 {
     Dropped dropped;
-    std::lock_guard<std::mutex> hold(lock_);
-    check_open(operation->name.c_str());
-    comm_communicator *c = operation->world->get();
-    if (!operation->message)
-        operation->sequence = ++sequence_;
-    if (estimating_) {
-        estimate(calls, *operation);
-        operation->settle(COMM_OK);
-        return c10::make_intrusive<Work>(operation, rank_, type);
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        check_open(operation->name.c_str());
+        if (!operation->message)
+            operation->sequence = ++sequence_;
+        if (recorder_ && !estimating_)
+            return record(type, operation, calls, dropped);
+        if (estimating_)
+            estimate(calls, *operation);
+        else
+            issue(*operation, calls);
     }
-    if (recorder_ && operation->place)
-        block_->use(*operation->place);
-    if (operation->on_device())
-        operation->follow_stream(c);
-    if (recorder_)
-        return record(type, operation, calls, dropped);
-    comm_request *request = &operation->request;
-    comm_result result = COMM_OK;
-    if (calls.size() == 1)
-        result = issue(c, c, request, calls.front());
-    else if (!calls.empty())
-        result = issue(c, c, request, {[&](comm_communicator *group, comm_request *r) { return issue_group(group, r, calls); }});
-    operation->world->check(result, operation->name);
-    operation->world->sent += operation->sends;
     auto work = c10::make_intrusive<Work>(operation, rank_, type);
+    if (!operation->request.comm) /* nothing was issued */
+        operation->settle(COMM_OK);
     /* A caller that waits at once needs no thread, with hooks either: it calls them, or else whoever the work is left to. */
-    if (async && !operation->complete())
+    else if (async && !operation->complete())
         operation->adopt();
     return work;
 }
 
+/* The lock is held. */
+void Backend::issue(Operation &operation, const std::vector<Call> &calls)
+{
+    comm_communicator *c = operation.world->get();
+    if (operation.on_device())
+        operation.follow_stream(c);
+    comm_result result = COMM_OK;
+    if (calls.size() == 1)
+        result = until_queued(c, [&] { return calls.front().run(c, &operation.request); });
+    else if (!calls.empty())
+        result = issue_group(c, &operation.request, calls);
+    operation.world->check(result, operation.name);
+    operation.world->sent += operation.sends;
+}
+
 WorkPtr Backend::record(c10d::OpType type, const std::shared_ptr<Operation> &operation, const std::vector<Call> &calls, Dropped &dropped)
 {
+    if (operation->place)
+        block_->use(*operation->place);
+    if (operation->on_device())
+        operation->follow_stream(operation->world->get());
     for (const Call &call : calls) {
         comm_result result = call.run(recorder_, nullptr);
         if (result == COMM_OK)
@@ -142,6 +158,7 @@ WorkPtr Backend::record(c10d::OpType type, const std::shared_ptr<Operation> &ope
         operation->world->check(result, operation->name);
     }
     block_->absorb(*operation);
+    block_calls_.insert(block_calls_.end(), calls.begin(), calls.end());
     block_->calling = false;
     return c10::make_intrusive<Work>(block_, rank_, type, operation->key);
 }
@@ -161,6 +178,12 @@ void Backend::drop_block(Dropped &dropped)
     recorder_ = nullptr;
     dropped.block = std::move(block_);
     block_ = nullptr;
+    dropped.calls.swap(block_calls_);
+}
+
+Backend::~Backend()
+{
+    dropCoalescing();
 }
 
 void Backend::dropCoalescing()
@@ -185,27 +208,38 @@ void Backend::startCoalescing()
 
 WorkPtr Backend::endCoalescing()
 {
+    auto block = start_block();
+    auto work = c10::make_intrusive<Work>(block, rank_, c10d::OpType::COALESCED);
+    if (!block->complete())
+        block->adopt();
+    return work;
+}
+
+/* An end that finds the queue full has consumed the recorder, so the calls are recorded again. */
+std::shared_ptr<Operation> Backend::start_block()
+{
     Dropped dropped;
     std::lock_guard<std::mutex> hold(lock_);
+    if (!recorder_)
+        check_open("endCoalescing");
     TORCH_CHECK(recorder_, "commstream: endCoalescing without startCoalescing");
     if (block_->calling) {
         drop_block(dropped);
         TORCH_CHECK_VALUE(false, "commstream: endCoalescing: a call in the block was refused, so nothing of the block is started");
     }
-    comm_communicator *recorder = recorder_;
+    comm_communicator *recorder = std::exchange(recorder_, nullptr), *c = world_->get();
     auto block = std::move(block_);
-    recorder_ = nullptr;
     block_ = nullptr;
+    dropped.calls.swap(block_calls_);
     comm_result result = comm_group_end(recorder, &block->request);
+    if (result == COMM_ERR_FULL)
+        result = issue_group(c, &block->request, dropped.calls);
     if (result != COMM_OK)
         dropped.block = block;
     world_->check(result, block->name);
     world_->sent += block->sends;
     block->recorded = false;
-    auto work = c10::make_intrusive<Work>(block, rank_, c10d::OpType::COALESCED);
-    if (!block->complete())
-        block->adopt();
-    return work;
+    return block;
 }
 
 OptionsPtr Backend::getBackendOptions()
@@ -322,10 +356,14 @@ std::unordered_map<std::string, uint64_t> Backend::getMemoryStats()
     return {{"memory_bytes", info.memory_bytes}};
 }
 
+/* A block of the old world ends with it: its recorder is not valid after the close. */
 void Backend::replace_world(std::shared_ptr<World> next)
 {
     {
+        Dropped dropped;
         std::lock_guard<std::mutex> hold(lock_);
+        if (recorder_)
+            drop_block(dropped);
         world_.swap(next);
         state_ = State::open;
         if (world_)

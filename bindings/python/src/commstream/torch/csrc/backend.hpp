@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -38,6 +39,7 @@ struct Call {
 /* A coalescing block that was given up. Its works end with an error after the locks are released that come after this, since futures call
  * what others wrote. */
 struct Dropped {
+    std::vector<Call> calls;
     std::shared_ptr<Operation> block;
     ~Dropped();
 };
@@ -48,7 +50,7 @@ class Backend final : public c10d::Backend
     Backend(const StorePtr &store, int rank, int size, std::chrono::milliseconds timeout, const std::string &device);
     /* Of ranks that have met already; without a world: waits for reconfigure(). */
     Backend(const StorePtr &store, int rank, int size, std::shared_ptr<World> world, std::chrono::milliseconds timeout, std::string device);
-    ~Backend() override = default;
+    ~Backend() override;
 
     /* collectives.cpp */
     WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override;
@@ -73,7 +75,7 @@ class Backend final : public c10d::Backend
                           const c10d::AllToAllOptions &opts) override;
     WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &opts) override;
 
-    /* messages.cpp */
+    /* messages.cpp, monitor.cpp */
     WorkPtr send(Tensors &tensors, int peer, int tag) override;
     WorkPtr recv(Tensors &tensors, int peer, int tag) override;
     WorkPtr recvAnysource(Tensors &tensors, int tag) override;
@@ -182,12 +184,13 @@ class Backend final : public c10d::Backend
     std::shared_ptr<Operation> begin(const char *name, std::chrono::milliseconds timeout);
     /* Starts what is described, in one group if it is several calls. `async`: nobody may be waiting. */
     WorkPtr start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls);
+    void issue(Operation &operation, const std::vector<Call> &calls);
     WorkPtr record(c10d::OpType type, const std::shared_ptr<Operation> &operation, const std::vector<Call> &calls, Dropped &dropped);
     void drop_block(Dropped &dropped);
+    std::shared_ptr<Operation> start_block();
     bool in_block();
     void check_root(int64_t root, const char *name) const;
     void check_size(size_t given, size_t expected, const char *name, const char *what) const;
-    void monitor(const std::shared_ptr<Operation> &operation, std::chrono::milliseconds timeout, bool wait_all);
 
     StorePtr store_;
     std::string device_; /* of the rank, as World takes it */
@@ -196,11 +199,13 @@ class Backend final : public c10d::Backend
     std::chrono::milliseconds timeout_;
     comm_communicator *recorder_ = nullptr; /* in a coalescing block */
     std::shared_ptr<Operation> block_;
+    std::vector<Call> block_calls_; /* to record them again */
     State state_ = State::open;
     Suspended suspended_;
     std::shared_ptr<Extensions> extensions_ = std::make_shared<Extensions>();
     uint64_t sequence_ = 0;
     uint32_t shrinks_ = 0;
+    std::atomic<int64_t> monitored_{0}; /* barriers that rank 0 has led */
     bool estimating_ = false;
     double estimate_ns_ = 0;
     std::string handle_;

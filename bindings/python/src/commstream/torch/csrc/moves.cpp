@@ -252,9 +252,11 @@ WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input, std::vecto
     Call call{[=](comm_communicator *c, comm_request *r) {
         return comm_alltoall_v(c, begin_of_parts(in), in_counts.data(), nullptr, begin_of_parts(out), out_counts.data(), nullptr, type, r);
     }};
-    if (even)
-        call = {[=](comm_communicator *c, comm_request *r) { return comm_alltoall(c, begin_of(in), begin_of(out), in_counts[0], type, r); },
-                "alltoall", in_counts[0], type};
+    if (even) { /* another rank may have given the same lengths, so the call is the same; only its time can be told */
+        call.collective = "alltoall";
+        call.n = in_counts[0];
+        call.type = type;
+    }
     return start(c10d::OpType::ALLTOALL_BASE, op, is_async(opts, 0), {call});
 }
 

@@ -8,9 +8,9 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include "engine.hpp"
+#include "interpreter.hpp"
 
 namespace commstream
 {
@@ -83,9 +83,7 @@ void Operation::follow_stream(comm_communicator *c) const
 {
     c10::DeviceGuard here(*place);
     CUstream_st *stream = native_stream(*place);
-    comm_result result;
-    while ((result = comm_queue_wait_stream(c, stream)) == COMM_ERR_FULL)
-        (void)!comm_progress(c);
+    comm_result result = until_queued(c, [&] { return comm_queue_wait_stream(c, stream); });
     TORCH_CHECK_VALUE(result != COMM_ERR_UNSUPPORTED, "commstream: ", name, ": a tensor on ", *place,
                       "; the C library does not take it: ", world->text_of(result));
     world->check(result, name);
@@ -221,8 +219,9 @@ void Operation::settle_taken(comm_result result)
         error_ = std::current_exception();
     }
     after.clear();
-    if (result == COMM_OK)
-        keep.clear();
+    if (result != COMM_OK)
+        world->keep_held(request, keep);
+    keep.clear();
     if (result == COMM_OK || result == COMM_ERR_TRUNCATED)
         world->received += statuses.size();
     if (extension_)
@@ -351,9 +350,11 @@ void Operation::wait_on_host(std::chrono::milliseconds limit)
         comm_result result = comm_wait(request, wait_ns(limit, *world));
         if (result == COMM_PENDING)
             world->late(*this, limit);
-        if (result == COMM_ERR_STATE)
+        /* A wait may end before the operation, such as when another thread begins to close the world. */
+        comm_result own = result == COMM_OK ? result : comm_test(request);
+        if (own == COMM_PENDING)
             world->check(result, name);
-        settle(result);
+        settle(own);
     }
     if (error_)
         std::rethrow_exception(error_);
@@ -412,9 +413,7 @@ int Work::sourceRank() const
 {
     TORCH_CHECK(operation_->statuses.size() == 1, "commstream: sourceRank of ", operation_->name, "; expected one receive from any rank");
     if (operation_->on_device()) {
-        std::optional<pybind11::gil_scoped_release> others_may_settle;
-        if (PyGILState_Check())
-            others_may_settle.emplace();
+        Unlocked interpreter;
         operation_->wait_on_host(operation_->timeout);
     }
     TORCH_CHECK(operation_->complete(), "commstream: sourceRank of a receive that is not complete");
@@ -426,8 +425,10 @@ std::vector<at::Tensor> Work::result()
     return operation_->outputs;
 }
 
+/* torch calls it with the interpreter's lock held; not so wait(). */
 void Work::synchronize()
 {
+    Unlocked interpreter;
     wait();
 }
 

@@ -15,7 +15,7 @@ constexpr int shrink_abort = 1; /* torch.distributed.SHRINK_ABORT */
 
 comm_result finish(comm_result started, comm_request request)
 {
-    return started == COMM_OK ? comm_wait(request, COMM_FOREVER) : started;
+    return started == COMM_OK ? wait_to_the_end(request) : started;
 }
 
 } // namespace

@@ -4,11 +4,11 @@
  * what goes wrong there fails no communicator.
  */
 #include <c10/util/ScopeExit.h>
-#include <pybind11/pybind11.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "backend.hpp"
 #include "engine.hpp"
+#include "interpreter.hpp"
 
 namespace commstream
 {
@@ -20,20 +20,6 @@ std::chrono::milliseconds since(Clock::time_point start)
 {
     return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
 }
-
-/* Whoever settles an operation may need the interpreter. */
-class Unlocked
-{
-  public:
-    Unlocked()
-    {
-        if (PyGILState_Check())
-            left_.emplace();
-    }
-
-  private:
-    std::optional<pybind11::gil_scoped_release> left_;
-};
 
 std::string failure_of(const World &world)
 {

@@ -84,7 +84,7 @@ class Window final : public c10d::Window
     ~Window() override
     {
         if (window_)
-            hold_.keep(tensor_);
+            world_->keep({tensor_});
     }
 
     void tensor_register(const at::Tensor &tensor, bool owning) override;

@@ -102,10 +102,41 @@ void World::close()
     if (!c)
         return;
     engine_->leave(c);
-    comm_close(c, COMM_DEFAULT_TIMEOUT);
+    drop_kept(comm_close(c, COMM_DEFAULT_TIMEOUT));
     if (siblings_)
         --*siblings_;
     scratch.clear();
+}
+
+/* The library may use them for ever if it could not end all work. They are never freed then. */
+void World::drop_kept(comm_result closed)
+{
+    std::vector<at::Tensor> kept;
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        closed_ = closed;
+        kept.swap(kept_);
+    }
+    if (closed != COMM_OK)
+        new std::vector<at::Tensor>(std::move(kept));
+}
+
+void World::keep(const std::vector<at::Tensor> &tensors)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    if (!closed_)
+        kept_.insert(kept_.end(), tensors.begin(), tensors.end());
+    else if (closed_ != COMM_OK)
+        new std::vector<at::Tensor>(tensors);
+}
+
+/* After the close the library does not tell. */
+void World::keep_held(comm_request request, const std::vector<at::Tensor> &tensors)
+{
+    comm_request_info info{};
+    info.size = sizeof info;
+    if (comm_describe_request(request, &info) != COMM_OK || info.flags & COMM_INFO_BUFFERS_HELD)
+        keep(tensors);
 }
 
 std::string World::in_use() const
@@ -133,12 +164,6 @@ Hold::~Hold()
     }
     if (last)
         world_->close();
-}
-
-void Hold::keep(const at::Tensor &tensor) const
-{
-    std::lock_guard<std::mutex> hold(world_->lock_);
-    world_->kept_.push_back(tensor);
 }
 
 void World::abort(int32_t code)

@@ -10,7 +10,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -26,6 +28,24 @@ namespace commstream
 class Engine;
 class Meeting;
 struct Operation;
+
+/* The result of an operation. A wait may end before it, such as when another thread begins to close the world. */
+inline comm_result wait_to_the_end(comm_request request)
+{
+    comm_result result = comm_wait(request, COMM_FOREVER);
+    while (result != COMM_OK && (result = comm_test(request)) == COMM_PENDING)
+        std::this_thread::yield();
+    return result;
+}
+
+/* The result of a call of the library, which is made again while the queue is full. */
+template <class Call> comm_result until_queued(comm_communicator *engine, const Call &call)
+{
+    comm_result result;
+    while ((result = call()) == COMM_ERR_FULL)
+        (void)!comm_progress(engine);
+    return result;
+}
 
 class Hooks
 {
@@ -83,6 +103,11 @@ class World
     std::shared_ptr<Hooks> hooks;
     void ended(const Operation &operation, bool success) const;
 
+    /* Keeps tensors until the world is closed. */
+    void keep(const std::vector<at::Tensor> &tensors);
+    /* The same of an operation that has failed, if the library still uses its buffers. */
+    void keep_held(comm_request request, const std::vector<at::Tensor> &tensors);
+
     Scratch scratch;
 
     /* Messages of this rank that were sent, and those that it has received. */
@@ -91,6 +116,7 @@ class World
   private:
     friend class Hold;
     void close();
+    void drop_kept(comm_result closed);
     void open(const c10::intrusive_ptr<c10d::Store> &store, int rank, bool again);
     void end_meeting(Meeting &meeting);
 
@@ -105,6 +131,7 @@ class World
     bool retired_ = false;
     int holds_ = 0;
     std::vector<at::Tensor> kept_;
+    std::optional<comm_result> closed_; /* what the close returned */
     int size_;
     std::chrono::milliseconds deadline_;
     mutable std::mutex lock_;
@@ -123,8 +150,6 @@ class Hold
     const std::shared_ptr<World> &world() const { return world_; }
     /* Also of a world that is retired. */
     comm_communicator *communicator() const { return world_->communicator_; }
-    /* Keeps a tensor until the world closes. */
-    void keep(const at::Tensor &tensor) const;
 
   private:
     std::shared_ptr<World> world_;

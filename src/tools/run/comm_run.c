@@ -1,7 +1,8 @@
 /*
- * comm-run: starts N ranks of a program on this machine, and is responsible for them until the last one has ended. It gives each rank its
- * identity in COMM_* variables, collects their output line by line, forwards signals, and names the first failure. No process is left
- * behind: each rank dies with this process, and if this process is killed, a keeper in its own session kills the ranks' process groups.
+ * comm-run: starts N ranks of a program, and is responsible for them until the last one has ended. It gives each rank its identity in
+ * COMM_* variables, collects their output line by line, forwards signals, and names the first failure. No process is left behind: each rank
+ * dies with this process, and if this process is killed, a keeper in its own session kills the ranks' process groups. On other hosts it
+ * starts a comm-run each, its agent, which does the same for the ranks there (comm_run_hosts.c).
  *
  * One thread runs one poll loop, in which nothing blocks. A slow reader of the output can stall the ranks' output, but not signals or
  * deadlines. Of the library, comm-run knows only the names of the variables.
@@ -79,8 +80,8 @@ static void emit(const struct job *job, int32_t index, struct output *out, const
 
     if (out->fd < 0)
         return;
-    if (job->settings->tags)
-        append(&out->pending, tag, (size_t)snprintf(tag, sizeof tag, "[%d] ", index));
+    if (job->settings->tags && !job->settings->host_count) /* a host's agent has tagged the lines */
+        append(&out->pending, tag, (size_t)snprintf(tag, sizeof tag, "[%d] ", job->settings->first + index));
     append(&out->pending, line, count);
     if (!ended)
         append(&out->pending, "\n", 1);
@@ -190,9 +191,9 @@ static void write_input(struct job *job)
 /* What the ranks wrote before they ended is in their pipes. What comes later is from other processes. */
 static void count_owed(struct job *job)
 {
-    for (int32_t i = 0; i < job->settings->ranks; i++)
+    for (int32_t i = 0; i < job->settings->children; i++)
         for (int s = 0; s < 2; s++) {
-            struct stream *stream = &job->ranks[i].streams[s];
+            struct stream *stream = &job->children[i].streams[s];
             int bytes = 0;
             if (stream->fd >= 0 && ioctl(stream->fd, FIONREAD, &bytes) == 0)
                 stream->owed = (size_t)bytes;
@@ -201,10 +202,10 @@ static void count_owed(struct job *job)
 
 static void close_streams(struct job *job, bool all)
 {
-    for (int32_t i = 0; i < job->settings->ranks; i++)
+    for (int32_t i = 0; i < job->settings->children; i++)
         for (int s = 0; s < 2; s++)
-            if (all || job->ranks[i].streams[s].owed == 0)
-                end_stream(job, i, &job->ranks[i].streams[s]);
+            if (all || job->children[i].streams[s].owed == 0)
+                end_stream(job, i, &job->children[i].streams[s]);
 }
 
 static void enter(struct job *job, enum phase phase, int64_t for_ns)
@@ -219,16 +220,48 @@ static void enter(struct job *job, enum phase phase, int64_t for_ns)
         count_owed(job);
 }
 
+/* Of an agent: each byte is a signal for the ranks. The end of its standard input is the end of the comm-run that started it. */
+static void take_orders(struct job *job)
+{
+    char numbers[16];
+    ssize_t got = read(STDIN_FILENO, numbers, sizeof numbers);
+
+    for (ssize_t i = 0; i < got; i++)
+        run_signal_ranks(job, numbers[i], false);
+    if (got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN)))
+        return;
+    job->orderless = true;
+    if (job->phase < TERMINATING)
+        enter(job, TERMINATING, term_ns);
+}
+
+/* A host's agent has named the rank that failed. Only ssh itself, or the shell that it starts, has not. */
+static void name_host(struct job *job, const struct host *host, const siginfo_t *info)
+{
+    if (info->si_code != CLD_EXITED)
+        say(job, "host %s: ssh was killed by signal %d (%s)", host->name, info->si_status, strsignal(info->si_status));
+    else if (info->si_status == 255)
+        say(job, "host %s: status 255, which ssh returns if it cannot reach a host or loses it", host->name);
+    else if (info->si_status == RUN_STATUS_CANNOT_RUN || info->si_status == RUN_STATUS_CANNOT_RUN - 1)
+        say(job, "host %s: the program, or comm-run, could not be started", host->name);
+}
+
+static void name_rank(struct job *job, int32_t rank, const siginfo_t *info)
+{
+    if (info->si_code == CLD_EXITED)
+        say(job, "rank %d exited with status %d", rank, info->si_status);
+    else
+        say(job, "rank %d was killed by signal %d (%s)%s", rank, info->si_status, strsignal(info->si_status),
+            info->si_code == CLD_DUMPED ? ", core dumped" : "");
+}
+
 static void report_failure(struct job *job, int32_t index, const siginfo_t *info)
 {
-    if (info->si_code == CLD_EXITED) {
-        say(job, "rank %d exited with status %d", index, info->si_status);
-        job->status = info->si_status;
-    } else {
-        say(job, "rank %d was killed by signal %d (%s)%s", index, info->si_status, strsignal(info->si_status),
-            info->si_code == CLD_DUMPED ? ", core dumped" : "");
-        job->status = 128 + info->si_status;
-    }
+    if (job->settings->host_count)
+        name_host(job, &job->settings->hosts[index], info);
+    else
+        name_rank(job, job->settings->first + index, info);
+    job->status = info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
     if (job->phase == RUNNING && job->running)
         enter(job, GRACE, grace_ns);
 }
@@ -239,12 +272,12 @@ static void look_for_deaths(struct job *job)
     siginfo_t worst = {0};
     int32_t who = -1;
 
-    for (int32_t i = 0; i < job->settings->ranks; i++) {
+    for (int32_t i = 0; i < job->settings->children; i++) {
         siginfo_t info = {0};
-        struct rank *rank = &job->ranks[i];
-        if (rank->ended || waitid(P_PID, (id_t)rank->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+        struct child *child = &job->children[i];
+        if (child->ended || waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
             continue;
-        rank->ended = true;
+        child->ended = true;
         job->running--;
         bool failed = info.si_code != CLD_EXITED || info.si_status != 0;
         if (failed && (who < 0 || (worst.si_code == CLD_EXITED && info.si_code != CLD_EXITED))) {
@@ -288,19 +321,24 @@ static void take_signals(struct job *job)
         look_for_deaths(job);
 }
 
+static const char *children(const struct job *job)
+{
+    return job->settings->host_count ? "hosts" : "ranks";
+}
+
 static void look_at_time(struct job *job)
 {
     int64_t now = now_ns();
 
     if (now >= job->deadline && job->running && job->phase < TERMINATING) {
-        say(job, "time is up after %.10g s: ending %d ranks", (double)job->settings->timeout_ns / 1e9, job->running);
+        say(job, "time is up after %.10g s: ending %d %s", (double)job->settings->timeout_ns / 1e9, job->running, children(job));
         job->status = job->status ? job->status : RUN_STATUS_TIMEOUT;
         enter(job, TERMINATING, term_ns);
     }
     if (now < job->phase_deadline)
         return;
     if (job->phase == GRACE) {
-        say(job, "%d ranks still run %d s after that: ending them", job->running, (int)(grace_ns / SECONDS(1)));
+        say(job, "%d %s still run %d s after that: ending them", job->running, children(job), (int)(grace_ns / SECONDS(1)));
         enter(job, TERMINATING, term_ns);
     } else if (job->phase == TERMINATING) {
         enter(job, KILLING, 0);
@@ -315,8 +353,8 @@ static bool finished(const struct job *job)
 {
     if (job->running || job->out.pending.used || job->err.pending.used)
         return false;
-    for (int32_t i = 0; i < job->settings->ranks; i++)
-        if (job->ranks[i].streams[0].fd >= 0 || job->ranks[i].streams[1].fd >= 0)
+    for (int32_t i = 0; i < job->settings->children; i++)
+        if (job->children[i].streams[0].fd >= 0 || job->children[i].streams[1].fd >= 0)
             return false;
     return true;
 }
@@ -348,24 +386,26 @@ static void wait_for_something(struct job *job)
     set_poll(job, AT_SIGNALS, job->signals, true, POLLIN);
     set_poll(job, AT_OUT, job->out.fd, job->out.pending.used > 0, POLLOUT);
     set_poll(job, AT_ERR, job->err.fd, job->err.pending.used > 0, POLLOUT);
-    set_poll(job, AT_TYPED, STDIN_FILENO, may_read_terminal(job), POLLIN);
+    set_poll(job, AT_TYPED, STDIN_FILENO, job->settings->agent ? !job->orderless : may_read_terminal(job), POLLIN);
     set_poll(job, AT_INPUT, job->input, job->typed.used > 0, POLLOUT);
-    for (int32_t i = 0; i < job->settings->ranks; i++)
+    for (int32_t i = 0; i < job->settings->children; i++)
         for (int s = 0; s < 2; s++) {
-            struct stream *stream = &job->ranks[i].streams[s];
+            struct stream *stream = &job->children[i].streams[s];
             set_poll(job, (size_t)(AT_RANKS + 2 * i + s), stream->fd, stream->out->pending.used < PENDING_BYTES_MAX, POLLIN);
         }
-    poll(job->polls, (nfds_t)(AT_RANKS + 2 * job->settings->ranks), wait_ms(job));
+    poll(job->polls, (nfds_t)(AT_RANKS + 2 * job->settings->children), wait_ms(job));
 }
 
 static void turn(struct job *job)
 {
     wait_for_something(job);
-    for (int32_t i = 0; i < job->settings->ranks; i++)
+    for (int32_t i = 0; i < job->settings->children; i++)
         for (int s = 0; s < 2; s++)
             if (job->polls[AT_RANKS + 2 * i + s].revents)
-                read_stream(job, i, &job->ranks[i].streams[s]);
-    if (job->polls[AT_TYPED].revents)
+                read_stream(job, i, &job->children[i].streams[s]);
+    if (job->polls[AT_TYPED].revents && job->settings->agent)
+        take_orders(job);
+    else if (job->polls[AT_TYPED].revents)
         read_terminal(job);
     if (job->polls[AT_INPUT].revents)
         write_input(job);
@@ -393,7 +433,8 @@ int main(int argc, char **argv)
     free(job.out.pending.data);
     free(job.err.pending.data);
     free(job.typed.data);
-    free(job.ranks);
+    free(job.children);
     free(job.polls);
+    run_forget(&settings);
     return job.status;
 }

@@ -63,19 +63,22 @@ static int pick_core(int32_t index, struct cpus *picked)
     return count;
 }
 
+static void set_number(const char *name, int32_t number)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", number);
+    run_set_variable(name, text);
+}
+
 static void set_identity(const struct job *job, int32_t index)
 {
-    char rank[16], ranks[16];
+    const struct settings *settings = job->settings;
 
-    snprintf(rank, sizeof rank, "%d", index);
-    snprintf(ranks, sizeof ranks, "%d", job->settings->ranks);
-    run_set_variable("COMM_RANK", rank);
-    run_set_variable("COMM_LOCAL_RANK", rank);
-    run_set_variable("COMM_RANKS", ranks);
-    run_set_variable("COMM_LOCAL_RANKS", ranks);
-    run_set_variable("COMM_JOB", job->id);
-    if (job->secret[0])
-        run_set_variable("COMM_SECRET", job->secret);
+    set_number("COMM_RANK", settings->first + index);
+    set_number("COMM_LOCAL_RANK", index);
+    set_number("COMM_RANKS", settings->ranks);
+    set_number("COMM_LOCAL_RANKS", settings->children);
 }
 
 struct ends {
@@ -88,30 +91,40 @@ static void move_fd(int from, int to)
         _exit(RUN_STATUS_CANNOT_RUN);
 }
 
-/* Runs in the new process. Every rank waits at `go` until all ranks and the keeper exist. */
-__attribute__((noreturn)) static void become_rank(const struct job *job, int32_t index, const struct ends *ends, pid_t parent)
+static void prepare_rank(const struct job *job, int32_t index)
 {
     struct cpus core;
+
+    if (job->settings->bind && (pick_core(index, &core), sched_setaffinity(0, sizeof core, core.part)) != 0)
+        _exit(RUN_STATUS_CANNOT_RUN);
+    set_identity(job, index);
+}
+
+/* Runs in the new process. Every child waits at `go` until all children and the keeper exist. */
+__attribute__((noreturn)) static void become_child(const struct job *job, int32_t index, const struct ends *ends, pid_t parent)
+{
+    const struct settings *settings = job->settings;
+    bool reads = settings->host_count || (index == 0 && !settings->agent);
     char byte;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent || setpgid(0, 0) != 0)
         _exit(RUN_STATUS_CANNOT_RUN);
-    move_fd(index == 0 ? ends->in[0] : open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+    move_fd(reads ? ends->in[0] : open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
     move_fd(ends->out[1], STDOUT_FILENO);
     move_fd(ends->err[1], STDERR_FILENO);
-    if (job->settings->bind && (pick_core(index, &core), sched_setaffinity(0, sizeof core, core.part)) != 0)
-        _exit(RUN_STATUS_CANNOT_RUN);
-    set_identity(job, index);
+    if (!settings->host_count)
+        prepare_rank(job, index);
     setrlimit(RLIMIT_NOFILE, &job->files_before);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &job->mask_before, NULL);
     close(ends->go[1]);
     if (read(ends->go[0], &byte, 1) != 1)
         _exit(RUN_STATUS_CANNOT_RUN);
-    execvp(job->settings->command[0], job->settings->command);
-    if (index == 0) /* the other ranks have the same error */
-        fprintf(stderr, "comm-run: cannot run %s: %s\n", job->settings->command[0], strerror(errno));
+    char **command = settings->host_count ? run_host_command(settings, index) : settings->command;
+    execvp(command[0], command);
+    if (index == 0) /* the other children have the same error */
+        fprintf(stderr, "comm-run: cannot run %s: %s\n", command[0], strerror(errno));
     fflush(stderr);
     _exit(RUN_STATUS_CANNOT_RUN);
 }
@@ -131,35 +144,62 @@ static struct stream keep_end(int ends[2], struct output *out)
     return (struct stream){.fd = ends[0], .out = out};
 }
 
-static void start_rank(struct job *job, int32_t index, struct ends *ends)
+static void start_child(struct job *job, int32_t index, struct ends *ends)
 {
-    struct rank *rank = &job->ranks[index];
+    const struct settings *settings = job->settings;
+    struct child *child = &job->children[index];
     pid_t parent = getpid();
 
-    if (job->settings->ranks > 1) { /* a single rank writes directly to our output */
+    if (settings->ranks > 1 || settings->agent) { /* a single rank writes directly to our output */
         make_pipe(ends->out);
         make_pipe(ends->err);
     }
-    rank->pid = fork();
-    if (rank->pid < 0)
-        run_stop(RUN_STATUS_USAGE, "cannot start rank %d: %s", index, strerror(errno)); /* ranks that were started die with this process */
-    if (rank->pid == 0)
-        become_rank(job, index, ends, parent);
-    setpgid(rank->pid, rank->pid);
-    rank->streams[0] = keep_end(ends->out, &job->out);
-    rank->streams[1] = keep_end(ends->err, &job->err);
+    if (settings->host_count)
+        make_pipe(ends->in);
+    child->pid = fork();
+    if (child->pid < 0)
+        run_stop(RUN_STATUS_USAGE, "cannot start a process: %s", strerror(errno)); /* what was started dies with this process */
+    if (child->pid == 0)
+        become_child(job, index, ends, parent);
+    setpgid(child->pid, child->pid);
+    child->streams[0] = keep_end(ends->out, &job->out);
+    child->streams[1] = keep_end(ends->err, &job->err);
+    child->orders = -1;
+    if (settings->host_count) {
+        close(ends->in[0]);
+        child->orders = ends->in[1];
+        fcntl(child->orders, F_SETFL, O_NONBLOCK);
+        run_send_variables(settings, child->orders);
+    }
     job->running++;
+}
+
+/* An agent passes signals on. It ends its ranks when the connection to it ends, so a host that takes no orders is left to that. */
+static void order(const struct child *child, int number)
+{
+    char byte = (char)number;
+
+    if (write(child->orders, &byte, 1) != 1)
+        kill(-child->pid, SIGTERM);
+}
+
+static void signal_child(const struct child *child, int number)
+{
+    if (child->orders >= 0 && number != SIGKILL) {
+        order(child, number);
+        return;
+    }
+    kill(-child->pid, number);
+    if (number == SIGKILL)
+        kill(child->pid, number); /* for a rank that has left its group */
 }
 
 void run_signal_ranks(const struct job *job, int number, bool ended_too)
 {
-    /* Ranks are reaped only at the end, so their process group ids cannot have been reused. */
-    for (int32_t i = 0; i < job->settings->ranks; i++)
-        if (job->ranks[i].pid > 0 && (ended_too || !job->ranks[i].ended)) {
-            kill(-job->ranks[i].pid, number);
-            if (number == SIGKILL)
-                kill(job->ranks[i].pid, number); /* for a rank that has left its group */
-        }
+    /* Children are reaped only at the end, so their process group ids cannot have been reused. */
+    for (int32_t i = 0; i < job->settings->children; i++)
+        if (job->children[i].pid > 0 && (ended_too || !job->children[i].ended))
+            signal_child(&job->children[i], number);
 }
 
 /* Closes one descriptor at a time only on kernels before 5.9: that takes milliseconds of CPU time while the ranks start. */
@@ -242,6 +282,23 @@ static void open_standard_files(void)
     close(fd);
 }
 
+/* The job's name, and what its ranks need to find and trust each other. */
+static void identify(const struct settings *settings)
+{
+    bool needs_secret = is_yes("COMM_TCP_SEAL") || (settings->host_count && !is_yes("COMM_TCP_INSECURE"));
+    char job[33], secret[65];
+
+    make_words(job, 16);
+    run_set_variable("COMM_JOB", job);
+    if (settings->host_count)
+        run_choose_address(settings, job);
+    if (needs_secret && !is_set("COMM_SECRET") && !is_set("COMM_SECRET_FILE")) {
+        make_words(secret, 32);
+        run_set_variable("COMM_SECRET", secret);
+        explicit_bzero(secret, sizeof secret);
+    }
+}
+
 static void prepare(struct job *job)
 {
     static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
@@ -260,13 +317,24 @@ static void prepare(struct job *job)
     files = job->files_before;
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
-    make_words(job->id, 16);
-    if (is_yes("COMM_TCP_SEAL") && !is_set("COMM_SECRET") && !is_set("COMM_SECRET_FILE")) /* sealing needs a secret */
-        make_words(job->secret, 32);
-    job->ranks = calloc((size_t)job->settings->ranks, sizeof *job->ranks);
-    job->polls = calloc((size_t)job->settings->ranks * 2 + 5, sizeof *job->polls);
-    if (job->signals < 0 || !job->ranks || !job->polls)
+    if (job->settings->agent)
+        run_take_variables();
+    else
+        identify(job->settings);
+    job->children = calloc((size_t)job->settings->children, sizeof *job->children);
+    job->polls = calloc((size_t)job->settings->children * 2 + 5, sizeof *job->polls);
+    if (job->signals < 0 || !job->children || !job->polls)
         run_stop(RUN_STATUS_USAGE, "cannot start: %s", strerror(errno));
+}
+
+/* The ranks have it. It is not needed here any more. */
+static void forget_secret(void)
+{
+    char *secret = getenv("COMM_SECRET");
+
+    if (secret)
+        explicit_bzero(secret, strlen(secret));
+    unsetenv("COMM_SECRET");
 }
 
 void run_start(struct job *job)
@@ -275,23 +343,25 @@ void run_start(struct job *job)
     struct cpus core;
 
     prepare(job);
-    int cores = job->settings->bind ? pick_core(0, &core) : RUN_RANKS_MAX;
+    int cores = job->settings->bind && !job->settings->host_count ? pick_core(0, &core) : RUN_RANKS_MAX;
 
-    if (cores < job->settings->ranks)
-        run_stop(RUN_STATUS_USAGE, "--bind core: %d ranks, but this process may use %d cores", job->settings->ranks, cores);
+    if (cores < job->settings->children)
+        run_stop(RUN_STATUS_USAGE, "--bind core: %d ranks, but this process may use %d cores", job->settings->children, cores);
     make_pipe(ends.go);
     /* Terminal input is read here and forwarded: rank 0 is not in the terminal's foreground group and would be stopped if it read. */
-    if (isatty(STDIN_FILENO))
+    if (isatty(STDIN_FILENO) && !job->settings->host_count)
         make_pipe(ends.in);
-    for (int32_t i = 0; i < job->settings->ranks; i++)
-        start_rank(job, i, &ends);
-    explicit_bzero(job->secret, sizeof job->secret); /* the ranks have it; it is not needed here any more */
+    for (int32_t i = 0; i < job->settings->children; i++)
+        start_child(job, i, &ends);
+    forget_secret();
     start_keeper(job);
-    for (int32_t i = 0; i < job->settings->ranks; i++)
+    for (int32_t i = 0; i < job->settings->children; i++)
         if (write(ends.go[1], "g", 1) != 1)
             run_stop(RUN_STATUS_USAGE, "cannot let the ranks go: %s", strerror(errno));
     close(ends.go[0]);
     close(ends.go[1]);
+    if (job->settings->host_count)
+        return;
     if (ends.in[0] >= 0) {
         close(ends.in[0]);
         fcntl(ends.in[1], F_SETFL, O_NONBLOCK);

@@ -11,16 +11,19 @@
 
 static const char usage[] =
     "usage: comm-run -n N [options] PROGRAM [ARGUMENTS]\n"
-    "Starts N ranks of PROGRAM on this host. For several hosts see docs/how-to/several-hosts.md.\n\n"
-    "  -n N               number of ranks\n"
+    "Starts N ranks of PROGRAM, on this host or by ssh on others.\n\n"
+    "  -n N               number of ranks; with --hosts by default as many as the hosts have\n"
+    "  --hosts LIST       HOST[:RANKS],... : starts the ranks there. Without numbers they are spread evenly, or one on each\n"
+    "  --hostfile FILE    the same, a line for each host: HOST, HOST:RANKS or HOST slots=RANKS\n"
+    "  --ssh COMMAND      what reaches a host; default: ssh -x -o BatchMode=yes\n"
     "  --backend NAME     sets COMM_BACKEND: auto, shm, tcp, ...\n"
     "  --bind core|none   core: binds each rank to a core of its own; default: none\n"
     "  --timeout SECONDS  end all ranks after this time, with status 124\n"
-    "  -x NAME[=VALUE]    sets an environment variable of the ranks\n"
+    "  -x NAME[=VALUE]    sets an environment variable of the ranks; with --hosts they get these and all COMM_* ones\n"
     "  --quiet-tags       prints lines of output without \"[rank] \" in front\n"
     "  --version, --help\n\n"
-    "Standard input goes to rank 0. When a rank fails, the others have 5 seconds to end by themselves. The exit status\n"
-    "is that of the first rank that failed, or 128 + the number of the signal that killed it.\n";
+    "Standard input goes to rank 0, unless that runs by ssh. When a rank fails, the others have 5 seconds to end by\n"
+    "themselves. The exit status is that of the first rank that failed, or 128 + the number of the signal that killed it.\n";
 
 __attribute__((noreturn, format(printf, 2, 3))) void run_stop(int status, const char *format, ...)
 {
@@ -59,15 +62,31 @@ void run_set_variable(const char *name, const char *value)
         run_stop(RUN_STATUS_USAGE, "cannot set %s: %s", name, strerror(errno));
 }
 
-static void export_variable(char *text)
+static void export_variable(struct settings *settings, char *text)
 {
     char *equals = strchr(text, '=');
     if (!equals && !getenv(text))
         run_stop(RUN_STATUS_USAGE, "-x %s: not set here; use -x %s=VALUE", text, text);
-    if (!equals)
-        return;
-    *equals = 0;
-    run_set_variable(text, equals + 1);
+    if (equals) {
+        *equals = 0;
+        run_set_variable(text, equals + 1);
+    }
+    settings->exported = realloc(settings->exported, (settings->exports + 1) * sizeof *settings->exported);
+    if (!settings->exported)
+        run_stop(RUN_STATUS_USAGE, "out of memory for -x %s", text);
+    settings->exported[settings->exports++] = text;
+}
+
+/* FIRST/RANKS, from another comm-run. */
+static void become_agent(struct settings *settings, char *text)
+{
+    char *slash = strchr(text, '/');
+    if (!slash)
+        run_stop(RUN_STATUS_USAGE, "--agent %s: expected FIRST/RANKS; comm-run --hosts gives it", text);
+    *slash = 0;
+    settings->agent = true;
+    settings->first = (int32_t)number_of("--agent", text, 0, RUN_RANKS_MAX - 1);
+    settings->ranks = (int32_t)number_of("--agent", slash + 1, 1, RUN_RANKS_MAX);
 }
 
 static bool bind_of(const char *text)
@@ -83,15 +102,17 @@ __attribute__((noreturn)) static void print_and_exit(const char *text)
     exit(fflush(stdout) == 0 ? 0 : 1);
 }
 
-enum { OPT_BACKEND = 256, OPT_BIND, OPT_TIMEOUT, OPT_QUIET, OPT_HOST, OPT_VERSION, OPT_HELP };
+enum { OPT_BACKEND = 256, OPT_BIND, OPT_TIMEOUT, OPT_QUIET, OPT_HOSTS, OPT_HOSTFILE, OPT_SSH, OPT_AGENT, OPT_VERSION, OPT_HELP };
 static const struct option options[] = {
     {"backend", required_argument, NULL, OPT_BACKEND},
     {"bind", required_argument, NULL, OPT_BIND},
     {"timeout", required_argument, NULL, OPT_TIMEOUT},
     {"quiet-tags", no_argument, NULL, OPT_QUIET},
-    {"host", required_argument, NULL, OPT_HOST},
-    {"hosts", required_argument, NULL, OPT_HOST},
-    {"hostfile", required_argument, NULL, OPT_HOST},
+    {"host", required_argument, NULL, OPT_HOSTS},
+    {"hosts", required_argument, NULL, OPT_HOSTS},
+    {"hostfile", required_argument, NULL, OPT_HOSTFILE},
+    {"ssh", required_argument, NULL, OPT_SSH},
+    {"agent", required_argument, NULL, OPT_AGENT},
     {"version", no_argument, NULL, OPT_VERSION},
     {"help", no_argument, NULL, OPT_HELP},
     {NULL, 0, NULL, 0},
@@ -101,10 +122,10 @@ static void take_option(struct settings *settings, int option)
 {
     switch (option) {
     case 'n':
-        settings->ranks = (int32_t)number_of("-n", optarg, 1, RUN_RANKS_MAX);
+        settings->children = (int32_t)number_of("-n", optarg, 1, RUN_RANKS_MAX);
         break;
     case 'x':
-        export_variable(optarg);
+        export_variable(settings, optarg);
         break;
     case OPT_BACKEND:
         run_set_variable("COMM_BACKEND", optarg);
@@ -118,10 +139,18 @@ static void take_option(struct settings *settings, int option)
     case OPT_QUIET:
         settings->tags = false;
         break;
-    case OPT_HOST:
-        run_stop(RUN_STATUS_USAGE,
-                 "all ranks run on this machine: for several hosts start each rank there with COMM_RANK, COMM_RANKS, COMM_LOCAL_RANK, "
-                 "COMM_LOCAL_RANKS, COMM_JOB and COMM_ADDRESS=HOST:PORT of rank 0, and COMM_BACKEND=tcp");
+    case OPT_HOSTS:
+        run_add_hosts(settings, optarg);
+        break;
+    case OPT_HOSTFILE:
+        run_add_hostfile(settings, optarg);
+        break;
+    case OPT_SSH:
+        settings->ssh = optarg;
+        break;
+    case OPT_AGENT:
+        become_agent(settings, optarg);
+        break;
     case OPT_VERSION:
         print_and_exit("comm-run (commstream) " COMM_VERSION "\n");
     case OPT_HELP:
@@ -131,14 +160,27 @@ static void take_option(struct settings *settings, int option)
     }
 }
 
+void run_forget(const struct settings *settings)
+{
+    for (int32_t i = 0; i < settings->host_names; i++)
+        free(settings->hosts[i].name);
+    free(settings->hosts);
+    free(settings->exported);
+}
+
 void run_read_arguments(struct settings *settings, int argc, char **argv)
 {
     int option;
 
-    *settings = (struct settings){.tags = true};
+    *settings = (struct settings){.tags = true, .ssh = "ssh -x -o BatchMode=yes"};
     while ((option = getopt_long(argc, argv, "+n:x:", options, NULL)) != -1)
         take_option(settings, option);
     settings->command = argv + optind;
-    if (settings->ranks == 0 || !settings->command[0])
-        run_stop(RUN_STATUS_USAGE, "%s\n%s", settings->ranks ? "which program?" : "how many ranks? give -n N", usage);
+    bool counted = settings->children || settings->host_count;
+    if (!counted || !settings->command[0])
+        run_stop(RUN_STATUS_USAGE, "%s\n%s", counted ? "which program?" : "how many ranks? give -n N", usage);
+    if (!settings->agent)
+        settings->ranks = settings->children;
+    if (settings->host_count)
+        run_spread(settings);
 }

@@ -1,0 +1,86 @@
+"""Operators written in Python run under a lock of the library: what would need that lock waits or is refused."""
+import numpy as np
+
+import commstream as cs
+from conftest import run_child
+
+
+def test_callbacks_wait_for_the_end_of_an_operator():
+    said = run_child("""
+        import traceback, numpy as np, commstream as cs
+        pair = cs.open_local(2, progress=cs.Progress.CALLER, operation_timeout=20)
+        callers = []
+
+        def add(inout, input):
+            np.frombuffer(inout)[:] += np.frombuffer(input)
+
+        def callback(request):
+            callers.extend(frame.name for frame in traceback.extract_stack())
+
+        operators = [world.operator(add, element_bytes=8) for world in pair]
+        received = pair[1].recv(np.zeros(1024), 0)
+        received.add_done_callback(callback)
+        arrays = [np.ones(1 << 20) for _ in pair]
+        requests = [world.allreduce(a, op=o) for world, a, o in zip(pair, arrays, operators)]
+        pair[0].send(np.zeros(1024), 1)
+        assert cs.wait_all(requests) and received.wait()
+        assert callers and "add" not in callers, callers
+        print("sum", arrays[0][0])
+        """)
+    assert "sum 2.0" in said
+
+
+def test_objects_that_an_operator_drops():
+    said = run_child("""
+        import gc, threading, numpy as np, commstream as cs
+        pair = cs.open_local(2, progress=cs.Progress.CALLER, operation_timeout=20)
+        other = threading.Thread(target=lambda: cs.wait_all([world.barrier() for world in pair]))
+        other.start()  # this thread is a guest of the locks then
+        other.join()
+        gc.disable()
+
+        class Cycle:
+            pass
+
+        def add(inout, input):
+            gc.collect()
+            np.frombuffer(inout)[:] += np.frombuffer(input)
+
+        def drop(world):
+            cycle = Cycle()
+            with world.plan() as calls:
+                calls.barrier()
+            cycle.all = [cycle, world.event(), world.mem_alloc(64), world.operator(add, name="dropped", element_bytes=8), calls.plan]
+
+        for world in pair:
+            drop(world)
+        operators = [world.operator(add, element_bytes=8) for world in pair]
+        arrays = [np.ones(1024) for _ in pair]
+        assert cs.wait_all([world.allreduce(a, op=o) for world, a, o in zip(pair, arrays, operators)])
+        again = pair[0].operator(add, name="dropped", element_bytes=8)
+        print("sum", arrays[0][0])
+        """)
+    assert "sum 2.0" in said
+
+
+def test_an_operator_may_not_call_the_library(pair):
+    event, memory, request, refused = pair[0].event(), pair[0].mem_alloc(8), pair[0].barrier(), []
+    calls = {"send": lambda: pair[0].send(b"x", 1), "split": lambda: pair[0].split(0), "close": lambda: pair[0].close(),
+             "test": lambda: request.test(), "wait": lambda: request.wait(), "cancel": lambda: request.cancel(),
+             "wait_all": lambda: cs.wait_all([request]), "callback": lambda: request.add_done_callback(print), "open": lambda: cs.open(),
+             "query": lambda: event.query(), "destroy": lambda: event.destroy(), "free": lambda: memory.free(),
+             "describe": lambda: cs.describe_request(request), "done": lambda: request.done, "fileno": lambda: pair[0].fileno()}
+
+    def add(inout, input):
+        np.frombuffer(inout)[:] += np.frombuffer(input)
+        for name, call in calls.items():
+            try:
+                call()
+            except cs.StateError:
+                refused.append(name)
+    operators = [world.operator(add, element_bytes=8) for world in pair]
+    arrays = [np.ones(1) for _ in pair]
+    pair[1].barrier()
+    assert cs.wait_all([world.allreduce(a, op=o) for world, a, o in zip(pair, arrays, operators)]) and arrays[0][0] == 2
+    assert set(refused) == set(calls)
+    memory.free()
