@@ -9,6 +9,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,6 +161,33 @@ RIG_TEST(a_device_that_fails)
     close_failed();
 }
 
+static void fail_this_call(void *once)
+{
+    if (!atomic_exchange((_Atomic bool *)once, true))
+        mock_fail(1, false);
+}
+
+/* One error of one question does not mean that the device has stopped: its kernel waits for the other rank, reads mailboxes, and ends well.
+ */
+RIG_TEST(a_question_that_fails_once)
+{
+    struct comm_request q[RANKS];
+    _Atomic bool has_failed = false;
+
+    open_failing(2, 20 * RIG_S);
+    call_on(0, 100, &q[0]);
+    mock_at("cuStreamQuery", fail_this_call, &has_failed);
+    while (!has_failed)
+        rig_progress_for(device.world[0], RIG_MS);
+    rig_progress_for(device.world[0], RIG_MS);
+    mock_at(NULL, NULL, NULL);
+    IS(comm_test(q[0]), COMM_PENDING);
+    call_on(1, 100, &q[1]);
+    for (int32_t r = 0; r < ranks; r++)
+        MUST(comm_wait(q[r], RIG_PATIENCE));
+    close_failed();
+}
+
 /* The n-th call of the driver fails, in two sums of all ranks, or while a second communicator is made. Nothing hangs, whatever has a result
  * has the right one, and nothing is left. Returns false if there are fewer calls. */
 static bool fault_at(uint64_t n, bool makes)
@@ -217,6 +245,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_join_that_is_refused_while_the_device_is_busy),
         cmocka_unit_test(launches_that_block_are_staged),
         cmocka_unit_test(a_device_that_fails),
+        cmocka_unit_test(a_question_that_fails_once),
         cmocka_unit_test(a_fault_at_every_call),
     };
     if (count > 1)

@@ -159,14 +159,20 @@ static uint64_t ended(const struct oneshot_channel *c)
     return atomic_load_explicit(&c->d->words[c->done], memory_order_acquire) - c->args.base - c->choice.before;
 }
 
-/* A kernel that fails stops the context, and its word is never written. */
+/* A kernel that fails stops the context, and its word is never written. Every later call reports that too. An error that comes once was one
+ * of the call alone: the kernels run on. */
 static void ask_cuda(struct oneshot_channel *c)
 {
     struct cuda_inside inside;
+    unsigned result = CUDA_OK;
 
     if (c->broken || !cuda_enter(c->d, &inside))
         return;
-    unsigned result = c->d->calls->cuStreamQuery(c->stream);
+    for (int times = 0; times < 2; times++) {
+        result = c->d->calls->cuStreamQuery(c->stream);
+        if (result == CUDA_OK || result == CUDA_NOT_READY)
+            break;
+    }
     cuda_leave(c->d, &inside);
     if (result != CUDA_OK && result != CUDA_NOT_READY)
         c->broken = result;
