@@ -1,4 +1,4 @@
-"""Groups made from groups, windows, memory, hooks, estimates, and what goes wrong."""
+"""Groups made from groups, hooks, estimates, and what goes wrong."""
 
 import datetime
 import os
@@ -84,56 +84,6 @@ def case_reconfigure():
         assert summed(backend, rank) == 6
 
 
-def case_window():
-    rank, size = dist.get_rank(), dist.get_world_size()
-    backend = backend_of()
-    assert backend.supports_window
-    room = backend.allocate_tensor(4 * size, dtype=torch.float32, device=CPU)
-    window = backend.new_window(room.zero_())
-    dist.barrier()
-    for peer in range(size):
-        window.put(torch.full((4,), float(rank + 1)), peer, 4 * rank, False)
-        window.signal(peer, True)
-    for peer in range(size):
-        window.wait_signal(peer, False)
-    expected = torch.arange(1.0, size + 1).repeat_interleave(4)
-    assert torch.equal(room, expected), room
-    dist.barrier()
-    # Memory of the library is mapped by the ranks of a host.
-    right = window.map_remote_tensor((rank + 1) % size)
-    assert torch.equal(right, expected)
-    dist.barrier()
-    room[0] = 100.0 + rank
-    dist.barrier()
-    assert right[0] == 100.0 + (rank + 1) % size
-    try:
-        window.put(torch.ones(4, dtype=torch.float64), 0, 0, False)
-        raise AssertionError("a put of another type was taken")
-    except TypeError as e:
-        assert "expected Float" in str(e), e
-    try:
-        window.put(torch.ones(4), 0, 4 * size, False)
-        raise AssertionError("a put past the end was taken")
-    except RuntimeError as e:
-        assert "commstream" in str(e), e
-    del right
-    window.tensor_deregister()
-
-
-def case_memory():
-    backend = backend_of(dist.new_group(backend="commstream"))
-    assert backend.supports_tensor_alloc(CPU)
-    t = backend.allocate_tensor(100000, dtype=torch.int64, device=CPU)
-    assert t.dtype == torch.int64 and t.shape == (100000,) and not t.any()
-    t.fill_(1)
-    backend.allreduce([t]).wait()
-    assert (t == dist.get_world_size()).all()
-    # The memory outlives the group.
-    backend.shutdown()
-    t += 1
-    assert (t == dist.get_world_size() + 1).all()
-
-
 def case_estimate():
     backend = backend_of()
     assert backend._supports_time_estimate
@@ -145,6 +95,12 @@ def case_estimate():
     backend.allreduce([torch.ones(1000000)])
     large = backend._end_time_estimate()
     assert 0 < small < large, (small, large)
+    backend._start_time_estimate()
+    backend._start_coalescing()
+    for part in (torch.ones(500000), torch.ones(500000)):
+        backend.allreduce([part])
+    backend._end_coalescing().wait()
+    assert backend._end_time_estimate() > small
     assert torch.equal(t, torch.ones(1000)), "an estimate moved data"
     assert summed(backend, 1) == dist.get_world_size()
 
@@ -370,14 +326,6 @@ class TwoRanks(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.team.close()
-
-    @needs("new_window")
-    def test_window(self):
-        self.team.call(case_window)
-
-    @needs("allocate_tensor", "shutdown")
-    def test_memory(self):
-        self.team.call(case_memory)
 
     @needs("_supports_time_estimate")
     def test_estimate(self):

@@ -115,10 +115,12 @@ WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, 
             operation->sequence = ++sequence_;
         if (recorder_ && !estimating_)
             return record(type, operation, calls, dropped);
-        if (estimating_)
-            estimate(calls, *operation);
-        else
+        if (!estimating_)
             issue(*operation, calls);
+        else
+            estimate(calls, *operation);
+        if (recorder_)
+            block_->calling = false;
     }
     auto work = c10::make_intrusive<Work>(operation, rank_, type);
     if (!operation->request.comm) /* nothing was issued */

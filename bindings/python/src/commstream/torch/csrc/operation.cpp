@@ -350,7 +350,7 @@ void Operation::wait_on_host(std::chrono::milliseconds limit)
         comm_result result = comm_wait(request, wait_ns(limit, *world));
         if (result == COMM_PENDING)
             world->late(*this, limit);
-        /* A wait may end before the operation, such as when another thread begins to close the world. */
+        /* A wait inside of a callback is refused, and the operation goes on. */
         comm_result own = result == COMM_OK ? result : comm_test(request);
         if (own == COMM_PENDING)
             world->check(result, name);

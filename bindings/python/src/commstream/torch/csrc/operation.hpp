@@ -78,6 +78,7 @@ struct Operation : std::enable_shared_from_this<Operation> {
     std::vector<std::function<void()>> after; /* copies results to where they belong */
     std::vector<std::unique_ptr<comm_status>> statuses;
     std::optional<c10::Device> place; /* of its tensors; empty: it has none */
+    comm_window *window = nullptr;    /* that it creates: a wait may be given up, and the library writes this at the end */
 
     /* Adds to its timeout, but for the library's deadline. */
     void extend(const std::shared_ptr<Extensions> &all);

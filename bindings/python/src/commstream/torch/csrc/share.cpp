@@ -34,12 +34,13 @@ struct Step {
     int rank;
     std::chrono::milliseconds timeout;
 
-    template <class Start> void operator()(const Start &start) const
+    template <class Start> comm_window *operator()(const Start &start) const
     {
         auto operation = std::make_shared<Operation>(world, "shared_tensor", timeout);
         operation->message = true;
-        world->check(start(&operation->request), operation->name);
+        world->check(start(*operation), operation->name);
         c10::make_intrusive<Work>(operation, rank, c10d::OpType::UNKNOWN)->wait();
+        return operation->window;
     }
 };
 
@@ -49,10 +50,10 @@ void fill(comm_window *window, const Step &step, void *memory, const std::option
 {
     if (step.rank == source)
         std::memcpy(memory, given->data_ptr(), bytes);
-    step([&](comm_request *r) { return comm_window_fence(window, r); });
+    step([&](Operation &o) { return comm_window_fence(window, &o.request); });
     if (step.rank == keeper && keeper != source)
-        step([&](comm_request *r) { return comm_get(window, memory, bytes, COMM_BYTE, source, 0, r); });
-    step([&](comm_request *r) { return comm_window_fence(window, r); });
+        step([&](Operation &o) { return comm_get(window, memory, bytes, COMM_BYTE, source, 0, &o.request); });
+    step([&](Operation &o) { return comm_window_fence(window, &o.request); });
 }
 
 } // namespace
@@ -66,8 +67,8 @@ at::Tensor Backend::share(const std::optional<at::Tensor> &given, int64_t bytes,
     auto from = static_cast<int32_t>(source);
     int32_t keeper = keeper_of(here, rank_, from);
     auto length = static_cast<size_t>(bytes);
-    comm_window *window = nullptr;
-    step([&](comm_request *r) { return comm_window_create(here.get(), keeper == rank_ ? length : 0, nullptr, &window, r); });
+    comm_window *window =
+        step([&](Operation &o) { return comm_window_create(here.get(), keeper == rank_ ? length : 0, nullptr, &o.window, &o.request); });
     void *memory;
     comm_result reached = comm_window_pointer(window, keeper, &memory, nullptr);
     fill(window, step, memory, given, length, keeper, from);

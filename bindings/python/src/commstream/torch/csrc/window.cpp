@@ -151,9 +151,14 @@ void Window::tensor_register(const at::Tensor &tensor, bool owning)
     options.base = tensor.data_ptr();
     options.signals = static_cast<uint32_t>(world_->size());
     auto operation = begin("window", c10d::kUnsetTimeout);
-    comm_window *made = nullptr;
-    finish(operation, comm_window_create(world_->get(), tensor.nbytes(), &options, &made, &operation->request), false);
-    window_ = made;
+    try {
+        finish(operation, comm_window_create(world_->get(), tensor.nbytes(), &options, &operation->window, &operation->request), false);
+    } catch (...) {
+        if (operation->request.comm && !operation->settled())
+            world_->keep({tensor}); /* the wait was given up, but the others may still get the window */
+        throw;
+    }
+    window_ = operation->window;
     type_ = tensor.scalar_type();
     tensor_ = owning ? tensor : at::Tensor();
     std::fill(taken_.begin(), taken_.end(), 0);
