@@ -51,14 +51,11 @@ WorkPtr Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
 WorkPtr Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts)
 {
     check_size(tensors.size(), 1, "allreduce", "tensors");
+    if (tensors[0].is_sparse())
+        return allreduce_sparse(tensors, opts);
     c10d::AllreduceCoalescedOptions all;
     static_cast<c10d::AllreduceOptions &>(all) = opts;
     return allreduce_coalesced(tensors, all);
-}
-
-WorkPtr Backend::allreduce_sparse(Tensors &, const c10d::AllreduceOptions &)
-{
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "commstream: allreduce of sparse tensors is not supported; use to_dense(), or backend gloo");
 }
 
 WorkPtr Backend::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &opts)
