@@ -1,5 +1,6 @@
 #include "report.hpp"
 
+#include <type_traits>
 #include <utility>
 
 #include <ATen/ThreadLocalState.h>
@@ -59,6 +60,17 @@ Clock::time_point point_of(uint64_t ns)
     return Clock::time_point(std::chrono::nanoseconds(ns));
 }
 
+/* Older torch takes times of the system's clock. */
+using InfoPoint = decltype(c10d::WorkInfo::timeStarted);
+
+template <class Point> Point in_info(Clock::time_point t)
+{
+    if constexpr (std::is_same_v<Point, Clock::time_point>)
+        return t;
+    else
+        return Point::clock::now() + std::chrono::duration_cast<typename Point::duration>(t - Clock::now());
+}
+
 } // namespace
 
 /* Another thread may end the event, in the state that this one has now. */
@@ -105,7 +117,8 @@ float Report::milliseconds() const
 
 std::shared_ptr<c10d::WorkInfo> Report::info(uint64_t sequence) const
 {
-    return std::make_shared<c10d::WorkInfo>(type_, sequence, started_, finished_, std::chrono::duration<float>(finished_ - started_));
+    return std::make_shared<c10d::WorkInfo>(type_, sequence, in_info<InfoPoint>(started_), in_info<InfoPoint>(finished_),
+                                            std::chrono::duration<float>(finished_ - started_));
 }
 
 } // namespace commstream
