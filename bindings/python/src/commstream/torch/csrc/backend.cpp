@@ -105,7 +105,8 @@ std::shared_ptr<Operation> Backend::begin(const char *name, std::chrono::millise
 }
 
 /* What is called when an operation ends may use the process group, so the lock is not held then. */
-WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls)
+WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls,
+                       at::TensorList shown)
 {
     Dropped dropped;
     {
@@ -115,7 +116,7 @@ WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, 
             operation->sequence = ++sequence_;
         if (recorder_ && !estimating_)
             return record(type, operation, calls, dropped);
-        operation->report.begin(type, operation->keep, hooks_->timing);
+        operation->report.begin(type, shown, hooks_->timing);
         if (!estimating_)
             issue(*operation, calls);
         else

@@ -187,8 +187,10 @@ class Backend final : public c10d::Backend
     WorkPtr gather_lists(const std::vector<Tensors> &outputs, const Tensors &inputs, const c10d::AllgatherOptions &opts);
     /* Each call begins so. One that throws before start() has recorded it ends the coalescing block that it is in: nothing of it runs. */
     std::shared_ptr<Operation> begin(const char *name, std::chrono::milliseconds timeout);
-    /* Starts what is described, in one group if it is several calls. `async`: nobody may be waiting. */
-    WorkPtr start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls);
+    /* Starts what is described, in one group if it is several calls. `async`: nobody may be waiting. `shown`: what the profiler shows as
+     * its inputs. */
+    WorkPtr start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls,
+                  at::TensorList shown);
     void issue(Operation &operation, const std::vector<Call> &calls);
     WorkPtr record(c10d::OpType type, const std::shared_ptr<Operation> &operation, const std::vector<Call> &calls, Dropped &dropped);
     void drop_block(Dropped &dropped);

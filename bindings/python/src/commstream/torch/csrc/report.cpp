@@ -74,7 +74,7 @@ template <class Point> Point in_info(Clock::time_point t)
 } // namespace
 
 /* Another thread may end the event, in the state that this one has now. */
-void Report::begin(c10d::OpType type, const std::vector<at::Tensor> &inputs, bool timed)
+void Report::begin(c10d::OpType type, at::TensorList inputs, bool timed)
 {
     type_ = type;
     timed_ = timed;

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -21,7 +20,7 @@ class Report
 {
   public:
     /* Begins the profiler's event, if it is on. timed: times are wanted too. */
-    void begin(c10d::OpType type, const std::vector<at::Tensor> &inputs, bool timed);
+    void begin(c10d::OpType type, at::TensorList inputs, bool timed);
     /* The request is complete. */
     void measure(comm_request request);
     /* Ends the profiler's event. */

@@ -99,7 +99,7 @@ at::Tensor Backend::exchange(const at::Tensor &words, std::chrono::milliseconds 
     Call call{[=](comm_communicator *c, comm_request *r) {
         return comm_allgather(c, begin_of(in), begin_of(out), static_cast<size_t>(in.numel()), COMM_I64, r);
     }};
-    start(c10d::OpType::_ALLREDUCE_SPARSE, op, false, {call})->wait();
+    start(c10d::OpType::_ALLREDUCE_SPARSE, op, false, {call}, {})->wait();
     return out;
 }
 
@@ -123,7 +123,7 @@ WorkPtr Backend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions
         t.copy_(sum);
     });
     return start(c10d::OpType::_ALLREDUCE_SPARSE, op, is_async(opts, 0),
-                 {gather_blocks(indices, all_indices, forms), gather_blocks(values, all_values, forms)});
+                 {gather_blocks(indices, all_indices, forms), gather_blocks(values, all_values, forms)}, tensors);
 }
 
 } // namespace commstream
