@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import commstream as cs
+from commstream import run
 from conftest import run_child, run_ranks
 
 
@@ -50,6 +51,13 @@ def test_script_by_its_name(tmp_path):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, done.stdout
     assert sorted(done.stdout.splitlines()) == ["[0] 0 2 ['--word', 'x']", "[1] 1 2 ['--word', 'x']"]
+
+
+def test_options_with_a_value_are_those_of_comm_run():
+    said = subprocess.run([run.BIN / "comm-run", "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert set(re.findall(r"^  (-[\w-]+) \S", said, re.MULTILINE)) == run.WITH_VALUE
+    words = ["--hosts", "n1,n2", "--quiet-tags", "script.py", "-n"]
+    assert run.command(words) == [*words[:3], sys.executable, *words[3:]]
 
 
 def test_a_killed_rank_is_an_error_of_the_other_that_names_it():

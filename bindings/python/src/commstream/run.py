@@ -1,4 +1,6 @@
-"""Starts ranks on this machine: `python -m commstream.run -n 4 script.py ...`. It is comm-run of the C library, which the package carries.
+"""Starts ranks: `python -m commstream.run -n 4 script.py ...`. It is comm-run of the C library, which the package carries.
+
+With `--hosts n1,n2` it starts them by ssh, so the package must be in the same place on each host.
 
 A program whose name ends in .py is run by this interpreter; `-m module` likewise. Everything else is run as it is.
 """
@@ -8,7 +10,7 @@ from pathlib import Path
 from typing import List, NoReturn
 
 #: comm-run's options that take a value.
-WITH_VALUE = {"-n", "--backend", "--bind", "--timeout", "-x"}
+WITH_VALUE = {"-n", "--hosts", "--hostfile", "--ssh", "--backend", "--bind", "--timeout", "-x"}
 BIN = Path(__file__).resolve().parent / "bin"
 
 

@@ -68,7 +68,7 @@ def case_no_longer_than_the_deadline():
     """The library's deadline is fixed, so more has no effect; and a call that is refused uses nothing up."""
     _, backend = new_group(50)
     backend._add_ephemeral_timeout(seconds(3600))
-    expect(ValueError, "", lambda: backend.allreduce([torch.eye(2).to_sparse()]))
+    expect(ValueError, "", lambda: backend.allreduce([torch.eye(2).to_sparse_csr()]))
     for expected in (60, 50):
         work = backend.allreduce([torch.ones(1)])
         assert work.timeout == seconds(expected), work.timeout

@@ -105,7 +105,8 @@ std::shared_ptr<Operation> Backend::begin(const char *name, std::chrono::millise
 }
 
 /* What is called when an operation ends may use the process group, so the lock is not held then. */
-WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls)
+WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls,
+                       at::TensorList shown)
 {
     Dropped dropped;
     {
@@ -115,6 +116,7 @@ WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, 
             operation->sequence = ++sequence_;
         if (recorder_ && !estimating_)
             return record(type, operation, calls, dropped);
+        operation->report.begin(type, shown, hooks_->timing);
         if (!estimating_)
             issue(*operation, calls);
         else
@@ -229,6 +231,7 @@ std::shared_ptr<Operation> Backend::start_block()
         drop_block(dropped);
         TORCH_CHECK_VALUE(false, "commstream: endCoalescing: a call in the block was refused, so nothing of the block is started");
     }
+    block_->report.begin(c10d::OpType::COALESCED, block_->keep, hooks_->timing);
     comm_communicator *recorder = std::exchange(recorder_, nullptr), *c = world_->get();
     auto block = std::move(block_);
     block_ = nullptr;
@@ -409,6 +412,16 @@ void Backend::estimate(const std::vector<Call> &calls, const Operation &operatio
         operation.world->check(comm_predict(operation.world->get(), &query, nullptr, nullptr, &ns), operation.name);
         estimate_ns_ += static_cast<double>(ns);
     }
+}
+
+void Backend::enableCollectivesTiming()
+{
+    hooks_->timing = true;
+}
+
+void Backend::registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)> &&hook)
+{
+    hooks_->set_reporter(std::move(hook));
 }
 
 #ifdef C10D_BACKEND_HAS_HOOKS

@@ -52,10 +52,12 @@ class Backend final : public c10d::Backend
     Backend(const StorePtr &store, int rank, int size, std::shared_ptr<World> world, std::chrono::milliseconds timeout, std::string device);
     ~Backend() override;
 
+    /* sparse.cpp */
+    WorkPtr allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &opts) override;
+
     /* collectives.cpp */
     WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override;
     WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override;
-    WorkPtr allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &opts) override;
     WorkPtr allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &opts) override;
     WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &opts) override;
     WorkPtr reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ReduceScatterOptions &opts) override;
@@ -142,6 +144,8 @@ class Backend final : public c10d::Backend
     at::Tensor share(const std::optional<at::Tensor> &given, int64_t bytes, int64_t source);
 
     /* hooks, in backend.cpp */
+    void enableCollectivesTiming() override;
+    void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)> &&hook) override;
 #ifdef C10D_BACKEND_HAS_HOOKS
     bool supportsAbortHooks() const override
     {
@@ -179,11 +183,14 @@ class Backend final : public c10d::Backend
     std::chrono::milliseconds timeout_of(const OptionsPtr &opts);
     void estimate(const std::vector<Call> &calls, const Operation &operation);
 
+    at::Tensor exchange(const at::Tensor &words, std::chrono::milliseconds timeout);
     WorkPtr gather_lists(const std::vector<Tensors> &outputs, const Tensors &inputs, const c10d::AllgatherOptions &opts);
     /* Each call begins so. One that throws before start() has recorded it ends the coalescing block that it is in: nothing of it runs. */
     std::shared_ptr<Operation> begin(const char *name, std::chrono::milliseconds timeout);
-    /* Starts what is described, in one group if it is several calls. `async`: nobody may be waiting. */
-    WorkPtr start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls);
+    /* Starts what is described, in one group if it is several calls. `async`: nobody may be waiting. `shown`: what the profiler shows as
+     * its inputs. */
+    WorkPtr start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls,
+                  at::TensorList shown);
     void issue(Operation &operation, const std::vector<Call> &calls);
     WorkPtr record(c10d::OpType type, const std::shared_ptr<Operation> &operation, const std::vector<Call> &calls, Dropped &dropped);
     void drop_block(Dropped &dropped);

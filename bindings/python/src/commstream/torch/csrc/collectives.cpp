@@ -45,20 +45,17 @@ WorkPtr Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
               e.type,
               COMM_SUM,
               root};
-    return start(c10d::OpType::BROADCAST, op, is_async(opts, 0), {call});
+    return start(c10d::OpType::BROADCAST, op, is_async(opts, 0), {call}, tensors);
 }
 
 WorkPtr Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts)
 {
     check_size(tensors.size(), 1, "allreduce", "tensors");
+    if (tensors[0].is_sparse())
+        return allreduce_sparse(tensors, opts);
     c10d::AllreduceCoalescedOptions all;
     static_cast<c10d::AllreduceOptions &>(all) = opts;
     return allreduce_coalesced(tensors, all);
-}
-
-WorkPtr Backend::allreduce_sparse(Tensors &, const c10d::AllreduceOptions &)
-{
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "commstream: allreduce of sparse tensors is not supported; use to_dense(), or backend gloo");
 }
 
 WorkPtr Backend::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &opts)
@@ -76,7 +73,7 @@ WorkPtr Backend::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoal
                          },
                          "allreduce", static_cast<size_t>(buffer.numel()), reduction.type, reduction.op});
     }
-    return start(c10d::OpType::ALLREDUCE, op, is_async(opts, 0), calls);
+    return start(c10d::OpType::ALLREDUCE, op, is_async(opts, 0), calls, tensors);
 }
 
 WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
@@ -106,7 +103,7 @@ WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
               reduction.type,
               reduction.op,
               root};
-    return start(c10d::OpType::REDUCE, op, is_async(opts, 0), {call});
+    return start(c10d::OpType::REDUCE, op, is_async(opts, 0), {call}, tensors);
 }
 
 WorkPtr Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ReduceScatterOptions &opts)
@@ -129,7 +126,7 @@ WorkPtr Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs, 
     Call call{[=](comm_communicator *c, comm_request *r) {
         return comm_reduce_scatter_v(c, begin_of(in), begin_of(out), counts.data(), reduction.type, reduction.op, r);
     }};
-    return start(c10d::OpType::REDUCE_SCATTER, op, is_async(opts, 0), {call});
+    return start(c10d::OpType::REDUCE_SCATTER, op, is_async(opts, 0), {call}, inputs[0]);
 }
 
 WorkPtr Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input, const c10d::ReduceScatterOptions &opts)
@@ -159,14 +156,14 @@ WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inpu
                          },
                          "reduce_scatter", n, reduction.type, reduction.op});
     }
-    return start(c10d::OpType::_REDUCE_SCATTER_BASE, op, is_async(opts, 0), calls);
+    return start(c10d::OpType::_REDUCE_SCATTER_BASE, op, is_async(opts, 0), calls, inputs);
 }
 
 WorkPtr Backend::barrier(const c10d::BarrierOptions &opts)
 {
     auto op = begin("barrier", opts.timeout);
     Call call{[](comm_communicator *c, comm_request *r) { return comm_barrier(c, r); }, "barrier"};
-    return start(c10d::OpType::BARRIER, op, is_async(opts, 0), {call});
+    return start(c10d::OpType::BARRIER, op, is_async(opts, 0), {call}, {});
 }
 
 } // namespace commstream

@@ -26,7 +26,7 @@ WorkPtr Backend::send(Tensors &tensors, int peer, int tag)
     at::Tensor buffer = op->input(tensors[0]);
     Elements e = elements_of(buffer);
     Call call{[=](comm_communicator *c, comm_request *r) { return comm_send(c, begin_of(buffer), e.n, e.type, peer, t, r); }};
-    return start(c10d::OpType::SEND, op, true, {call});
+    return start(c10d::OpType::SEND, op, true, {call}, tensors);
 }
 
 WorkPtr Backend::recv(Tensors &tensors, int peer, int tag)
@@ -41,7 +41,7 @@ WorkPtr Backend::recv(Tensors &tensors, int peer, int tag)
     at::Tensor buffer = op->output(tensors[0]);
     Elements e = elements_of(buffer);
     Call call{[=](comm_communicator *c, comm_request *r) { return comm_recv(c, begin_of(buffer), e.n, e.type, peer, t, status, r); }};
-    return start(c10d::OpType::RECV, op, true, {call});
+    return start(peer == COMM_ANY_PEER ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV, op, true, {call}, tensors);
 }
 
 WorkPtr Backend::recvAnysource(Tensors &tensors, int tag)

@@ -122,7 +122,7 @@ WorkPtr Backend::gather_lists(const std::vector<Tensors> &outputs, const Tensors
                 return comm_allgather_v(c, begin_of(in), begin_of(out), counts.data(), nullptr, e.type, r);
             }});
     }
-    return start(c10d::OpType::ALLGATHER, op, is_async(opts, 0), calls);
+    return start(c10d::OpType::ALLGATHER, op, is_async(opts, 0), calls, inputs);
 }
 
 WorkPtr Backend::_allgather_base(at::Tensor &output, at::Tensor &input, const c10d::AllgatherOptions &opts)
@@ -149,7 +149,7 @@ WorkPtr Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inpu
                          },
                          "allgather", e.n, e.type});
     }
-    return start(c10d::OpType::_ALLGATHER_BASE, op, is_async(opts, 0), calls);
+    return start(c10d::OpType::_ALLGATHER_BASE, op, is_async(opts, 0), calls, inputs);
 }
 
 WorkPtr Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &opts)
@@ -179,7 +179,7 @@ WorkPtr Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs, const c1
               e.type,
               COMM_SUM,
               root};
-    return start(c10d::OpType::GATHER, op, is_async(opts, 0), {call});
+    return start(c10d::OpType::GATHER, op, is_async(opts, 0), {call}, inputs);
 }
 
 WorkPtr Backend::gather_single(at::Tensor &output, at::Tensor &input, const c10d::GatherOptions &opts)
@@ -204,7 +204,7 @@ WorkPtr Backend::gather_single(at::Tensor &output, at::Tensor &input, const c10d
               e.type,
               COMM_SUM,
               root};
-    return start(c10d::OpType::GATHER, op, is_async(opts, 0), {call});
+    return start(c10d::OpType::GATHER, op, is_async(opts, 0), {call}, input);
 }
 
 WorkPtr Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &opts)
@@ -234,7 +234,7 @@ WorkPtr Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c
               e.type,
               COMM_SUM,
               root};
-    return start(c10d::OpType::SCATTER, op, is_async(opts, 0), {call});
+    return start(c10d::OpType::SCATTER, op, is_async(opts, 0), {call}, inputs.empty() ? at::TensorList() : inputs[0]);
 }
 
 WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_splits,
@@ -257,7 +257,7 @@ WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input, std::vecto
         call.n = in_counts[0];
         call.type = type;
     }
-    return start(c10d::OpType::ALLTOALL_BASE, op, is_async(opts, 0), {call});
+    return start(c10d::OpType::ALLTOALL_BASE, op, is_async(opts, 0), {call}, input);
 }
 
 WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &opts)
@@ -273,7 +273,7 @@ WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAl
     Call call{[=](comm_communicator *c, comm_request *r) {
         return comm_alltoall_v(c, begin_of_parts(in), in_counts.data(), nullptr, begin_of_parts(out), out_counts.data(), nullptr, type, r);
     }};
-    return start(c10d::OpType::ALLTOALL, op, is_async(opts, 0), {call});
+    return start(c10d::OpType::ALLTOALL, op, is_async(opts, 0), {call}, inputs);
 }
 
 } // namespace commstream

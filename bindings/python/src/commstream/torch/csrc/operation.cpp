@@ -10,7 +10,6 @@
 #include <c10/core/StreamGuard.h>
 
 #include "engine.hpp"
-#include "interpreter.hpp"
 
 namespace commstream
 {
@@ -27,6 +26,13 @@ bool is_dense(const at::Tensor &t)
 int64_t wait_ns(std::chrono::milliseconds limit, const World &world)
 {
     return limit.count() > 0 && limit < world.deadline() ? std::chrono::nanoseconds(limit).count() : COMM_FOREVER;
+}
+
+c10d::WorkResult outcome_of(comm_result result)
+{
+    if (result == COMM_OK)
+        return c10d::WorkResult::SUCCESS;
+    return result == COMM_ERR_TIMEOUT ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR;
 }
 
 std::atomic<uint64_t> keys{0};
@@ -209,6 +215,8 @@ void Operation::leave(bool settled)
 /* The thread has taken the operation, and leaves it. */
 void Operation::settle_taken(comm_result result)
 {
+    report.measure(request);
+    outcome_ = outcome_of(result);
     try {
         world->check(result, name);
         if (on_device() && !after.empty())
@@ -252,32 +260,41 @@ void Operation::copy_results_in(const c10::Stream &stream)
 bool Operation::calls_others()
 {
     std::lock_guard<std::mutex> hold(lock_);
-    return future_ || (world->hooks && !world->hooks->empty());
+    return !unfinished_.empty() || (world->hooks && !world->hooks->empty());
 }
 
 void Operation::tell()
 {
+    report.end();
     world->ended(*this, error_ == nullptr);
-    finish_future();
+    finish_futures();
 }
 
 /* A future may be completed only once. The thread that settles and one that asks for the future may be here at a time. */
-void Operation::finish_future()
+void Operation::finish_futures()
 {
-    c10::intrusive_ptr<c10::ivalue::Future> future;
+    std::vector<FuturePtr> ours;
+    FuturePtr code;
     {
         std::lock_guard<std::mutex> hold(lock_);
-        if (!future_ || future_finished_)
-            return;
-        future_finished_ = true;
-        future = future_;
+        ours.swap(unfinished_);
+        code = code_;
     }
+    for (const FuturePtr &future : ours)
+        if (future == code)
+            future->markCompleted(c10::IValue(static_cast<int64_t>(outcome_)));
+        else
+            finish_tensors(*future);
+}
+
+void Operation::finish_tensors(c10::ivalue::Future &future)
+{
     if (error_) {
-        future->setError(error_);
+        future.setError(error_);
         return;
     }
     if (!on_device()) {
-        future->markCompleted(c10::IValue(outputs));
+        future.markCompleted(c10::IValue(outputs));
         return;
     }
     /* The future takes the place that the current stream has reached, and what it calls works on the current device. */
@@ -285,7 +302,7 @@ void Operation::finish_future()
     if (copied_)
         copied_->block(behind);
     c10::StreamGuard here(behind);
-    future->markCompleted(c10::IValue(outputs));
+    future.markCompleted(c10::IValue(outputs));
 }
 
 bool Operation::complete()
@@ -360,21 +377,36 @@ void Operation::wait_on_host(std::chrono::milliseconds limit)
         std::rethrow_exception(error_);
 }
 
-c10::intrusive_ptr<c10::ivalue::Future> Operation::future()
+/* The same future each time, which finish_futures() completes. */
+FuturePtr Operation::promise(FuturePtr Operation::*which, const c10::TypePtr &type, const std::vector<c10::Device> &devices)
 {
-    c10::intrusive_ptr<c10::ivalue::Future> future;
+    FuturePtr future;
     {
         std::lock_guard<std::mutex> hold(lock_);
-        if (!future_)
-            future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
-                                                               on_device() ? std::vector<c10::Device>{*place} : std::vector<c10::Device>{});
-        future = future_;
+        if (!(this->*which)) {
+            this->*which = c10::make_intrusive<c10::ivalue::Future>(type, devices);
+            unfinished_.push_back(this->*which);
+        }
+        future = this->*which;
     }
     if (complete())
-        finish_future();
+        finish_futures();
     else
         adopt();
     return future;
+}
+
+FuturePtr Operation::future()
+{
+    std::vector<c10::Device> devices;
+    if (on_device())
+        devices.push_back(*place);
+    return promise(&Operation::tensors_, c10::ListType::create(c10::TensorType::get()), devices);
+}
+
+FuturePtr Operation::future_code()
+{
+    return promise(&Operation::code_, c10::IntType::get(), {});
 }
 
 void Operation::adopt()
@@ -386,82 +418,6 @@ void Operation::adopt()
         adopted_ = true;
     }
     world->engine()->adopt(shared_from_this());
-}
-
-Work::~Work()
-{
-    if (!operation_->settled())
-        operation_->adopt();
-}
-
-bool Work::isCompleted()
-{
-    return operation_->complete();
-}
-
-bool Work::isSuccess() const
-{
-    return operation_->complete() && !operation_->error();
-}
-
-std::exception_ptr Work::exception() const
-{
-    return operation_->complete() ? operation_->error() : nullptr;
-}
-
-int Work::sourceRank() const
-{
-    TORCH_CHECK(operation_->statuses.size() == 1, "commstream: sourceRank of ", operation_->name, "; expected one receive from any rank");
-    if (operation_->on_device()) {
-        Unlocked interpreter;
-        operation_->wait_on_host(operation_->timeout);
-    }
-    TORCH_CHECK(operation_->complete(), "commstream: sourceRank of a receive that is not complete");
-    return operation_->statuses.front()->peer;
-}
-
-std::vector<at::Tensor> Work::result()
-{
-    return operation_->outputs;
-}
-
-/* torch calls it with the interpreter's lock held; not so wait(). */
-void Work::synchronize()
-{
-    Unlocked interpreter;
-    wait();
-}
-
-bool Work::wait(std::chrono::milliseconds timeout)
-{
-    operation_->wait(timeout == kNoTimeout ? operation_->timeout : timeout);
-    return true;
-}
-
-/* A receive that matched nothing can be taken back; anything else needs its peers, so it goes on. */
-void Work::abort()
-{
-    comm_result result = comm_cancel(operation_->request);
-    TORCH_CHECK(result == COMM_OK, "commstream: abort of ", operation_->name,
-                "; expected a receive that has not matched. abort() of the process group ends all its work");
-}
-
-c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture()
-{
-    return operation_->future();
-}
-uint64_t Work::getSequencenumber() const
-{
-    return operation_->sequence;
-}
-std::chrono::milliseconds Work::getTimeout() const
-{
-    return operation_->timeout;
-}
-/* What completion hooks are called with. */
-uint64_t Work::getCompletionKey() const
-{
-    return key_;
 }
 
 } // namespace commstream

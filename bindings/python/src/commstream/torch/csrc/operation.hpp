@@ -18,12 +18,13 @@
 #include <commstream/commstream.h>
 
 #include "device.hpp"
+#include "report.hpp"
 #include "world.hpp"
 
 namespace commstream
 {
 
-using Clock = std::chrono::steady_clock;
+using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
 /*
  * What add_ephemeral_timeout() adds to the timeouts of works. Each addition counts for all works that begin after it, until the first of
@@ -77,6 +78,7 @@ struct Operation : std::enable_shared_from_this<Operation> {
     std::vector<at::Tensor> outputs;
     std::vector<std::function<void()>> after; /* copies results to where they belong */
     std::vector<std::unique_ptr<comm_status>> statuses;
+    Report report;
     std::optional<c10::Device> place; /* of its tensors; empty: it has none */
     comm_window *window = nullptr;    /* that it creates: a wait may be given up, and the library writes this at the end */
 
@@ -115,7 +117,9 @@ struct Operation : std::enable_shared_from_this<Operation> {
     void wait(std::chrono::milliseconds limit);
     void wait_on_host(std::chrono::milliseconds limit);
     std::exception_ptr error();
-    c10::intrusive_ptr<c10::ivalue::Future> future();
+    FuturePtr future();
+    /* Completes with a c10d::WorkResult as a number, and never with an error. */
+    FuturePtr future_code();
     void adopt();
 
   private:
@@ -123,7 +127,9 @@ struct Operation : std::enable_shared_from_this<Operation> {
     bool take(bool wait);
     void leave(bool settled);
     void settle_taken(comm_result result);
-    void finish_future();
+    FuturePtr promise(FuturePtr Operation::*which, const c10::TypePtr &type, const std::vector<c10::Device> &devices);
+    void finish_futures();
+    void finish_tensors(c10::ivalue::Future &future);
     bool wait_in_stream();
     void copy_results();
     void copy_results_in(const c10::Stream &stream);
@@ -135,9 +141,10 @@ struct Operation : std::enable_shared_from_this<Operation> {
     bool adopted_ = false;
     std::optional<Extension> extension_;
     std::exception_ptr error_;
-    std::optional<Mark> copied_; /* on a device, behind what `after` did */
-    c10::intrusive_ptr<c10::ivalue::Future> future_;
-    bool future_finished_ = false;
+    c10d::WorkResult outcome_ = c10d::WorkResult::UNKNOWN; /* of what never started */
+    std::optional<Mark> copied_;                           /* on a device, behind what `after` did */
+    FuturePtr tensors_, code_;                             /* if they were asked for: of the outputs, and of the c10d::WorkResult */
+    std::vector<FuturePtr> unfinished_;                    /* of the two */
 };
 
 class Work final : public c10d::Work
@@ -159,7 +166,9 @@ class Work final : public c10d::Work
     void synchronize() override;
     bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
     void abort() override;
-    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+    FuturePtr getFuture() override;
+    FuturePtr getFutureResult() override;
+    float getDuration() const override;
     uint64_t getSequencenumber() const override;
     /* Not in every torch that this is compiled for, so without `override`. */
     std::chrono::milliseconds getTimeout() const;

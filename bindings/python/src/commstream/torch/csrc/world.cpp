@@ -216,6 +216,7 @@ void World::ended(const Operation &operation, bool success) const
 {
     if (!hooks)
         return;
+    hooks->report(operation);
     comm_error detail;
     if (success) {
         hooks->completed(operation.key);
@@ -252,7 +253,27 @@ void Hooks::remove_abort(int64_t id)
 bool Hooks::empty() const
 {
     std::lock_guard<std::mutex> hold(lock_);
-    return completion_.empty() && abort_.empty();
+    return completion_.empty() && abort_.empty() && !reporter_;
+}
+
+void Hooks::set_reporter(std::function<void(std::shared_ptr<c10d::WorkInfo>)> hook)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    TORCH_CHECK(!reporter_, "commstream: registerOnCompletionHook: there is one already; expected one for a process group");
+    reporter_ = std::move(hook);
+    timing = true;
+}
+
+/* It may wait for the interpreter, whose holder may be adding a hook. */
+void Hooks::report(const Operation &operation) const
+{
+    std::function<void(std::shared_ptr<c10d::WorkInfo>)> copy;
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        copy = reporter_;
+    }
+    if (copy && operation.report.timed())
+        copy(operation.report.info(operation.sequence));
 }
 
 void Hooks::completed(uint64_t key) const

@@ -29,7 +29,7 @@ class Engine;
 class Meeting;
 struct Operation;
 
-/* The result of an operation. A wait may end before it, such as when another thread begins to close the world. */
+/* The result of an operation. A wait inside of a callback is refused, and the operation goes on. */
 inline comm_result wait_to_the_end(comm_request request)
 {
     comm_result result = comm_wait(request, COMM_FOREVER);
@@ -50,11 +50,15 @@ template <class Call> comm_result until_queued(comm_communicator *engine, const 
 class Hooks
 {
   public:
+    std::atomic<bool> timing{false}; /* works that begin are timed */
     void add_completion(int64_t id, std::function<void(uint64_t)> hook);
     void remove_completion(int64_t id);
     void add_abort(int64_t id, std::function<void()> hook);
     void remove_abort(int64_t id);
+    /* One for the life of the backend, which gets the works' times. */
+    void set_reporter(std::function<void(std::shared_ptr<c10d::WorkInfo>)> hook);
     void completed(uint64_t key) const;
+    void report(const Operation &operation) const;
     void aborting() const;
     bool empty() const;
 
@@ -62,6 +66,7 @@ class Hooks
     mutable std::mutex lock_;
     std::map<int64_t, std::function<void(uint64_t)>> completion_;
     std::map<int64_t, std::function<void()>> abort_;
+    std::function<void(std::shared_ptr<c10d::WorkInfo>)> reporter_;
 };
 
 class World
