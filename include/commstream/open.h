@@ -148,7 +148,8 @@ COMM_MUST enum comm_result comm_open(const struct comm_config *config, struct co
  *
  * @param config   as for comm_open(); rank and ranks are ignored
  * @param ranks    number of ranks
- * @param devices  devices[r] is the device of rank r, NULL: host memory; or NULL for no devices. Only backends nccl and cuda have devices.
+ * @param devices  devices[r] is the device of rank r, such as "cuda:1". If that or `devices` is NULL, rank r has device r modulo the number
+ *                 of devices. Only backends nccl and cuda have devices.
  * @param worlds   receives `ranks` communicators; not changed on an error
  * @return as comm_open()
  */
