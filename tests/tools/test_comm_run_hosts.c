@@ -101,6 +101,15 @@ static void ssh_gets_no_variables(void **state)
     expect("A=1 $R --hosts a --ssh $S -x A -x A=2 -x B= sh -c 'echo $A ${B-none}'", 0, "[0] 2\n", "");
 }
 
+/* The words come through the shell of a host, which may be sh, csh or fish. */
+static void words_reach_the_ranks(void **state)
+{
+    (void)state;
+    expect("$R --hosts a --ssh $S printf '<%s>\\n' \"it's\" 'a  b' '$HOME' '`id`' '' '*' 'x!y' '\\\\' '\\' -n", 0,
+           "[0] <it's>\n[0] <a  b>\n[0] <$HOME>\n[0] <`id`>\n[0] <>\n[0] <*>\n[0] <x!y>\n[0] <\\\\>\n[0] <\\>\n[0] <-n>\n", "");
+    expect("$R --hosts a --ssh echo x \"'\" '!' 'a\\b' | sed 's/.* -- //'", 0, "'x' ''\\''' ''\\!'' 'a'\\\\'b'\n", "");
+}
+
 static void hosts_have_all_kinds_of_names(void **state)
 {
 #define ADDRESS "sh -c 'echo $COMM_RANK ${COMM_ADDRESS%:*} $COMM_HOST' | sort"
@@ -295,6 +304,7 @@ int main(void)
         cmocka_unit_test(the_first_failure_is_told),
         cmocka_unit_test(ranks_are_asked_once),
         cmocka_unit_test(ssh_gets_no_variables),
+        cmocka_unit_test(words_reach_the_ranks),
         cmocka_unit_test(hosts_have_all_kinds_of_names),
         cmocka_unit_test(signals_reach_the_ranks),
         cmocka_unit_test(nothing_is_left),

@@ -257,12 +257,13 @@ void run_take_variables(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the command of a host */
-/* A word in single quotes, for any shell. */
+/* A word in single quotes. Between those, csh takes a ! for an old command and fish a \ for an escape, so these stand outside. Only an end
+ * of a line cannot be written for csh and other shells alike. */
 static void put_word(FILE *out, const char *word)
 {
     fputs(" '", out);
     for (; *word; word++)
-        fputs(*word == '\'' ? "'\\''" : (char[]){*word, 0}, out);
+        fprintf(out, strchr("'!\\", *word) ? "'\\%c'" : "%c", *word);
     fputc('\'', out);
 }
 
