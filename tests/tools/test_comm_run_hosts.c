@@ -1,5 +1,6 @@
 /* comm-run --hosts end to end. The hosts are this machine: a script stands in for ssh ($S). */
 #define _GNU_SOURCE
+#include "group.h"
 #include "tools/shell.h"
 
 #include <setjmp.h>
@@ -10,6 +11,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -221,9 +223,15 @@ static void ranks_end_before_comm_run(void **state)
 /* Under nohup comm-run does not pass a hangup on: only its own ranks would ignore it, not those of other hosts. */
 static void an_ignored_signal_is_not_passed_on(void **state)
 {
+    struct result have = shell("env --default-signal=HUP true");
+    bool missing = have.status != 0;
+
     (void)state;
-    expect("env --default-signal=HUP true 2>&- || { echo heard; exit; }; trap '' HUP; f=$(mktemp); "
-           "$R --hosts a --ssh \"env --default-signal=HUP $S\" --quiet-tags sh -c 'echo up; sleep 1; echo heard' >$f & "
+    forget(&have);
+    if (missing)
+        group_skip("env has no --default-signal, with which a rank hears a hangup as on another host");
+    expect("trap '' HUP; f=$(mktemp); $R --hosts a --ssh \"env --default-signal=HUP $S\" --quiet-tags sh -c 'echo up; sleep 1; echo heard' "
+           ">$f & "
            "while ! grep -q up $f; do sleep 0.05; done; kill -HUP $!; wait $!; tail -n 1 $f; rm $f",
            0, "heard\n", "");
 }
@@ -251,9 +259,12 @@ static void variables_need_no_large_pipe(void **state)
         _exit(126);
     }
     struct result r = finish(pid, out, err, begin);
-    if (r.status != 77 && strcmp(r.out, "[0] 50000\n") != 0)
+    bool missing = r.status == 77;
+    if (!missing && strcmp(r.out, "[0] 50000\n") != 0)
         fail_msg("status %d\nout: %s\nerr: %s", r.status, r.out, r.err);
     forget(&r);
+    if (missing)
+        group_skip("no user without rights can run comm-run here with small pipes");
 }
 
 static void wrong_hosts_are_refused(void **state)

@@ -330,9 +330,18 @@ static void turn(struct job *job)
     take_signals(job);
     look_at_time(job);
     if (job->out.pending.used)
-        run_write_output(&job->out);
+        run_write_output(job, &job->out);
     if (job->err.pending.used)
-        run_write_output(&job->err);
+        run_write_output(job, &job->err);
+}
+
+/* Not every child: the first process of a container also becomes the parent of processes that left their rank's group, which may never end.
+ */
+static void reap(const struct job *job)
+{
+    for (int32_t i = 0; i < job->settings->children; i++)
+        waitpid(job->children[i].pid, NULL, 0);
+    waitpid(job->keeper, NULL, 0);
 }
 
 int main(int argc, char **argv)
@@ -346,13 +355,12 @@ int main(int argc, char **argv)
     while (!finished(&job))
         turn(&job);
     kill(job.keeper, SIGKILL);
-    while (wait(NULL) > 0)
-        ;
+    reap(&job);
     free(job.out.pending.data);
     free(job.err.pending.data);
     free(job.typed.data);
     free(job.children);
     free(job.polls);
     run_forget(&settings);
-    return job.status;
+    return job.status ? job.status : job.lossy;
 }

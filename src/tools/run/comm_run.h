@@ -73,6 +73,7 @@ struct job {
     struct output out, err;
     int32_t running; /* children */
     int status;      /* exit status of the first failure; 0: none */
+    bool lossy;      /* some output could not be written */
     enum phase phase;
     int64_t phase_deadline, deadline;
     int signals, interrupts;
@@ -105,7 +106,7 @@ void run_begin_report(struct job *job); /* of an agent: what is said next is its
 /* Reads once, and emits whole lines. */
 void run_read_stream(struct job *job, int32_t index, struct stream *stream);
 void run_end_stream(struct job *job, int32_t index, struct stream *stream);
-void run_write_output(struct output *out);
+void run_write_output(struct job *job, struct output *out);
 
 /* comm_run_hosts.c */
 void run_add_hosts(struct settings *settings, const char *list);           /* HOST[:RANKS],... */

@@ -147,7 +147,18 @@ void run_read_stream(struct job *job, int32_t index, struct stream *stream)
     split_lines(job, index, stream, fresh);
 }
 
-void run_write_output(struct output *out)
+/* A reader that leaves, as head does, has what it wanted. */
+static void stop_output(struct job *job, struct output *out, int error)
+{
+    out->fd = -1;
+    out->pending.used = 0;
+    if (error == EPIPE)
+        return;
+    run_say(job, "cannot write to standard output: %s", strerror(error));
+    job->lossy = true;
+}
+
+void run_write_output(struct job *job, struct output *out)
 {
     size_t done = 0;
     struct pollfd ready = {.fd = out->fd, .events = POLLOUT};
@@ -156,8 +167,7 @@ void run_write_output(struct output *out)
         size_t left = out->pending.used - done;
         ssize_t wrote = write(out->fd, out->pending.data + done, left < WRITE_BYTES ? left : WRITE_BYTES);
         if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
-            out->fd = -1;
-            out->pending.used = 0;
+            stop_output(job, out, errno);
             return;
         }
         done += wrote > 0 ? (size_t)wrote : 0;
