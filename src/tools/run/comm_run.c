@@ -116,6 +116,8 @@ static void kill_ranks(struct job *job)
 /* Both comm-runs end ranks after the grace. The ranks are asked once. */
 static void take_order(struct job *job, int number)
 {
+    if (!job->running)
+        return;
     if (number == SIGKILL)
         enter(job, KILLING, 0);
     else if (number == SIGTERM && job->phase == GRACE)
