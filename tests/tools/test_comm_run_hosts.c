@@ -37,6 +37,7 @@ static void ranks_get_what_they_need(void **state)
     expect("cd /tmp && $R --hosts a,b --ssh $S --quiet-tags pwd", 0, "/tmp\n/tmp\n", "");
     expect("A=1 $R --hosts u@a,b --ssh $S -x A -x B=\"it's two\" sh -c 'test $COMM_RANK = 0 || echo $A $B ${COMM_ADDRESS%:*}'", 0,
            "[1] 1 it's two a\n", "");
+    expect("COBRE_COMM_BACKEND=tcp $R --hosts a --ssh $S sh -c 'echo $COBRE_COMM_BACKEND'", 0, "[0] tcp\n", "");
     expect("A=1 COMM_LOG=off COMM_ADDRESS=h:9 $R --hosts a --ssh $S sh -c 'echo ${A-none} $COMM_LOG $COMM_ADDRESS'", 0,
            "[0] none off h:9\n", "");
     /* One job and one secret for all, in no command line. */

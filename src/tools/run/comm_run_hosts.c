@@ -179,7 +179,7 @@ void run_choose_address(const struct settings *settings, const char *job)
 
 static bool is_for_ranks(const struct settings *settings, const char *entry)
 {
-    if (strncmp(entry, "COMM_", 5) == 0)
+    if (strncmp(entry, "COMM_", 5) == 0 || strncmp(entry, "COBRE_COMM_", 11) == 0) /* the second name of an option */
         return true;
     for (size_t i = 0; i < settings->exports; i++) {
         size_t length = strlen(settings->exported[i]);
