@@ -78,6 +78,15 @@ static void a_closed_reader_ends_the_ranks(void **state)
     forget(&r);
 }
 
+/* A full disk, say. */
+static void lost_output_is_a_failure(void **state)
+{
+    (void)state;
+    expect("$R -n 2 echo hi >/dev/full", 1, "", "comm-run: cannot write to standard output: No space left on device\n");
+    expect("$R -n 2 sh -c 'echo hi; exit 3' >/dev/full", 3, "", NULL);
+    expect("$R -n 2 echo hi 2>/dev/full | wc -l", 0, "2\n", NULL);
+}
+
 static void failures_are_named(void **state)
 {
     (void)state;
@@ -353,6 +362,21 @@ static void nobody_survives_a_good_end(void **state)
     assert_true(sleepers_end(seconds));
 }
 
+/* As the first process of a container comm-run becomes the parent of what has left its rank, and does not wait for that. */
+static void strangers_are_not_awaited(void **state)
+{
+    struct result r = shell("unshare -pf true 2>&- || exit 77; unshare -pf $R -n 2 sh -c 'setsid sleep 20 & sleep 0.2'");
+
+    (void)state;
+    int status = r.status;
+    double seconds = r.seconds;
+    forget(&r);
+    if (status == 77)
+        group_skip("this user may not make a namespace of processes");
+    assert_int_equal(status, 0);
+    assert_true(seconds < 10);
+}
+
 static int end_by(int number, int times, const char *script, char *text, size_t room)
 {
     FILE *out;
@@ -413,6 +437,7 @@ int main(void)
         cmocka_unit_test(long_lines_lose_nothing),
         cmocka_unit_test(slow_readers_lose_nothing),
         cmocka_unit_test(a_closed_reader_ends_the_ranks),
+        cmocka_unit_test(lost_output_is_a_failure),
         cmocka_unit_test(failures_are_named),
         cmocka_unit_test(survivors_name_the_dead),
         cmocka_unit_test(the_choice_is_told),
@@ -427,6 +452,7 @@ int main(void)
         cmocka_unit_test(cores_are_shared_out),
         cmocka_unit_test(nobody_survives_a_kill),
         cmocka_unit_test(nobody_survives_a_good_end),
+        cmocka_unit_test(strangers_are_not_awaited),
         cmocka_unit_test(signals_are_handed_on),
         cmocka_unit_test(a_second_interrupt_kills),
     };

@@ -11,7 +11,6 @@
 #include "comm_run.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +21,8 @@
 #include <unistd.h>
 
 enum {
-    READ_BYTES = 65536,
-    WRITE_BYTES = 4096,          /* a pipe that polls writable accepts this much without blocking */
+    TYPED_BYTES = 4096,
     PENDING_BYTES_MAX = 1 << 20, /* beyond this, the ranks' pipes are not read */
-    LINE_BYTES_MAX = 64 << 20,   /* a longer line is split */
 };
 #define SECONDS(n) ((int64_t)(n)*1000000000)
 static const int64_t grace_ns = SECONDS(5); /* time for ranks to learn from the library that one of them has failed */
@@ -37,119 +34,6 @@ static int64_t now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return SECONDS(t.tv_sec) + t.tv_nsec;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ text */
-static void append(struct text *text, const char *bytes, size_t count)
-{
-    if (text->used + count > text->room) {
-        text->room = (text->used + count) * 2;
-        text->data = realloc(text->data, text->room);
-        if (!text->data)
-            run_stop(RUN_STATUS_USAGE, "out of memory for %zu bytes of output", text->room);
-    }
-    memcpy(text->data + text->used, bytes, count);
-    text->used += count;
-}
-
-static void drop_front(struct text *text, size_t count)
-{
-    text->used -= count;
-    memmove(text->data, text->data + count, text->used);
-}
-
-__attribute__((format(printf, 2, 3))) static void say(struct job *job, const char *format, ...)
-{
-    char line[512];
-    va_list list;
-
-    va_start(list, format);
-    int length = vsnprintf(line, sizeof line, format, list);
-    va_end(list);
-    if (job->err.fd < 0)
-        return;
-    append(&job->err.pending, "comm-run: ", 10);
-    append(&job->err.pending, line, strlen(line));
-    append(&job->err.pending, length < (int)sizeof line ? "\n" : "...\n", length < (int)sizeof line ? 1 : 4);
-}
-
-/* ------------------------------------------------------------------------------------------------------------ output */
-static void emit(const struct job *job, int32_t index, struct output *out, const char *line, size_t count, bool ended)
-{
-    char tag[16];
-
-    if (out->fd < 0)
-        return;
-    if (job->settings->tags && !job->settings->host_count) /* a host's agent has tagged the lines */
-        append(&out->pending, tag, (size_t)snprintf(tag, sizeof tag, "[%d] ", job->settings->first + index));
-    append(&out->pending, line, count);
-    if (!ended)
-        append(&out->pending, "\n", 1);
-}
-
-/* Emits whole lines; the rest after the last newline waits. The bytes before `fresh` have no newline. */
-static void split_lines(const struct job *job, int32_t index, struct stream *stream, size_t fresh)
-{
-    size_t begin = 0, at = fresh;
-    char *data = stream->line.data, *end;
-
-    while ((end = memchr(data + at, '\n', stream->line.used - at))) {
-        at = (size_t)(end - data) + 1;
-        emit(job, index, stream->out, data + begin, at - begin, true);
-        begin = at;
-    }
-    drop_front(&stream->line, begin);
-    if (stream->line.used >= LINE_BYTES_MAX) {
-        emit(job, index, stream->out, stream->line.data, stream->line.used, false);
-        stream->line.used = 0;
-    }
-}
-
-static void end_stream(const struct job *job, int32_t index, struct stream *stream)
-{
-    if (stream->fd < 0)
-        return;
-    if (stream->line.used)
-        emit(job, index, stream->out, stream->line.data, stream->line.used, false);
-    close(stream->fd);
-    free(stream->line.data);
-    *stream = (struct stream){.fd = -1, .out = stream->out};
-}
-
-static void read_stream(const struct job *job, int32_t index, struct stream *stream)
-{
-    static char bytes[READ_BYTES];
-    size_t fresh = stream->line.used;
-    ssize_t got = read(stream->fd, bytes, sizeof bytes);
-
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (got <= 0 ||
-        stream->out->fd < 0) { /* our reader is gone: close the pipe, so that the rank notices as if it wrote to the reader itself */
-        end_stream(job, index, stream);
-        return;
-    }
-    stream->owed -= (size_t)got < stream->owed ? (size_t)got : stream->owed;
-    append(&stream->line, bytes, (size_t)got);
-    split_lines(job, index, stream, fresh);
-}
-
-static void write_output(struct output *out)
-{
-    size_t done = 0;
-    struct pollfd ready = {.fd = out->fd, .events = POLLOUT};
-
-    while (done < out->pending.used && poll(&ready, 1, 0) == 1) {
-        size_t left = out->pending.used - done;
-        ssize_t wrote = write(out->fd, out->pending.data + done, left < WRITE_BYTES ? left : WRITE_BYTES);
-        if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
-            out->fd = -1;
-            out->pending.used = 0;
-            return;
-        }
-        done += wrote > 0 ? (size_t)wrote : 0;
-    }
-    drop_front(&out->pending, done);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ input */
@@ -168,11 +52,11 @@ static void end_input(struct job *job)
 
 static void read_terminal(struct job *job)
 {
-    char bytes[WRITE_BYTES];
+    char bytes[TYPED_BYTES];
     ssize_t got = read(STDIN_FILENO, bytes, sizeof bytes);
 
     if (got > 0)
-        append(&job->typed, bytes, (size_t)got);
+        run_append(&job->typed, bytes, (size_t)got);
     else if (got == 0 || (errno != EINTR && errno != EAGAIN))
         end_input(job);
 }
@@ -182,7 +66,7 @@ static void write_input(struct job *job)
     ssize_t wrote = write(job->input, job->typed.data, job->typed.used);
 
     if (wrote > 0)
-        drop_front(&job->typed, (size_t)wrote);
+        run_drop_front(&job->typed, (size_t)wrote);
     else if (wrote < 0 && errno != EINTR && errno != EAGAIN)
         end_input(job);
 }
@@ -205,7 +89,7 @@ static void close_streams(struct job *job, bool all)
     for (int32_t i = 0; i < job->settings->children; i++)
         for (int s = 0; s < 2; s++)
             if (all || job->children[i].streams[s].owed == 0)
-                end_stream(job, i, &job->children[i].streams[s]);
+                run_end_stream(job, i, &job->children[i].streams[s]);
 }
 
 static void enter(struct job *job, enum phase phase, int64_t for_ns)
@@ -220,6 +104,28 @@ static void enter(struct job *job, enum phase phase, int64_t for_ns)
         count_owed(job);
 }
 
+/* The agents of hosts end their ranks and what these have printed arrives, or after a while the connections to them are cut. */
+static void kill_ranks(struct job *job)
+{
+    if (job->phase == KILLING)
+        run_cut_hosts(job);
+    else
+        enter(job, KILLING, job->settings->host_count ? term_ns : 0);
+}
+
+/* Both comm-runs end ranks after the grace. The ranks are asked once. */
+static void take_order(struct job *job, int number)
+{
+    if (!job->running)
+        return;
+    if (number == SIGKILL)
+        enter(job, KILLING, 0);
+    else if (number == SIGTERM && job->phase == GRACE)
+        enter(job, TERMINATING, term_ns);
+    else if (number != SIGTERM || job->phase == RUNNING)
+        run_signal_ranks(job, number, false);
+}
+
 /* Of an agent: each byte is a signal for the ranks. The end of its standard input is the end of the comm-run that started it. */
 static void take_orders(struct job *job)
 {
@@ -227,7 +133,7 @@ static void take_orders(struct job *job)
     ssize_t got = read(STDIN_FILENO, numbers, sizeof numbers);
 
     for (ssize_t i = 0; i < got; i++)
-        run_signal_ranks(job, numbers[i], false);
+        take_order(job, numbers[i]);
     if (got > 0 || (got < 0 && (errno == EINTR || errno == EAGAIN)))
         return;
     job->orderless = true;
@@ -235,35 +141,43 @@ static void take_orders(struct job *job)
         enter(job, TERMINATING, term_ns);
 }
 
-/* A host's agent has named the rank that failed. Only ssh itself, or the shell that it starts, has not. */
+/* Of a host whose agent has reported nothing: ssh itself has failed, or the shell that it starts. */
 static void name_host(struct job *job, const struct host *host, const siginfo_t *info)
 {
     if (info->si_code != CLD_EXITED)
-        say(job, "host %s: ssh was killed by signal %d (%s)", host->name, info->si_status, strsignal(info->si_status));
+        run_say(job, "host %s: ssh was killed by signal %d (%s)", host->name, info->si_status, strsignal(info->si_status));
     else if (info->si_status == 255)
-        say(job, "host %s: status 255, which ssh returns if it cannot reach a host or loses it", host->name);
+        run_say(job, "host %s: status 255, which ssh returns if it cannot reach a host or loses it", host->name);
     else if (info->si_status == RUN_STATUS_CANNOT_RUN || info->si_status == RUN_STATUS_CANNOT_RUN - 1)
-        say(job, "host %s: the program, or comm-run, could not be started", host->name);
+        run_say(job, "host %s: the program, or comm-run, could not be started", host->name);
 }
 
 static void name_rank(struct job *job, int32_t rank, const siginfo_t *info)
 {
     if (info->si_code == CLD_EXITED)
-        say(job, "rank %d exited with status %d", rank, info->si_status);
+        run_say(job, "rank %d exited with status %d", rank, info->si_status);
     else
-        say(job, "rank %d was killed by signal %d (%s)%s", rank, info->si_status, strsignal(info->si_status),
-            info->si_code == CLD_DUMPED ? ", core dumped" : "");
+        run_say(job, "rank %d was killed by signal %d (%s)%s", rank, info->si_status, strsignal(info->si_status),
+                info->si_code == CLD_DUMPED ? ", core dumped" : "");
 }
 
 static void report_failure(struct job *job, int32_t index, const siginfo_t *info)
 {
+    job->status = info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
+    run_begin_report(job);
     if (job->settings->host_count)
         name_host(job, &job->settings->hosts[index], info);
     else
         name_rank(job, job->settings->first + index, info);
-    job->status = info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
-    if (job->phase == RUNNING && job->running)
-        enter(job, GRACE, grace_ns);
+}
+
+/* What a host's agent has reported before the end of its ssh is in the pipe, which holds less than two reads. */
+static void read_last_reports(struct job *job, int32_t index)
+{
+    struct stream *stream = &job->children[index].streams[1];
+
+    for (int i = 0; i < 2 && stream->fd >= 0 && job->settings->host_count; i++)
+        run_read_stream(job, index, stream);
 }
 
 /* Checks every rank without reaping it. If several are found dead at once, one that was killed by a signal is the likelier cause. */
@@ -279,6 +193,7 @@ static void look_for_deaths(struct job *job)
             continue;
         child->ended = true;
         job->running--;
+        read_last_reports(job, i);
         bool failed = info.si_code != CLD_EXITED || info.si_status != 0;
         if (failed && (who < 0 || (worst.si_code == CLD_EXITED && info.si_code != CLD_EXITED))) {
             worst = info;
@@ -295,7 +210,7 @@ static void look_for_deaths(struct job *job)
 static void give_up(struct job *job)
 {
     if (job->running) {
-        enter(job, KILLING, 0);
+        kill_ranks(job);
         return;
     }
     job->out.fd = job->err.fd = -1;
@@ -330,18 +245,23 @@ static void look_at_time(struct job *job)
 {
     int64_t now = now_ns();
 
+    if (job->status && job->phase == RUNNING && job->running)
+        enter(job, GRACE, grace_ns);
     if (now >= job->deadline && job->running && job->phase < TERMINATING) {
-        say(job, "time is up after %.10g s: ending %d %s", (double)job->settings->timeout_ns / 1e9, job->running, children(job));
+        run_say(job, "time is up after %.10g s: ending %d %s", (double)job->settings->timeout_ns / 1e9, job->running, children(job));
         job->status = job->status ? job->status : RUN_STATUS_TIMEOUT;
         enter(job, TERMINATING, term_ns);
     }
     if (now < job->phase_deadline)
         return;
     if (job->phase == GRACE) {
-        say(job, "%d %s still run %d s after that: ending them", job->running, children(job), (int)(grace_ns / SECONDS(1)));
+        run_say(job, "%d %s still run %d s after that: ending them", job->running, children(job), (int)(grace_ns / SECONDS(1)));
         enter(job, TERMINATING, term_ns);
     } else if (job->phase == TERMINATING) {
-        enter(job, KILLING, 0);
+        kill_ranks(job);
+    } else if (job->phase == KILLING) {
+        kill_ranks(job);
+        job->phase_deadline = INT64_MAX;
     } else if (job->phase == DRAINING) {
         close_streams(job, false);
         job->phase_deadline = now + drain_ns;
@@ -402,7 +322,7 @@ static void turn(struct job *job)
     for (int32_t i = 0; i < job->settings->children; i++)
         for (int s = 0; s < 2; s++)
             if (job->polls[AT_RANKS + 2 * i + s].revents)
-                read_stream(job, i, &job->children[i].streams[s]);
+                run_read_stream(job, i, &job->children[i].streams[s]);
     if (job->polls[AT_TYPED].revents && job->settings->agent)
         take_orders(job);
     else if (job->polls[AT_TYPED].revents)
@@ -412,9 +332,18 @@ static void turn(struct job *job)
     take_signals(job);
     look_at_time(job);
     if (job->out.pending.used)
-        write_output(&job->out);
+        run_write_output(job, &job->out);
     if (job->err.pending.used)
-        write_output(&job->err);
+        run_write_output(job, &job->err);
+}
+
+/* Not every child: the first process of a container also becomes the parent of processes that left their rank's group, which may never end.
+ */
+static void reap(const struct job *job)
+{
+    for (int32_t i = 0; i < job->settings->children; i++)
+        waitpid(job->children[i].pid, NULL, 0);
+    waitpid(job->keeper, NULL, 0);
 }
 
 int main(int argc, char **argv)
@@ -428,13 +357,12 @@ int main(int argc, char **argv)
     while (!finished(&job))
         turn(&job);
     kill(job.keeper, SIGKILL);
-    while (wait(NULL) > 0)
-        ;
+    reap(&job);
     free(job.out.pending.data);
     free(job.err.pending.data);
     free(job.typed.data);
     free(job.children);
     free(job.polls);
     run_forget(&settings);
-    return job.status;
+    return job.status ? job.status : job.lossy;
 }

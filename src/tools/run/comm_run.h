@@ -35,7 +35,7 @@ struct settings {
     int64_t timeout_ns; /* 0: no limit */
     const char *ssh;
     char **command;
-    const char **exported; /* names of variables that other hosts get too */
+    char **exported; /* NAME or NAME=VALUE, of -x */
     size_t exports;
 };
 
@@ -73,6 +73,7 @@ struct job {
     struct output out, err;
     int32_t running; /* children */
     int status;      /* exit status of the first failure; 0: none */
+    bool lossy;      /* some output could not be written */
     enum phase phase;
     int64_t phase_deadline, deadline;
     int signals, interrupts;
@@ -93,8 +94,19 @@ void run_set_variable(const char *name, const char *value);
 
 /* Creates the children, which wait, and the keeper; then lets the children run. */
 void run_start(struct job *job);
-/* Sends a signal to the process group of every rank; ended_too: also of ranks that have ended. */
+/* Sends a signal to the process group of every rank, or by way of its host's agent; ended_too: also of ranks that have ended. */
 void run_signal_ranks(const struct job *job, int number, bool ended_too);
+void run_cut_hosts(const struct job *job); /* kills the ssh of each host */
+
+/* comm_run_output.c */
+void run_append(struct text *text, const char *bytes, size_t count);
+void run_drop_front(struct text *text, size_t count);
+__attribute__((format(printf, 2, 3))) void run_say(struct job *job, const char *format, ...);
+void run_begin_report(struct job *job); /* of an agent: what is said next is its report */
+/* Reads once, and emits whole lines. */
+void run_read_stream(struct job *job, int32_t index, struct stream *stream);
+void run_end_stream(struct job *job, int32_t index, struct stream *stream);
+void run_write_output(struct job *job, struct output *out);
 
 /* comm_run_hosts.c */
 void run_add_hosts(struct settings *settings, const char *list);           /* HOST[:RANKS],... */

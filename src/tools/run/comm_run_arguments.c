@@ -64,17 +64,27 @@ void run_set_variable(const char *name, const char *value)
 
 static void export_variable(struct settings *settings, char *text)
 {
-    char *equals = strchr(text, '=');
-    if (!equals && !getenv(text))
+    if (*text == '=' || !*text)
+        run_stop(RUN_STATUS_USAGE, "-x %s: expected NAME or NAME=VALUE", text);
+    if (!strchr(text, '=') && !getenv(text))
         run_stop(RUN_STATUS_USAGE, "-x %s: not set here; use -x %s=VALUE", text, text);
-    if (equals) {
-        *equals = 0;
-        run_set_variable(text, equals + 1);
-    }
     settings->exported = realloc(settings->exported, (settings->exports + 1) * sizeof *settings->exported);
     if (!settings->exported)
         run_stop(RUN_STATUS_USAGE, "out of memory for -x %s", text);
     settings->exported[settings->exports++] = text;
+}
+
+/* Here too, for ranks of this host. ssh gets only COMM_* variables: it would look for itself in the PATH of the ranks. */
+static void set_exported(const struct settings *settings)
+{
+    for (size_t i = 0; i < settings->exports; i++) {
+        char *text = settings->exported[i], *equals = strchr(text, '=');
+        if (!equals || (settings->host_count && strncmp(text, "COMM_", 5) != 0))
+            continue;
+        *equals = 0;
+        run_set_variable(text, equals + 1);
+        *equals = '=';
+    }
 }
 
 /* FIRST/RANKS, from another comm-run. */
@@ -147,6 +157,8 @@ static void take_option(struct settings *settings, int option)
         break;
     case OPT_SSH:
         settings->ssh = optarg;
+        if (!optarg[strspn(optarg, " ")])
+            run_stop(RUN_STATUS_USAGE, "--ssh: expected a command");
         break;
     case OPT_AGENT:
         become_agent(settings, optarg);
@@ -181,6 +193,7 @@ void run_read_arguments(struct settings *settings, int argc, char **argv)
         run_stop(RUN_STATUS_USAGE, "%s\n%s", counted ? "which program?" : "how many ranks? give -n N", usage);
     if (!settings->agent)
         settings->ranks = settings->children;
+    set_exported(settings);
     if (settings->host_count)
         run_spread(settings);
 }

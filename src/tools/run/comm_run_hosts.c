@@ -17,7 +17,7 @@
 extern char **environ;
 
 enum {
-    VARIABLES_MAX = 60000, /* a pipe takes so much without a reader */
+    VARIABLES_MAX = 60000, /* a pair of sockets takes so much without a reader */
     LENGTH_DIGITS = 8,
     PORT_FIRST = 20000,
     PORTS = 12000,
@@ -59,14 +59,27 @@ static void add(struct settings *settings, const char *name, int32_t ranks)
     settings->hosts[settings->host_count++] = (struct host){.name = sound(strdup(name)), .ranks = ranks};
 }
 
-/* HOST or HOST:RANKS. An IPv6 address is in brackets. */
-static void add_word(struct settings *settings, char *word)
+/* HOST or HOST:RANKS; slots: the ranks, if they are not in the word. An IPv6 address with a number is in brackets, which ssh does not know.
+ */
+static void add_word(struct settings *settings, char *word, const char *slots)
 {
-    char *bracket = strchr(word, ']'), *colon = strchr(bracket ? bracket : word, ':');
+    char *open = strchr(word, '['), *close = open ? strchr(open, ']') : NULL, *colon = strchr(close ? close : word, ':');
 
-    if (colon)
+    if (!close && colon && strchr(colon + 1, ':'))
+        colon = NULL; /* an IPv6 address */
+    if (colon && slots)
+        run_stop(RUN_STATUS_USAGE, "host %s slots=%s: expected its ranks once", word, slots);
+    if (colon) {
         *colon = 0;
-    add(settings, word, colon ? ranks_of(colon + 1, word) : 0);
+        slots = colon + 1;
+    }
+    if (!open != !close || (close && close[1]))
+        run_stop(RUN_STATUS_USAGE, "host %s: expected [ADDRESS] or [ADDRESS]:RANKS", word);
+    if (close) {
+        *close = 0;
+        memmove(open, open + 1, strlen(open));
+    }
+    add(settings, word, slots ? ranks_of(slots, word) : 0);
 }
 
 void run_add_hosts(struct settings *settings, const char *list)
@@ -74,23 +87,21 @@ void run_add_hosts(struct settings *settings, const char *list)
     char *copy = sound(strdup(list)), *rest = copy, *word;
 
     while ((word = strsep(&rest, ",")))
-        add_word(settings, word);
+        add_word(settings, word, NULL);
     free(copy);
 }
 
 /* Open MPI writes "slots=2" behind the name, MPICH ":2". */
 static void add_line(struct settings *settings, char *line, const char *path)
 {
-    char *rest = line, *name = strtok_r(line, " \t\n", &rest), *more = name ? strtok_r(NULL, " \t\n", &rest) : NULL;
+    static const char blank[] = " \t\r\n";
+    char *rest = line, *name = strtok_r(line, blank, &rest), *more = name ? strtok_r(NULL, blank, &rest) : NULL;
 
     if (!name)
         return;
     if (more && strncmp(more, "slots=", 6) != 0)
         run_stop(RUN_STATUS_USAGE, "--hostfile %s: \"%s\" behind host %s; expected slots=RANKS", path, more, name);
-    if (more)
-        add(settings, name, ranks_of(more + 6, name));
-    else
-        add_word(settings, name);
+    add_word(settings, name, more ? more + 6 : NULL);
 }
 
 void run_add_hostfile(struct settings *settings, const char *path)
@@ -159,7 +170,8 @@ void run_choose_address(const struct settings *settings, const char *job)
 
     if (getenv("COMM_ADDRESS"))
         return;
-    int length = snprintf(address, sizeof address, "%s:%lu", at ? at + 1 : name, PORT_FIRST + number % PORTS);
+    name = at ? at + 1 : name;
+    int length = snprintf(address, sizeof address, strchr(name, ':') ? "[%s]:%lu" : "%s:%lu", name, PORT_FIRST + number % PORTS);
     if (length >= (int)sizeof address)
         run_stop(RUN_STATUS_USAGE, "host %s: expected a name of fewer than 500 characters", name);
     run_set_variable("COMM_ADDRESS", address);
@@ -167,7 +179,7 @@ void run_choose_address(const struct settings *settings, const char *job)
 
 static bool is_for_ranks(const struct settings *settings, const char *entry)
 {
-    if (strncmp(entry, "COMM_", 5) == 0)
+    if (strncmp(entry, "COMM_", 5) == 0 || strncmp(entry, "COBRE_COMM_", 11) == 0) /* the second name of an option */
         return true;
     for (size_t i = 0; i < settings->exports; i++) {
         size_t length = strlen(settings->exported[i]);
@@ -177,26 +189,34 @@ static bool is_for_ranks(const struct settings *settings, const char *entry)
     return false;
 }
 
+static size_t add_variable(char *block, size_t used, const char *entry)
+{
+    size_t length = strlen(entry) + 1;
+
+    if (used + length > LENGTH_DIGITS + VARIABLES_MAX)
+        run_stop(RUN_STATUS_USAGE, "the COMM_* variables and those of -x have more than %d bytes", VARIABLES_MAX);
+    memcpy(block + used, entry, length);
+    return used + length;
+}
+
 /* A length in decimal digits, then NAME=VALUE after NAME=VALUE, each with its 0. */
 void run_send_variables(const struct settings *settings, int fd)
 {
     static char block[LENGTH_DIGITS + VARIABLES_MAX + 1];
+    char digits[LENGTH_DIGITS + 1];
     size_t used = LENGTH_DIGITS;
 
-    for (char **entry = environ; *entry; entry++) {
-        size_t length = strlen(*entry) + 1;
-        if (!is_for_ranks(settings, *entry))
-            continue;
-        if (used + length > LENGTH_DIGITS + VARIABLES_MAX)
-            run_stop(RUN_STATUS_USAGE, "the COMM_* variables and those of -x have more than %d bytes", VARIABLES_MAX);
-        memcpy(block + used, *entry, length);
-        used += length;
-    }
-    char digits[LENGTH_DIGITS + 1];
+    for (char **entry = environ; *entry; entry++)
+        if (is_for_ranks(settings, *entry))
+            used = add_variable(block, used, *entry);
+    for (size_t i = 0; i < settings->exports; i++)
+        if (strchr(settings->exported[i], '='))
+            used = add_variable(block, used, settings->exported[i]);
     snprintf(digits, sizeof digits, "%0*zu", LENGTH_DIGITS, (used - LENGTH_DIGITS) % 100000000);
     memcpy(block, digits, LENGTH_DIGITS);
-    if (write(fd, block, used) != (ssize_t)used)
-        run_stop(RUN_STATUS_USAGE, "cannot give a host its variables: %s", strerror(errno));
+    ssize_t wrote = write(fd, block, used);
+    if (wrote != (ssize_t)used)
+        run_stop(RUN_STATUS_USAGE, "cannot give a host its variables: %s", wrote < 0 ? strerror(errno) : "no room for them");
     explicit_bzero(block, sizeof block);
 }
 
@@ -237,12 +257,13 @@ void run_take_variables(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the command of a host */
-/* A word in single quotes, for any shell. */
+/* A word in single quotes. Between those, csh takes a ! for an old command and fish a \ for an escape, so these stand outside. Only an end
+ * of a line cannot be written for csh and other shells alike. */
 static void put_word(FILE *out, const char *word)
 {
     fputs(" '", out);
     for (; *word; word++)
-        fputs(*word == '\'' ? "'\\''" : (char[]){*word, 0}, out);
+        fprintf(out, strchr("'!\\", *word) ? "'\\%c'" : "%c", *word);
     fputc('\'', out);
 }
 

@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -100,6 +101,16 @@ static void prepare_rank(const struct job *job, int32_t index)
     set_identity(job, index);
 }
 
+/* Once the ranks, or the agents of hosts, have it. */
+static void forget_secret(void)
+{
+    char *secret = getenv("COMM_SECRET");
+
+    if (secret)
+        explicit_bzero(secret, strlen(secret));
+    unsetenv("COMM_SECRET");
+}
+
 /* Runs in the new process. Every child waits at `go` until all children and the keeper exist. */
 __attribute__((noreturn)) static void become_child(const struct job *job, int32_t index, const struct ends *ends, pid_t parent)
 {
@@ -121,6 +132,8 @@ __attribute__((noreturn)) static void become_child(const struct job *job, int32_
     close(ends->go[1]);
     if (read(ends->go[0], &byte, 1) != 1)
         _exit(RUN_STATUS_CANNOT_RUN);
+    if (settings->host_count)
+        forget_secret(); /* ssh does not need it */
     char **command = settings->host_count ? run_host_command(settings, index) : settings->command;
     execvp(command[0], command);
     if (index == 0) /* the other children have the same error */
@@ -133,6 +146,13 @@ static void make_pipe(int ends[2])
 {
     if (pipe2(ends, O_CLOEXEC) != 0)
         run_stop(RUN_STATUS_USAGE, "cannot make a pipe: %s", strerror(errno));
+}
+
+/* For what an agent is given: they hold the variables also when the user has so many pipes that the kernel makes new ones small. */
+static void make_sockets(int ends[2])
+{
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+        run_stop(RUN_STATUS_USAGE, "cannot make a pair of sockets: %s", strerror(errno));
 }
 
 static struct stream keep_end(int ends[2], struct output *out)
@@ -150,12 +170,12 @@ static void start_child(struct job *job, int32_t index, struct ends *ends)
     struct child *child = &job->children[index];
     pid_t parent = getpid();
 
-    if (settings->ranks > 1 || settings->agent) { /* a single rank writes directly to our output */
+    if (settings->ranks > 1 || settings->agent || settings->host_count) { /* a single rank here writes directly to our output */
         make_pipe(ends->out);
         make_pipe(ends->err);
     }
     if (settings->host_count)
-        make_pipe(ends->in);
+        make_sockets(ends->in);
     child->pid = fork();
     if (child->pid < 0)
         run_stop(RUN_STATUS_USAGE, "cannot start a process: %s", strerror(errno)); /* what was started dies with this process */
@@ -180,12 +200,12 @@ static void order(const struct child *child, int number)
     char byte = (char)number;
 
     if (write(child->orders, &byte, 1) != 1)
-        kill(-child->pid, SIGTERM);
+        kill(-child->pid, number == SIGKILL ? SIGKILL : SIGTERM);
 }
 
 static void signal_child(const struct child *child, int number)
 {
-    if (child->orders >= 0 && number != SIGKILL) {
+    if (child->orders >= 0 && !child->ended) {
         order(child, number);
         return;
     }
@@ -200,6 +220,12 @@ void run_signal_ranks(const struct job *job, int number, bool ended_too)
     for (int32_t i = 0; i < job->settings->children; i++)
         if (job->children[i].pid > 0 && (ended_too || !job->children[i].ended))
             signal_child(&job->children[i], number);
+}
+
+void run_cut_hosts(const struct job *job)
+{
+    for (int32_t i = 0; i < job->settings->host_count; i++)
+        kill(-job->children[i].pid, SIGKILL);
 }
 
 /* Closes one descriptor at a time only on kernels before 5.9: that takes milliseconds of CPU time while the ranks start. */
@@ -235,6 +261,8 @@ static void start_keeper(struct job *job)
         close_from(1);
         while (read(0, &byte, 1) < 0 && errno == EINTR)
             ;
+        for (int32_t i = 0; i < job->settings->children; i++)
+            job->children[i].orders = -1;
         run_signal_ranks(job, SIGKILL, true);
         _exit(0);
     }
@@ -299,6 +327,14 @@ static void identify(const struct settings *settings)
     }
 }
 
+/* By nohup, say. A blocked signal would come even so, and ranks on other hosts do not ignore it. */
+static bool is_ignored(int number)
+{
+    struct sigaction action;
+
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 static void prepare(struct job *job)
 {
     static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
@@ -310,7 +346,8 @@ static void prepare(struct job *job)
     signal(SIGPIPE, SIG_IGN);
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        sigaddset(&set, wanted[i]);
+        if (!is_ignored(wanted[i]))
+            sigaddset(&set, wanted[i]);
     sigprocmask(SIG_BLOCK, &set, &job->mask_before);
     job->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     getrlimit(RLIMIT_NOFILE, &job->files_before);
@@ -325,16 +362,6 @@ static void prepare(struct job *job)
     job->polls = calloc((size_t)job->settings->children * 2 + 5, sizeof *job->polls);
     if (job->signals < 0 || !job->children || !job->polls)
         run_stop(RUN_STATUS_USAGE, "cannot start: %s", strerror(errno));
-}
-
-/* The ranks have it. It is not needed here any more. */
-static void forget_secret(void)
-{
-    char *secret = getenv("COMM_SECRET");
-
-    if (secret)
-        explicit_bzero(secret, strlen(secret));
-    unsetenv("COMM_SECRET");
 }
 
 void run_start(struct job *job)
