@@ -7,14 +7,9 @@ import unittest
 import torch
 import torch.distributed as dist
 
-from team import expect, needs, Team
+from team import backend_of, expect, needs, TeamTest
 
-CPU = torch.device("cpu")
 SUCCESS, TIMEOUT, COMM_ERROR = 0, 1, 2  # c10d::WorkResult
-
-
-def backend_of(g=None):
-    return (g or dist.group.WORLD)._get_backend(CPU)
 
 
 def events_of(run, **options):
@@ -132,14 +127,8 @@ def case_outcome_of_a_timeout():
     dist.barrier()
 
 
-class Reports(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(2)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+class Reports(TeamTest):
+    ranks = 2
 
     def test_events(self):
         self.team.call(case_events)

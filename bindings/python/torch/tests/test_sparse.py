@@ -8,11 +8,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from samples import sample
-from team import expect, group, Team
-
-
-def backend_of():
-    return dist.group.WORLD._get_backend(torch.device("cpu"))
+from team import backend_of, expect, group, TeamTest
 
 
 def sparse_of(rank, dtype=torch.float32, rows=50, width=3):
@@ -136,24 +132,12 @@ class Ranks:
         self.team.call(case_ddp)
 
 
-class TwoRanks(Ranks, unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(2)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+class TwoRanks(Ranks, TeamTest):
+    ranks = 2
 
 
-class FourRanks(Ranks, unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(4)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+class FourRanks(Ranks, TeamTest):
+    ranks = 4
 
 
 if __name__ == "__main__":

@@ -8,19 +8,9 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from team import expect, needs, Team
+from team import backend_of, expect, needs, summed, TeamTest
 
 CPU = torch.device("cpu")
-
-
-def backend_of(g=None):
-    return (g or dist.group.WORLD)._get_backend(CPU)
-
-
-def summed(backend, value):
-    t = torch.tensor([float(value)])
-    backend.allreduce([t]).wait()
-    return t.item()
 
 
 def case_window():
@@ -101,14 +91,8 @@ def case_memory():
     assert (t == dist.get_world_size() + 1).all()
 
 
-class TwoRanks(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(2)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+class TwoRanks(TeamTest):
+    ranks = 2
 
     @needs("new_window")
     def test_window(self):
