@@ -109,6 +109,26 @@ def case_hook():
         assert datetime.timedelta(0) <= duration < datetime.timedelta(seconds=60), duration
 
 
+def case_hooks_that_raise():
+    """They are reported; works and their futures complete."""
+
+    def hook(_):
+        raise ValueError("a hook's own")
+
+    backend = backend_of(dist.new_group(backend="commstream"))
+    backend._register_on_completion_hook(hook)
+    t = torch.ones(1000)
+    work = backend.allreduce([t])
+    future = work.get_future()
+    work.wait()
+    (got,) = future.wait()
+    for _ in range(10):
+        backend.allreduce([got])  # nobody waits, so another thread calls the hook
+    backend._wait_for_pending_works()
+    backend.allreduce([torch.ones(1)]).wait()
+    assert (t == dist.get_world_size() ** 11).all()
+
+
 def case_outcomes():
     g = dist.new_group(backend="commstream")
     work = dist.all_reduce(torch.ones(1000), group=g, async_op=True)
@@ -146,6 +166,10 @@ class Reports(TeamTest):
     @needs("_register_on_completion_hook")
     def test_hook(self):
         self.team.call(case_hook)
+
+    @needs("_register_on_completion_hook")
+    def test_hooks_that_raise(self):
+        self.team.call(case_hooks_that_raise)
 
     def test_outcomes(self):
         self.team.call(case_outcomes)

@@ -83,6 +83,8 @@ def case_refused():
     expect(ValueError, "expected torch.sparse_coo", lambda: backend_of().allreduce_sparse([torch.eye(3).to_sparse_csr()]))
     other = sparse_of(rank, rows=50 + rank)
     expect(ValueError, "expected the same on all ranks", lambda: dist.all_reduce(other))
+    wrong = sparse_of(rank, torch.float64 if rank else torch.float32)
+    expect(ValueError, "expected the same on all ranks", lambda: dist.all_reduce(wrong))
     backend = backend_of()
     backend._start_coalescing()
     expect(RuntimeError, "inside of a coalescing block", lambda: backend.allreduce([sparse_of(rank)]))
