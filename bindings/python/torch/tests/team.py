@@ -124,6 +124,21 @@ class Team:
             raise AssertionError(f"exit codes {codes}; expected zeros")
 
 
+class TeamTest(unittest.TestCase):
+    """Tests of one team, which starts before the first of them."""
+
+    ranks = 2
+    backend = "commstream"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.team = Team(cls.ranks, cls.backend)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.team.close()
+
+
 _groups = {}
 
 
@@ -136,8 +151,22 @@ def group(backend: str):
     return _groups[backend]
 
 
-def raw(backend):
-    """Returns the backend itself: what torch checks in Python before any backend is asked is called as backends are."""
+def backend_of(group=None):
+    """Returns the backend of a group for tensors on the CPU."""
+    import torch
+    import torch.distributed as dist
+
+    return (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
+
+
+def summed(backend, value):
     import torch
 
-    return group(backend)._get_backend(torch.device("cpu"))
+    t = torch.tensor([float(value)])
+    backend.allreduce([t]).wait()
+    return t.item()
+
+
+def raw(backend):
+    """Returns the backend itself: what torch checks in Python before any backend is asked is called as backends are."""
+    return backend_of(group(backend))

@@ -8,7 +8,7 @@ import unittest.mock
 import torch
 import torch.distributed as dist
 
-from team import Team, group, needs, raw, refused
+from team import group, needs, raw, refused, Team, TeamTest
 
 
 def case_coalesced():
@@ -155,16 +155,9 @@ def case_block_longer_than_the_queue():
     sums_in_a_block([torch.ones(1)])
 
 
-class Coalescing(unittest.TestCase):
+class Coalescing(TeamTest):
     ranks = 2
-
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(cls.ranks, "gloo")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+    backend = "gloo"
 
     def test_blocks(self):
         self.team.call(case_coalesced)

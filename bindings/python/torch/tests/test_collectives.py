@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from samples import ALL, COMPLEX, FLOAT8, FLOATS, INTEGERS, OPS, UNSIGNED, Op, bits, reduced_by_hand, same, sample
-from team import Team, group, monitored_barrier, raw, refused
+from team import group, monitored_barrier, raw, refused, TeamTest
 
 
 def allreduce(backend, t, op):
@@ -404,16 +404,9 @@ def _rooted(root):
     return options
 
 
-class Collectives(unittest.TestCase):
+class Collectives(TeamTest):
     ranks = 2
-
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(cls.ranks, "gloo")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+    backend = "gloo"
 
     def test_reductions(self):
         for dtype in FLOATS + INTEGERS + UNSIGNED + FLOAT8[:2] + COMPLEX + [torch.bool]:

@@ -12,19 +12,9 @@ import unittest
 import torch
 import torch.distributed as dist
 
-from team import monitored_barrier, needs, refused, Team
+from team import backend_of, monitored_barrier, needs, refused, summed, TeamTest
 
 CPU = torch.device("cpu")
-
-
-def backend_of(g=None):
-    return (g or dist.group.WORLD)._get_backend(CPU)
-
-
-def summed(backend, value):
-    t = torch.tensor([float(value)])
-    backend.allreduce([t]).wait()
-    return t.item()
 
 
 def case_split():
@@ -279,14 +269,8 @@ def case_many_groups():
         dist.destroy_process_group(g)
 
 
-class FourRanks(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(4)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+class FourRanks(TeamTest):
+    ranks = 4
 
     @needs("split_group")
     def test_split(self):
@@ -318,14 +302,8 @@ class FourRanks(unittest.TestCase):
         self.team.call(case_timeout)
 
 
-class TwoRanks(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(2)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+class TwoRanks(TeamTest):
+    ranks = 2
 
     @needs("_supports_time_estimate")
     def test_estimate(self):

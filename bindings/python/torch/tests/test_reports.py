@@ -7,14 +7,9 @@ import unittest
 import torch
 import torch.distributed as dist
 
-from team import expect, needs, Team
+from team import backend_of, expect, needs, TeamTest
 
-CPU = torch.device("cpu")
 SUCCESS, TIMEOUT, COMM_ERROR = 0, 1, 2  # c10d::WorkResult
-
-
-def backend_of(g=None):
-    return (g or dist.group.WORLD)._get_backend(CPU)
 
 
 def events_of(run, **options):
@@ -114,6 +109,26 @@ def case_hook():
         assert datetime.timedelta(0) <= duration < datetime.timedelta(seconds=60), duration
 
 
+def case_hooks_that_raise():
+    """They are reported; works and their futures complete."""
+
+    def hook(_):
+        raise ValueError("a hook's own")
+
+    backend = backend_of(dist.new_group(backend="commstream"))
+    backend._register_on_completion_hook(hook)
+    t = torch.ones(1000)
+    work = backend.allreduce([t])
+    future = work.get_future()
+    work.wait()
+    (got,) = future.wait()
+    for _ in range(10):
+        backend.allreduce([got])  # nobody waits, so another thread calls the hook
+    backend._wait_for_pending_works()
+    backend.allreduce([torch.ones(1)]).wait()
+    assert (t == dist.get_world_size() ** 11).all()
+
+
 def case_outcomes():
     g = dist.new_group(backend="commstream")
     work = dist.all_reduce(torch.ones(1000), group=g, async_op=True)
@@ -132,14 +147,8 @@ def case_outcome_of_a_timeout():
     dist.barrier()
 
 
-class Reports(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(2)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+class Reports(TeamTest):
+    ranks = 2
 
     def test_events(self):
         self.team.call(case_events)
@@ -157,6 +166,10 @@ class Reports(unittest.TestCase):
     @needs("_register_on_completion_hook")
     def test_hook(self):
         self.team.call(case_hook)
+
+    @needs("_register_on_completion_hook")
+    def test_hooks_that_raise(self):
+        self.team.call(case_hooks_that_raise)
 
     def test_outcomes(self):
         self.team.call(case_outcomes)

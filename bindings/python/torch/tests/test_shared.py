@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import commstream.torch
-from team import Team, expect, group, needs
+from team import expect, group, needs, Team, TeamTest
 
 
 def source_of(g):
@@ -155,16 +155,8 @@ class OverTcp(unittest.TestCase):
             team.close()
 
 
-class OfTwo(unittest.TestCase):
+class OfTwo(TeamTest):
     ranks = 2
-
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(cls.ranks)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
 
     def test_kinds(self):
         self.team.call(case_kinds)

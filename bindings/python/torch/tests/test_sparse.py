@@ -8,11 +8,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from samples import sample
-from team import expect, group, Team
-
-
-def backend_of():
-    return dist.group.WORLD._get_backend(torch.device("cpu"))
+from team import backend_of, expect, group, TeamTest
 
 
 def sparse_of(rank, dtype=torch.float32, rows=50, width=3):
@@ -87,6 +83,8 @@ def case_refused():
     expect(ValueError, "expected torch.sparse_coo", lambda: backend_of().allreduce_sparse([torch.eye(3).to_sparse_csr()]))
     other = sparse_of(rank, rows=50 + rank)
     expect(ValueError, "expected the same on all ranks", lambda: dist.all_reduce(other))
+    wrong = sparse_of(rank, torch.float64 if rank else torch.float32)
+    expect(ValueError, "expected the same on all ranks", lambda: dist.all_reduce(wrong))
     backend = backend_of()
     backend._start_coalescing()
     expect(RuntimeError, "inside of a coalescing block", lambda: backend.allreduce([sparse_of(rank)]))
@@ -136,24 +134,12 @@ class Ranks:
         self.team.call(case_ddp)
 
 
-class TwoRanks(Ranks, unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(2)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+class TwoRanks(Ranks, TeamTest):
+    ranks = 2
 
 
-class FourRanks(Ranks, unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(4)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+class FourRanks(Ranks, TeamTest):
+    ranks = 4
 
 
 if __name__ == "__main__":

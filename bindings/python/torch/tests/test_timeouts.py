@@ -7,7 +7,7 @@ import unittest
 import torch
 import torch.distributed as dist
 
-from team import Team, expect, needs
+from team import expect, needs, TeamTest
 
 CPU = torch.device("cpu")
 
@@ -77,14 +77,8 @@ def case_no_longer_than_the_deadline():
 
 
 @needs("_add_ephemeral_timeout")
-class Ephemeral(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(2)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+class Ephemeral(TeamTest):
+    ranks = 2
 
     def test_works_have_it(self):
         self.team.call(case_works_have_it)

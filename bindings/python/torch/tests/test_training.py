@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from team import Team, group
+from team import group, Team, TeamTest
 
 
 class Net(nn.Module):
@@ -209,14 +209,8 @@ def case_subset():
     dist.barrier()
 
 
-class Training(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(2)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+class Training(TeamTest):
+    ranks = 2
 
     def test_ddp(self):
         for options in (
@@ -277,14 +271,8 @@ class SameBits(unittest.TestCase):
             self.skipTest("COMM_TCP_POLLER=io_uring: no ring can be made here")
 
 
-class FourRanks(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(4)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+class FourRanks(TeamTest):
+    ranks = 4
 
     def test_mesh(self):
         self.team.call(case_mesh)

@@ -8,19 +8,9 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from team import expect, needs, Team
+from team import backend_of, expect, needs, summed, TeamTest
 
 CPU = torch.device("cpu")
-
-
-def backend_of(g=None):
-    return (g or dist.group.WORLD)._get_backend(CPU)
-
-
-def summed(backend, value):
-    t = torch.tensor([float(value)])
-    backend.allreduce([t]).wait()
-    return t.item()
 
 
 def case_window():
@@ -87,6 +77,27 @@ def case_late_window():
     dist.barrier()
 
 
+def case_retries():
+    """A wait for a signal that was given up is made again for the same signal. Lengths that are too large are refused."""
+    rank, other = dist.get_rank(), 1 - dist.get_rank()
+    backend = backend_of(dist.new_group(backend="commstream"))
+    window = backend.new_window(torch.zeros(4))
+    options = torch._C._distributed_c10d.WaitSignalOptions()
+    options.timeout = datetime.timedelta(milliseconds=100)
+    if rank == 0:
+        expect(RuntimeError, "is not complete after 100 ms", lambda: window.wait_signal(other, False, options))
+        expect(RuntimeError, "is not complete after 100 ms", lambda: window.wait_signal(other, False, options))
+        expect(ValueError, "expected 0 to", lambda: window.put(torch.ones(1), other, 1 << 61, False))
+        expect(ValueError, "expected fewer", lambda: backend.allocate_tensor(1 << 62, dtype=torch.float64, device=CPU))
+    dist.barrier()
+    if rank:
+        window.signal(other, False)
+    else:
+        window.wait_signal(other, False)
+    dist.barrier()
+    window.tensor_deregister()
+
+
 def case_memory():
     backend = backend_of(dist.new_group(backend="commstream"))
     assert backend.supports_tensor_alloc(CPU)
@@ -101,14 +112,8 @@ def case_memory():
     assert (t == dist.get_world_size() + 1).all()
 
 
-class TwoRanks(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(2)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+class TwoRanks(TeamTest):
+    ranks = 2
 
     @needs("new_window")
     def test_window(self):
@@ -117,6 +122,10 @@ class TwoRanks(unittest.TestCase):
     @needs("new_window")
     def test_late_window(self):
         self.team.call(case_late_window)
+
+    @needs("new_window")
+    def test_retries(self):
+        self.team.call(case_retries)
 
     @needs("allocate_tensor", "shutdown")
     def test_memory(self):

@@ -14,7 +14,7 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from team import Team, expect, needs
+from team import expect, needs, Team, TeamTest
 
 
 # Takes the place of two functions of the library, and says what the library says when it is hard to bring about.
@@ -144,14 +144,8 @@ def case_synchronize():
     assert t == 2
 
 
-class Works(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.team = Team(2)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.team.close()
+class Works(TeamTest):
+    ranks = 2
 
     def test_alltoall_of_equal_parts(self):
         self.team.call(case_alltoall_of_equal_parts)

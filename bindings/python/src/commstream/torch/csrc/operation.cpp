@@ -165,6 +165,7 @@ void Operation::give_up(const char *why)
 {
     take(true);
     recorded = false;
+    report.measure(request);
     try {
         TORCH_CHECK(false, "commstream: ", name, ": ", why);
     } catch (...) {

@@ -70,8 +70,8 @@ struct Operation : std::enable_shared_from_this<Operation> {
     uint64_t key = 0;            /* unique in the process */
     std::vector<uint64_t> parts; /* a block: the keys of its calls */
     comm_request request{nullptr, 0};
-    bool recorded = false; /* part of a coalescing block that has not ended */
-    bool calling = false;  /* a block: a call of it has begun and is not recorded; if that is still so later, the call was refused */
+    std::atomic<bool> recorded{false}; /* part of a coalescing block that has not ended */
+    bool calling = false; /* a block: a call of it has begun and is not recorded; if that is still so later, the call was refused */
     bool message = false;
     uint64_t sends = 0; /* messages that it sends */
     std::vector<at::Tensor> keep;

@@ -48,7 +48,7 @@ struct Step {
 void fill(comm_window *window, const Step &step, void *memory, const std::optional<at::Tensor> &given, size_t bytes, int32_t keeper,
           int32_t source)
 {
-    if (step.rank == source)
+    if (step.rank == source && memory)
         std::memcpy(memory, given->data_ptr(), bytes);
     step([&](Operation &o) { return comm_window_fence(window, &o.request); });
     if (step.rank == keeper && keeper != source)
@@ -69,7 +69,7 @@ at::Tensor Backend::share(const std::optional<at::Tensor> &given, int64_t bytes,
     auto length = static_cast<size_t>(bytes);
     comm_window *window =
         step([&](Operation &o) { return comm_window_create(here.get(), keeper == rank_ ? length : 0, nullptr, &o.window, &o.request); });
-    void *memory;
+    void *memory = nullptr;
     comm_result reached = comm_window_pointer(window, keeper, &memory, nullptr);
     fill(window, step, memory, given, length, keeper, from);
     here.check(reached, "shared_tensor"); /* after the others were helped to go on */

@@ -20,7 +20,7 @@ constexpr int64_t most_dims = 30;
 
 /* What ranks tell each other. All but the number of elements must be the same on all ranks. */
 struct Form {
-    int64_t elements, sparse_dims, dims;
+    int64_t elements, sparse_dims, dims, type;
     std::array<int64_t, most_dims> sizes;
 };
 constexpr int64_t form_words = sizeof(Form) / sizeof(int64_t);
@@ -32,19 +32,20 @@ at::Tensor words_of(const at::Tensor &t)
     form->elements = t._nnz();
     form->sparse_dims = t.sparse_dim();
     form->dims = t.dim();
+    form->type = static_cast<int64_t>(t.scalar_type());
     std::copy(t.sizes().begin(), t.sizes().end(), form->sizes.begin());
     return words;
 }
 
 bool is_same(const Form &a, const Form &b)
 {
-    return a.sparse_dims == b.sparse_dims && a.dims == b.dims && a.sizes == b.sizes;
+    return a.sparse_dims == b.sparse_dims && a.dims == b.dims && a.type == b.type && a.sizes == b.sizes;
 }
 
 std::string text_of(const Form &form)
 {
-    return c10::str("sizes ", at::IntArrayRef(form.sizes.data(), static_cast<size_t>(form.dims)), " of which ", form.sparse_dims,
-                    " are sparse");
+    return c10::str(static_cast<at::ScalarType>(form.type), " of sizes ",
+                    at::IntArrayRef(form.sizes.data(), static_cast<size_t>(form.dims)), " of which ", form.sparse_dims, " are sparse");
 }
 
 std::vector<Form> forms_of(const at::Tensor &words, int rank)

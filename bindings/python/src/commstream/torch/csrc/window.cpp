@@ -1,5 +1,6 @@
 /* Memory that ranks of one host share, and windows: one-sided communication. */
 #include <cstring>
+#include <limits>
 
 #include "backend.hpp"
 
@@ -11,8 +12,9 @@ namespace
 
 /* A piece of memory of the library keeps its world open. */
 struct Piece {
+    explicit Piece(const std::shared_ptr<World> &w) : world(w) {}
     Hold world;
-    void *bytes;
+    void *bytes = nullptr;
     ~Piece() { comm_mem_free(world.communicator(), bytes); }
 };
 
@@ -28,9 +30,9 @@ Piece *new_piece(const std::shared_ptr<World> &world, size_t bytes)
     world->check(comm_describe(world->get(), &info), "memory allocation");
     TORCH_CHECK_NOT_IMPLEMENTED(strcmp(info.backend, "nccl") != 0,
                                 "commstream: memory allocation on backend nccl, whose memory is the device's; use torch.empty");
-    void *memory;
-    world->check(comm_mem_alloc(world->get(), bytes ? bytes : 1, &memory), "memory allocation");
-    return new Piece{Hold(world), memory};
+    auto piece = std::make_unique<Piece>(world); /* which keeps the world open meanwhile */
+    world->check(comm_mem_alloc(world->get(), bytes ? bytes : 1, &piece->bytes), "memory allocation");
+    return piece.release();
 }
 
 class Allocator final : public c10::Allocator
@@ -63,9 +65,12 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options)
 {
     TORCH_CHECK_VALUE(size >= 0, "commstream: allocateTensor: ", size, " elements; expected 0 or more");
     TORCH_CHECK_VALUE(options.device().is_cpu(), "commstream: allocateTensor: device ", options.device(), "; expected cpu");
-    Piece *piece = new_piece(world(), static_cast<size_t>(size) * options.dtype().itemsize());
+    auto item = static_cast<int64_t>(options.dtype().itemsize());
+    TORCH_CHECK_VALUE(size <= std::numeric_limits<int64_t>::max() / item, "commstream: allocateTensor: ", size, " elements of ", item,
+                      " bytes; expected fewer");
+    std::shared_ptr<Piece> piece(new_piece(world(), static_cast<size_t>(size * item)));
     return at::from_blob(
-        piece->bytes, {size}, [piece](void *) { free_piece(piece); }, options);
+        piece->bytes, {size}, [piece](void *) {}, options);
 }
 
 #ifdef C10D_BACKEND_HAS_WINDOW
@@ -108,7 +113,7 @@ class Window final : public c10d::Window
     comm_window *window_ = nullptr;
     at::Tensor tensor_; /* owned, or only its shape and type */
     at::ScalarType type_ = at::kByte;
-    std::vector<uint64_t> taken_; /* signals of each rank that were waited for */
+    std::vector<std::atomic<uint64_t>> taken_; /* signals of each rank that were waited for */
 };
 
 comm_window *Window::open(const char *name) const
@@ -161,14 +166,17 @@ void Window::tensor_register(const at::Tensor &tensor, bool owning)
     window_ = operation->window;
     type_ = tensor.scalar_type();
     tensor_ = owning ? tensor : at::Tensor();
-    std::fill(taken_.begin(), taken_.end(), 0);
+    for (auto &taken : taken_)
+        taken = 0;
 }
 
 void Window::tensor_deregister()
 {
     comm_result result = comm_window_free(open("tensor_deregister"));
-    window_ = nullptr;
-    tensor_ = at::Tensor();
+    if (result != COMM_ERR_STATE) { /* refused: the window is as it was */
+        window_ = nullptr;
+        tensor_ = at::Tensor();
+    }
     world_->check(result, "tensor_deregister");
 }
 
@@ -180,12 +188,14 @@ WorkPtr Window::put(const at::Tensor &tensor, int64_t peer, int64_t offset, bool
     int32_t to = check_peer(peer, "put");
     TORCH_CHECK_TYPE(tensor.scalar_type() == type_, "commstream: put: a tensor of ", tensor.scalar_type(), "; expected ", type_,
                      ", as that of the window");
-    TORCH_CHECK_VALUE(offset >= 0, "commstream: put: offset ", offset, "; expected 0 or greater");
+    int64_t last = std::numeric_limits<int64_t>::max() / tensor.element_size();
+    TORCH_CHECK_VALUE(offset >= 0 && offset <= last, "commstream: put: offset ", offset, "; expected 0 to ", last);
     auto operation = begin("put", opts.timeout);
     at::Tensor dense = operation->input(tensor);
     Elements e = elements_of(dense);
     size_t at = static_cast<size_t>(offset) * tensor.element_size();
-    return finish(operation, comm_put(window, begin_of(dense), e.n, e.type, to, at, &operation->request), async);
+    auto start = [&] { return comm_put(window, begin_of(dense), e.n, e.type, to, at, &operation->request); };
+    return finish(operation, until_queued(world_->get(), start), async);
 }
 
 /* It is valid as long as the window, and shows what that rank's program stores. */
@@ -206,7 +216,8 @@ WorkPtr Window::signal(int64_t peer, bool async, const c10d::SignalOptions &opts
     comm_window *window = open("signal");
     int32_t to = check_peer(peer, "signal");
     auto operation = begin("signal", opts.timeout);
-    return finish(operation, comm_window_signal(window, to, static_cast<uint32_t>(rank_), 1, &operation->request), async);
+    auto start = [&] { return comm_window_signal(window, to, static_cast<uint32_t>(rank_), 1, &operation->request); };
+    return finish(operation, until_queued(world_->get(), start), async);
 }
 
 WorkPtr Window::wait_signal(int64_t peer, bool async, const c10d::WaitSignalOptions &opts)
@@ -214,7 +225,14 @@ WorkPtr Window::wait_signal(int64_t peer, bool async, const c10d::WaitSignalOpti
     comm_window *window = open("wait_signal");
     auto from = static_cast<uint32_t>(check_peer(peer, "wait_signal"));
     auto operation = begin("wait_signal", opts.timeout);
-    return finish(operation, comm_window_wait_signal(window, from, ++taken_[from], &operation->request), async);
+    uint64_t number = ++taken_[from];
+    auto start = [&] { return comm_window_wait_signal(window, from, number, &operation->request); };
+    try {
+        return finish(operation, until_queued(world_->get(), start), async);
+    } catch (...) { /* the next wait is for the same signal, unless another thread's is for a later one */
+        taken_[from].compare_exchange_strong(number, number - 1);
+        throw;
+    }
 }
 
 c10d::WindowAttr Window::get_attr(int64_t peer)

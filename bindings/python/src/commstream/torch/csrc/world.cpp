@@ -264,35 +264,40 @@ void Hooks::set_reporter(std::function<void(std::shared_ptr<c10d::WorkInfo>)> ho
     timing = true;
 }
 
-/* It may wait for the interpreter, whose holder may be adding a hook. */
+/* What a hook raises may not stop whoever completes the work. */
+template <class Hook, class... Values> void Hooks::run(const Hook &hook, const Values &...values)
+{
+    try {
+        hook(values...);
+    } catch (const std::exception &e) {
+        TORCH_WARN("commstream: a hook of the process group raised: ", e.what());
+    }
+}
+
+/* Hooks may wait for the interpreter, whose holder may be adding one. */
+template <class Some> Some Hooks::copy_of(const Some &hooks) const
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    return hooks;
+}
+
 void Hooks::report(const Operation &operation) const
 {
-    std::function<void(std::shared_ptr<c10d::WorkInfo>)> copy;
-    {
-        std::lock_guard<std::mutex> hold(lock_);
-        copy = reporter_;
-    }
-    if (copy && operation.report.timed())
-        copy(operation.report.info(operation.sequence));
+    auto hook = copy_of(reporter_);
+    if (hook && operation.report.timed())
+        run(hook, operation.report.info(operation.sequence));
 }
 
 void Hooks::completed(uint64_t key) const
 {
-    std::lock_guard<std::mutex> hold(lock_);
-    for (const auto &hook : completion_)
-        hook.second(key);
+    for (const auto &hook : copy_of(completion_))
+        run(hook.second, key);
 }
 
-/* A hook may wait for the interpreter, whose holder may be adding one. */
 void Hooks::aborting() const
 {
-    std::map<int64_t, std::function<void()>> copy;
-    {
-        std::lock_guard<std::mutex> hold(lock_);
-        copy = abort_;
-    }
-    for (const auto &hook : copy)
-        hook.second();
+    for (const auto &hook : copy_of(abort_))
+        run(hook.second);
 }
 
 } // namespace commstream

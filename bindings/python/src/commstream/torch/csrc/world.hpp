@@ -63,6 +63,9 @@ class Hooks
     bool empty() const;
 
   private:
+    template <class Hook, class... Values> static void run(const Hook &hook, const Values &...values);
+    template <class Some> Some copy_of(const Some &hooks) const;
+
     mutable std::mutex lock_;
     std::map<int64_t, std::function<void(uint64_t)>> completion_;
     std::map<int64_t, std::function<void()>> abort_;
