@@ -104,6 +104,15 @@ static void ssh_gets_no_variables(void **state)
     expect("A=1 $R --hosts a --ssh $S -x A -x A=2 -x B= sh -c 'echo $A ${B-none}'", 0, "[0] 2\n", "");
 }
 
+/* It asks for no password, and ends if a host does not answer any more. */
+static void without_an_option_it_is_ssh(void **state)
+{
+    (void)state;
+    expect(
+        "d=$(mktemp -d); printf '#!/bin/sh\\necho $1 $2 $3 $4 $5 $6' >$d/ssh; chmod +x $d/ssh; PATH=$d:$PATH $R --hosts a true; rm -r $d",
+        0, "-x -o BatchMode=yes -o ServerAliveInterval=15 a\n", "");
+}
+
 /* The words come through the shell of a host, which may be sh, csh or fish. */
 static void words_reach_the_ranks(void **state)
 {
@@ -316,6 +325,7 @@ int main(void)
         cmocka_unit_test(the_first_failure_is_told),
         cmocka_unit_test(ranks_are_asked_once),
         cmocka_unit_test(ssh_gets_no_variables),
+        cmocka_unit_test(without_an_option_it_is_ssh),
         cmocka_unit_test(words_reach_the_ranks),
         cmocka_unit_test(hosts_have_all_kinds_of_names),
         cmocka_unit_test(signals_reach_the_ranks),

@@ -9,13 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ssh gives up a host that has not answered for 45 s (ServerAliveCountMax is 3). */
+#define RUN_SSH "ssh -x -o BatchMode=yes -o ServerAliveInterval=15"
+
 static const char usage[] =
     "usage: comm-run -n N [options] PROGRAM [ARGUMENTS]\n"
     "Starts N ranks of PROGRAM, on this host or by ssh on others.\n\n"
     "  -n N               number of ranks; with --hosts by default as many as the hosts have\n"
     "  --hosts LIST       HOST[:RANKS],... : starts the ranks there. Without numbers they are spread evenly, or one on each\n"
     "  --hostfile FILE    the same, a line for each host: HOST, HOST:RANKS or HOST slots=RANKS\n"
-    "  --ssh COMMAND      what reaches a host; default: ssh -x -o BatchMode=yes\n"
+    "  --ssh COMMAND      what reaches a host; default: " RUN_SSH "\n"
     "  --backend NAME     sets COMM_BACKEND: auto, shm, tcp, ...\n"
     "  --bind core|none   core: binds each rank to a core of its own; default: none\n"
     "  --timeout SECONDS  end all ranks after this time, with status 124\n"
@@ -184,7 +187,7 @@ void run_read_arguments(struct settings *settings, int argc, char **argv)
 {
     int option;
 
-    *settings = (struct settings){.tags = true, .ssh = "ssh -x -o BatchMode=yes"};
+    *settings = (struct settings){.tags = true, .ssh = RUN_SSH};
     while ((option = getopt_long(argc, argv, "+n:x:", options, NULL)) != -1)
         take_option(settings, option);
     settings->command = argv + optind;
