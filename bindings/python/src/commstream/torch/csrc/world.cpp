@@ -4,6 +4,7 @@
 
 #include "device.hpp"
 #include "engine.hpp"
+#include "interpreter.hpp"
 #include "meeting.hpp"
 #include "operation.hpp"
 
@@ -226,6 +227,16 @@ void World::ended(const Operation &operation, bool success) const
         hooks->aborting();
 }
 
+/* Waits for one that another thread runs. */
+template <class Some> void Hooks::remove(Some &hooks, int64_t id)
+{
+    Unlocked interpreter;
+    typename Some::node_type gone;
+    std::lock_guard<std::recursive_mutex> alone(running_);
+    std::lock_guard<std::mutex> hold(lock_);
+    gone = hooks.extract(id);
+}
+
 void Hooks::add_completion(int64_t id, std::function<void(uint64_t)> hook)
 {
     std::lock_guard<std::mutex> hold(lock_);
@@ -234,8 +245,7 @@ void Hooks::add_completion(int64_t id, std::function<void(uint64_t)> hook)
 
 void Hooks::remove_completion(int64_t id)
 {
-    std::lock_guard<std::mutex> hold(lock_);
-    completion_.erase(id);
+    remove(completion_, id);
 }
 
 void Hooks::add_abort(int64_t id, std::function<void()> hook)
@@ -246,8 +256,7 @@ void Hooks::add_abort(int64_t id, std::function<void()> hook)
 
 void Hooks::remove_abort(int64_t id)
 {
-    std::lock_guard<std::mutex> hold(lock_);
-    abort_.erase(id);
+    remove(abort_, id);
 }
 
 bool Hooks::empty() const
@@ -274,7 +283,7 @@ template <class Hook, class... Values> void Hooks::run(const Hook &hook, const V
     }
 }
 
-/* Hooks may wait for the interpreter, whose holder may be adding one. */
+/* Others may be added meanwhile. */
 template <class Some> Some Hooks::copy_of(const Some &hooks) const
 {
     std::lock_guard<std::mutex> hold(lock_);
@@ -283,6 +292,10 @@ template <class Some> Some Hooks::copy_of(const Some &hooks) const
 
 void Hooks::report(const Operation &operation) const
 {
+    if (!timing)
+        return;
+    Unlocked interpreter;
+    std::lock_guard<std::recursive_mutex> alone(running_);
     auto hook = copy_of(reporter_);
     if (hook && operation.report.timed())
         run(hook, operation.report.info(operation.sequence));
@@ -290,12 +303,18 @@ void Hooks::report(const Operation &operation) const
 
 void Hooks::completed(uint64_t key) const
 {
+    if (empty())
+        return;
+    Unlocked interpreter;
+    std::lock_guard<std::recursive_mutex> alone(running_);
     for (const auto &hook : copy_of(completion_))
         run(hook.second, key);
 }
 
 void Hooks::aborting() const
 {
+    Unlocked interpreter;
+    std::lock_guard<std::recursive_mutex> alone(running_);
     for (const auto &hook : copy_of(abort_))
         run(hook.second);
 }

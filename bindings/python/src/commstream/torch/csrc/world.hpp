@@ -47,6 +47,7 @@ template <class Call> comm_result until_queued(comm_communicator *engine, const 
     return result;
 }
 
+/* They run one at a time, without the interpreter's lock: those of Python take it. One that was removed does not run any more. */
 class Hooks
 {
   public:
@@ -65,8 +66,10 @@ class Hooks
   private:
     template <class Hook, class... Values> static void run(const Hook &hook, const Values &...values);
     template <class Some> Some copy_of(const Some &hooks) const;
+    template <class Some> void remove(Some &hooks, int64_t id);
 
-    mutable std::mutex lock_;
+    mutable std::recursive_mutex running_; /* held while hooks run, which may remove themselves */
+    mutable std::mutex lock_;              /* of the fields below */
     std::map<int64_t, std::function<void(uint64_t)>> completion_;
     std::map<int64_t, std::function<void()>> abort_;
     std::function<void(std::shared_ptr<c10d::WorkInfo>)> reporter_;
