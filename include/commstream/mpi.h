@@ -25,10 +25,42 @@ extern "C" {
 #endif
 
 /** @cond */
-/* Not for programs: how comm_mpi_open() lets ranks meet. */
+/* Not for programs: how the ranks of comm_mpi_open() meet. */
+struct comm_mpi_meeting {
+    MPI_Comm mpi;
+    int met;                 /* this rank has called comm_mpi_agree() */
+    enum comm_result result; /* why the ranks cannot meet; COMM_OK: they can */
+    const char *why;
+};
+
+/* Not for programs: MPI_Allgather does not end on ranks whose lengths differ, or if a rank does not call it. So the ranks compare their
+ * lengths first. A rank that will not call it has length 0. Returns 1 if all have this length, 0 otherwise, equal on all ranks. */
+static inline int comm_mpi_agree(struct comm_mpi_meeting *m, size_t bytes)
+{
+    long long mine[2] = {(long long)bytes, -(long long)bytes}, least[2] = {0, 0};
+
+    m->met = 1;
+    if (MPI_Allreduce(mine, least, 2, MPI_LONG_LONG_INT, MPI_MIN, m->mpi) != MPI_SUCCESS) {
+        m->result = COMM_ERR_BACKEND;
+        m->why = "MPI reported an error of this communicator";
+    } else if (least[0] == 0) {
+        m->result = COMM_ERR_REFUSED;
+        m->why = "comm_open failed on another rank before the ranks met; that rank has the reason";
+    } else if (least[0] != -least[1]) {
+        m->result = COMM_ERR_CONFIG;
+        m->why = "ranks meet in different ways; expected the same backend, and the same COMM_BACKEND in the environment, on all ranks";
+    }
+    return m->result == COMM_OK && bytes <= 0x7fffffff;
+}
+
+/* Not for programs: a comm_exchange_fn. */
 static inline int comm_mpi_exchange(void *arg, const void *in, size_t bytes, void *out)
 {
-    return bytes > 0x7fffffff || MPI_Allgather(in, (int)bytes, MPI_BYTE, out, (int)bytes, MPI_BYTE, *(MPI_Comm *)arg) != MPI_SUCCESS;
+    struct comm_mpi_meeting *m = (struct comm_mpi_meeting *)arg;
+
+    if (m->result != COMM_OK || !comm_mpi_agree(m, bytes))
+        return 1;
+    return MPI_Allgather(in, (int)bytes, MPI_BYTE, out, (int)bytes, MPI_BYTE, m->mpi) != MPI_SUCCESS;
 }
 
 /* Not for programs: says why in config's error_text. */
@@ -37,6 +69,25 @@ static inline enum comm_result comm_mpi_complain(const struct comm_config *confi
     if (config->error_text && config->error_text_bytes)
         snprintf(config->error_text, config->error_text_bytes, "comm_mpi_open: %s", text);
     return result;
+}
+
+/* Not for programs: whether mpi can be used at all. */
+static inline enum comm_result comm_mpi_check(MPI_Comm mpi, const char **why)
+{
+    int started = 0, ended = 0, inter = 0;
+
+    MPI_Initialized(&started);
+    MPI_Finalized(&ended);
+    if (!started || ended) {
+        *why = started ? "MPI_Finalize was called" : "MPI is not initialized; call MPI_Init before";
+        return COMM_ERR_STATE;
+    }
+    if (mpi == MPI_COMM_NULL) {
+        *why = "mpi is MPI_COMM_NULL; expected a communicator that this rank is in";
+        return COMM_ERR_ARGUMENT;
+    }
+    *why = "mpi is an intercommunicator; MPI_Intercomm_merge makes it one group of ranks";
+    return MPI_Comm_test_inter(mpi, &inter) == MPI_SUCCESS && inter ? COMM_ERR_ARGUMENT : COMM_OK;
 }
 
 /* Not for programs: 1 where the ranks of mpi share a host, 0 where not, -1 after an error; equal on all ranks. */
@@ -65,39 +116,45 @@ static inline int comm_mpi_one_host(MPI_Comm mpi)
  * @param mpi     a communicator (no intercommunicator) between MPI_Init and MPI_Finalize. The library keeps nothing of it
  * @param config  as for comm_open(); rank, ranks, address, id and exchange are ignored. NULL: all default
  * @param world   receives the communicator; close it with comm_close()
- * @return as comm_open(); COMM_ERR_STATE if MPI is not initialized or already finalized; COMM_ERR_ARGUMENT if mpi is an intercommunicator
- * or MPI_COMM_NULL; COMM_ERR_BACKEND after an error of MPI
+ * @return as comm_open(); COMM_ERR_STATE before MPI_Init (MPI_Session_init alone is not enough) and after MPI_Finalize; COMM_ERR_ARGUMENT
+ * if mpi is an intercommunicator or MPI_COMM_NULL; COMM_ERR_REFUSED if comm_open() failed on another rank before the ranks met;
+ * COMM_ERR_BACKEND after an error of MPI
  */
 static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_config *config, struct comm_communicator **world)
 {
+    struct comm_mpi_meeting meeting;
     struct comm_config own;
-    int started = 0, ended = 0, inter = 0, rank = 0, ranks = 0;
+    int rank = 0, ranks = 0;
+    const char *why = NULL;
 
     memset(&own, 0, sizeof own);
     if (config)
         memcpy(&own, config, config->size < sizeof own ? config->size : sizeof own);
     own.size = sizeof own;
-    MPI_Initialized(&started);
-    MPI_Finalized(&ended);
-    if (!started || ended)
-        return comm_mpi_complain(&own, COMM_ERR_STATE,
-                                 started ? "MPI_Finalize was called" : "MPI is not initialized; call MPI_Init before");
-    if (mpi == MPI_COMM_NULL || (MPI_Comm_test_inter(mpi, &inter) == MPI_SUCCESS && inter))
-        return comm_mpi_complain(&own, COMM_ERR_ARGUMENT,
-                                 inter ? "mpi is an intercommunicator; MPI_Intercomm_merge makes it one group of ranks"
-                                       : "mpi is MPI_COMM_NULL; expected a communicator that this rank is in");
+    enum comm_result r = comm_mpi_check(mpi, &why);
+    if (r != COMM_OK)
+        return comm_mpi_complain(&own, r, why);
     int one_host = comm_mpi_one_host(mpi);
     if (one_host < 0 || MPI_Comm_rank(mpi, &rank) != MPI_SUCCESS || MPI_Comm_size(mpi, &ranks) != MPI_SUCCESS)
         return comm_mpi_complain(&own, COMM_ERR_BACKEND, "MPI reported an error of this communicator");
+    memset(&meeting, 0, sizeof meeting);
+    meeting.mpi = mpi;
     own.rank = rank;
     own.ranks = ranks;
     own.address = NULL;
     own.id = NULL;
     own.exchange = comm_mpi_exchange;
-    own.exchange_arg = &mpi;
+    own.exchange_arg = &meeting;
     if (!own.backend && !one_host)
         own.backend = "shm+tcp";
-    return comm_open(&own, world);
+    r = comm_open(&own, world);
+    if (r == COMM_OK)
+        return r;
+    if (!meeting.met && ranks > 1) { /* this rank has the reason */
+        (void)comm_mpi_agree(&meeting, 0);
+        return r;
+    }
+    return meeting.result == COMM_OK ? r : comm_mpi_complain(&own, meeting.result, meeting.why);
 }
 
 /**
@@ -110,16 +167,22 @@ static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_con
  * @param mpi    the MPI communicator that the world was opened from
  * @param tag    as in MPI_Comm_create_group: different for calls of overlapping members at the same time
  * @param made   receives the MPI communicator; the caller frees it with MPI_Comm_free
- * @return COMM_OK; COMM_ERR_ARGUMENT if a member of c is no rank of world; COMM_ERR_MEMORY; COMM_ERR_BACKEND after an error of MPI
+ * @return COMM_OK; COMM_ERR_ARGUMENT if a member of c is no rank of world, or if mpi does not have as many ranks as world; COMM_ERR_STATE
+ * before MPI_Init and after MPI_Finalize; COMM_ERR_MEMORY; COMM_ERR_BACKEND after an error of MPI
  */
 static inline enum comm_result comm_mpi_give(const struct comm_communicator *c, const struct comm_communicator *world, MPI_Comm mpi,
                                              int tag, MPI_Comm *made)
 {
-    int size = comm_size(c), known = 1;
-    int *member = (int *)malloc((size_t)(size > 0 ? size : 1) * sizeof *member);
+    int size = comm_size(c), known = 1, ranks = 0, code, *member;
+    const char *why = NULL;
     MPI_Group all, group;
-    int code;
 
+    enum comm_result r = comm_mpi_check(mpi, &why);
+    if (r != COMM_OK)
+        return r;
+    if (MPI_Comm_size(mpi, &ranks) != MPI_SUCCESS || ranks != comm_size(world))
+        return COMM_ERR_ARGUMENT;
+    member = (int *)malloc((size_t)(size > 0 ? size : 1) * sizeof *member);
     if (!member)
         return COMM_ERR_MEMORY;
     for (int i = 0; i < size; i++) {

@@ -2,9 +2,10 @@
  * Makes MPI's communicators from this library's, and the reverse (commstream/mpi.h):
  *
  *   given single|funneled|serialized|multiple BACKEND | halves BACKEND | halves_single BACKEND |
- *         halves_serialized BACKEND | closed BACKEND | crossed BACKEND | wrong | early | late
+ *         halves_serialized BACKEND | closed BACKEND | crossed BACKEND | refused BACKEND | wrong | early | late
  *         finalized work|message|nothing
  */
+#define _GNU_SOURCE
 #include "conform/rig.h"
 #include "now.h"
 
@@ -250,6 +251,26 @@ static void crossed(const char *backend)
     finalize();
 }
 
+/* One rank cannot open, or opens with another backend than the others. No rank waits for it, and the next world opens. */
+static void refused(const char *backend)
+{
+    struct comm_communicator *world = NULL;
+    int rank;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &(int){0});
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 1)
+        setenv("COMM_WINDOW", "seven", 1);
+    IS(open_of(MPI_COMM_WORLD, backend, &world), rank == 1 ? COMM_ERR_CONFIG : COMM_ERR_REFUSED);
+    CHECK(strstr(text, rank == 1 ? "COMM_WINDOW=seven" : "failed on another rank"));
+    unsetenv("COMM_WINDOW");
+    IS(open_of(MPI_COMM_WORLD, rank == 1 ? "auto" : backend, &world), COMM_ERR_CONFIG);
+    CHECK(strstr(text, "the same backend"));
+    MUST(open_of(MPI_COMM_WORLD, backend, &world));
+    sums(world, 3);
+    MUST(comm_close(world, RIG_PATIENCE));
+    finalize();
+}
+
 /* What is no communicator of ranks that include this one. */
 static void wrong(void)
 {
@@ -264,9 +285,16 @@ static void wrong(void)
     CHECK(strstr(text, "intercommunicator"));
     IS(open_of(MPI_COMM_NULL, NULL, &world), COMM_ERR_ARGUMENT);
     CHECK(strstr(text, "MPI_COMM_NULL"));
+    MUST(open_of(MPI_COMM_WORLD, NULL, &world));
+    MPI_Comm made = MPI_COMM_NULL, *wrongs[] = {&both, &(MPI_Comm){MPI_COMM_NULL}, &half, &(MPI_Comm){MPI_COMM_SELF}};
+    for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++)
+        IS(comm_mpi_give(world, world, *wrongs[i], 0, &made), COMM_ERR_ARGUMENT);
     MPI_Comm_free(&both);
     MPI_Comm_free(&half);
     finalize();
+    IS(comm_mpi_give(world, world, MPI_COMM_WORLD, 0, &made), COMM_ERR_STATE);
+    CHECK(made == MPI_COMM_NULL);
+    MUST(comm_close(world, RIG_PATIENCE));
 }
 
 /* MPI is finalized while a world on the wire over MPI is open. */
@@ -345,6 +373,8 @@ int main(int count, char **argument)
         closed(backend);
     else if (strcmp(what, "crossed") == 0)
         crossed(backend);
+    else if (strcmp(what, "refused") == 0)
+        refused(backend);
     else if (strcmp(what, "wrong") == 0)
         wrong();
     else if (strcmp(what, "finalized") == 0)
