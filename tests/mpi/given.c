@@ -2,7 +2,8 @@
  * Makes MPI's communicators from this library's, and the reverse (commstream/mpi.h):
  *
  *   given single|funneled|serialized|multiple BACKEND | halves BACKEND | halves_single BACKEND |
- *         halves_serialized BACKEND | closed BACKEND | crossed BACKEND | refused BACKEND | wrong | early | late
+ *         halves_serialized BACKEND | closed BACKEND | crossed BACKEND | refused BACKEND | exhausted | wrong | early |
+ *         late
  *         finalized work|message|nothing
  */
 #define _GNU_SOURCE
@@ -271,6 +272,38 @@ static void refused(const char *backend)
     finalize();
 }
 
+/* MPI has few communicators left. The creating call fails that gets none, the log has MPI's reason, and what there is goes on. */
+static void exhausted(void)
+{
+    enum { MANY = 4000, LEFT = 5 };
+    struct comm_communicator *world, *made[LEFT + 1];
+    static MPI_Comm taken[MANY];
+    int count = 0, have = 0;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &(int){0});
+    MUST(open_of(MPI_COMM_WORLD, "mpi", &world));
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    while (count < MANY && MPI_Comm_dup(MPI_COMM_WORLD, &taken[count]) == MPI_SUCCESS)
+        count++;
+    CHECK(count > LEFT && count < MANY);
+    for (int i = 0; i < LEFT; i++)
+        MPI_Comm_free(&taken[--count]);
+    enum comm_result r = COMM_OK;
+    while (have <= LEFT && (r = NOW(comm_dup, world, NULL, &made[have])) == COMM_OK)
+        have++;
+    IS(r, COMM_ERR_BACKEND);
+    sums(world, 3);
+    sums(made[have - 1], 5);
+    MUST(comm_close(made[have - 1], RIG_PATIENCE));
+    MUST(NOW(comm_dup, world, NULL, &made[have - 1]));
+    sums(made[have - 1], 7);
+    while (have)
+        MUST(comm_close(made[--have], RIG_PATIENCE));
+    MUST(comm_close(world, RIG_PATIENCE));
+    while (count)
+        MPI_Comm_free(&taken[--count]);
+    finalize();
+}
+
 /* What is no communicator of ranks that include this one. */
 static void wrong(void)
 {
@@ -375,6 +408,8 @@ int main(int count, char **argument)
         crossed(backend);
     else if (strcmp(what, "refused") == 0)
         refused(backend);
+    else if (strcmp(what, "exhausted") == 0)
+        exhausted();
     else if (strcmp(what, "wrong") == 0)
         wrong();
     else if (strcmp(what, "finalized") == 0)

@@ -219,7 +219,11 @@ enum comm_result mpi_joined(struct native_channel *channel)
 
     if (!c->in_thread && atomic_load(&c->state) == MPI_JOINING)
         atomic_store(&c->state, (int)create(c));
-    return result[atomic_load_explicit(&c->state, memory_order_acquire)];
+    int state = atomic_load_explicit(&c->state, memory_order_acquire);
+    if (state == MPI_JOIN_FAILED && !c->told)
+        mpi_tell(c->world, "no MPI_Comm for one more communicator", c->code);
+    c->told |= state == MPI_JOIN_FAILED;
+    return result[state];
 }
 
 /* MPI cannot cancel a collective. MPI owns the buffers of a started collective until it completes, and after a failure it may never

@@ -37,6 +37,7 @@ struct mpi_world {
     _Atomic uint64_t own_tags;     /* used if parent belongs to this library alone */
     uint32_t rules[MPI_TYPES];     /* by type, one bit per operator: set if MPI's result follows this library's rules on every rank */
     const struct mpi_large *large; /* MPI's calls with MPI_Count; NULL: it has only those with int */
+    const struct base_log *log;    /* NULL: none */
     size_t most, most_bytes;       /* the most elements that a call can count, and the most bytes that it can move */
     uint32_t without;              /* bit collective: this MPI does it wrong */
     uint32_t apart;                /* bit collective: it goes wrong if long and in place on some ranks only */
@@ -59,6 +60,7 @@ struct mpi_channel {
     int size, rank;
     bool begun;      /* has begun to create its MPI_Comm */
     bool makes_base; /* the first channel of a world without base: its MPI_Comm will be base */
+    bool told;       /* has logged why it failed */
     bool in_thread;  /* a thread creates its MPI_Comm; otherwise `joined` does */
     uint32_t count, room;
     MPI_Request *request;
@@ -97,6 +99,9 @@ static inline bool mpi_is_over(void)
     return atomic_load_explicit(&mpi_over, memory_order_relaxed) != 0;
 }
 
+/* The core's log, set when the module is loaded. */
+extern void (*mpi_log)(const struct base_log *log, int level, const char *line);
+
 /* world.c: start and end of MPI in this process */
 extern const struct native_class mpi_native_class;
 enum comm_result mpi_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES]);
@@ -104,6 +109,7 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
 void mpi_close(struct native *native);
 void mpi_keep(void);   /* MPI still holds something unfinished, so this library must not finalize MPI */
 void mpi_failed(void); /* a communicator failed, with the same consequence */
+void mpi_tell(const struct mpi_world *w, const char *what, int code); /* logs MPI's text of this code */
 
 /* Makes base, if opening has not made it. Collective over the ranks of the world, whose cards these are, in order. Blocks until all of them
  * have called it. Gives the tag back, unless it fails. Returns MPI's code. */

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "net/mpi/mpi_module.h"
 
+#include "base/log.h"
 #include "net/mpi/family.h"
 #include "net/mpi/library.h"
 
@@ -31,6 +32,7 @@ static struct {
 
 pthread_mutex_t mpi_issue = PTHREAD_MUTEX_INITIALIZER;
 _Atomic int mpi_over;
+void (*mpi_log)(const struct base_log *log, int level, const char *line);
 
 static enum comm_result complain(const struct native_config *config, enum comm_result result, const char *text)
 {
@@ -384,6 +386,7 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
     r = find_mpi(config, &w->level);
     if (r == COMM_OK)
         r = check_ranks(config);
+    w->log = config->log;
     w->shared = w->level == MPI_THREAD_MULTIPLE;
     w->locks = w->level == MPI_THREAD_SERIALIZED;
     w->only = pthread_self();
@@ -435,6 +438,19 @@ static void mpi_explain(struct native *native, int32_t code, char *text, size_t 
     else if (!mpi_is_over())
         MPI_Error_string(code, whole, &length);
     snprintf(text, bytes, "%s", whole);
+}
+
+/* A creating call that fails has no text of its own. */
+void mpi_tell(const struct mpi_world *w, const char *what, int code)
+{
+    char text[MPI_MAX_ERROR_STRING], line[MPI_MAX_ERROR_STRING + 128];
+
+    mpi_explain(NULL, code, text, sizeof text);
+    for (char *c = text; *c; c++)
+        *c = *c == '\n' ? ' ' : *c;
+    snprintf(line, sizeof line, "mpi: %s: %s", what, text);
+    if (mpi_log && w->log)
+        mpi_log(w->log, LOG_ERROR, line);
 }
 
 const struct native_class mpi_native_class = {

@@ -16,5 +16,8 @@ static const struct module_interface interface = {.abi = MODULE_ABI,
 __attribute__((visibility("default"))) const struct module_interface *comm_module_entry(const struct module_core *core);
 const struct module_interface *comm_module_entry(const struct module_core *core)
 {
-    return core->abi == MODULE_ABI && core->size == sizeof *core && core->version == COMM_VERSION ? &interface : NULL;
+    if (core->abi != MODULE_ABI || core->size != sizeof *core || core->version != COMM_VERSION)
+        return NULL;
+    mpi_log = core->log;
+    return &interface;
 }
