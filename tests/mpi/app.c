@@ -2,15 +2,16 @@
  * A program that uses MPI itself beside this library over MPI. The program starts MPI before the library, at each thread level, or the
  * library starts MPI. In one case the program finalizes MPI too early.
  *
- *   app single|funneled|serialized|multiple | later | early | again | helper | stranger
+ *   app single|funneled|serialized|multiple | later | early | again | helper | stranger | one_at_a_time
  *
- * Its own function stands in front of MPI's, for the library's module too.
+ * Its own functions stand in front of MPI's, for the library's module too.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
 #include <mpi.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,27 @@ int MPI_Comm_free(MPI_Comm *comm)
     MPI_Is_thread_main(&main_thread);
     CHECK(level >= MPI_THREAD_SERIALIZED || main_thread);
     return PMPI_Comm_free(comm);
+}
+
+/* One thread polls MPI while another asks it something: at MPI_THREAD_SERIALIZED, not at the same time. */
+static _Atomic int polls, polled;
+
+int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
+{
+    atomic_store(&polls, 1);
+    int code = PMPI_Test(request, flag, status);
+    rig_nap(RIG_MS);
+    atomic_fetch_add(&polled, 1);
+    atomic_store(&polls, 0);
+    return code;
+}
+
+int MPI_Comm_size(MPI_Comm comm, int *size)
+{
+    int level = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&level);
+    CHECK(level == MPI_THREAD_MULTIPLE || !atomic_load(&polls));
+    return PMPI_Comm_size(comm, size);
 }
 
 static enum comm_result open_world(enum comm_progress_mode progress, struct comm_communicator **world)
@@ -169,6 +191,39 @@ static void stranger(void)
     MPI_Finalize();
 }
 
+static void *sum_it(void *arg)
+{
+    struct comm_request q;
+    int32_t one = 1, sum = 0;
+    MUST(comm_allreduce(arg, &one, &sum, 1, COMM_I32, COMM_SUM, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    EQUAL(sum, comm_size(arg));
+    return NULL;
+}
+
+/* Rank 0 gives its part of a sum late. On the others, a thread waits for the sum while another opens worlds of one rank. */
+static void one_at_a_time(void)
+{
+    struct comm_communicator *world, *alone;
+    pthread_t thread;
+    int rank, provided;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MUST(open_world(COMM_PROGRESS_CALLER, &world));
+    if (rank == 0)
+        rig_nap(RIG_S);
+    EQUAL(pthread_create(&thread, NULL, sum_it, world), 0);
+    for (int i = 0; i < 20 && rank; i++) {
+        for (int before = atomic_load(&polled), k = 0; atomic_load(&polled) == before && k < 50; k++)
+            rig_nap(RIG_MS);
+        MUST(comm_open(COMM_CONFIG(.backend = "mpi", .rank = 0, .ranks = 1), &alone));
+        MUST(comm_close(alone, RIG_PATIENCE));
+    }
+    pthread_join(thread, NULL);
+    MUST(comm_close(world, RIG_PATIENCE));
+    MPI_Finalize();
+}
+
 int main(int count, char **argument)
 {
     static const struct {
@@ -181,7 +236,8 @@ int main(int count, char **argument)
     static const struct {
         const char *name;
         void (*fn)(void);
-    } others[] = {{"later", later}, {"early", early}, {"again", again}, {"helper", helper}, {"stranger", stranger}};
+    } others[] = {{"later", later},   {"early", early},       {"again", again},
+                  {"helper", helper}, {"stranger", stranger}, {"one_at_a_time", one_at_a_time}};
     const char *what = count > 1 ? argument[1] : "";
     rig_end_after(100);
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {

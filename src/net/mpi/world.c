@@ -204,13 +204,14 @@ static void survive_broken_pipes(void)
 
 /* Without its own launcher, MPI would make each of N ranks a world of its own. So the opening fails if the numbers of ranks differ. Only a
  * program that gives the ranks itself may open a world of a part of MPI's ranks. */
-static enum comm_result check_ranks(const struct native_config *config)
+static enum comm_result check_ranks(const struct native_config *config, const struct mpi_world *w)
 {
-    int size = 0, rank = -1;
+    int size = 0;
     char text[640], library[NATIVE_VERSION_BYTES];
 
+    mpi_enter(w);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    mpi_exit(w);
     if (size == config->ranks)
         return COMM_OK;
     library_text(library, sizeof library);
@@ -283,12 +284,15 @@ static void agree_on_rules(struct mpi_world *w)
     w->apart = faults_here()->apart;
 }
 
-static void hear_of_end(void)
+static void hear_of_end(const struct mpi_world *w)
 {
-    if (process.has_keyval || MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, hear_finalize, &process.keyval, NULL) != MPI_SUCCESS)
+    if (process.has_keyval)
         return;
-    process.has_keyval = true;
-    MPI_Comm_set_attr(MPI_COMM_SELF, process.keyval, NULL);
+    mpi_enter(w);
+    process.has_keyval = MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, hear_finalize, &process.keyval, NULL) == MPI_SUCCESS;
+    if (process.has_keyval)
+        MPI_Comm_set_attr(MPI_COMM_SELF, process.keyval, NULL);
+    mpi_exit(w);
 }
 
 /* All ranks of the world call it when they have base. */
@@ -343,14 +347,16 @@ static enum comm_result copy_base(const struct native_config *config, struct mpi
 
     mpi_enter(w);
     int code = MPI_Comm_split(MPI_COMM_WORLD, 0, config->rank, &w->base);
-    mpi_exit(w);
-    if (code != MPI_SUCCESS) {
+    if (code == MPI_SUCCESS) {
+        MPI_Comm_set_errhandler(w->base, MPI_ERRORS_RETURN);
+        MPI_Comm_rank(w->base, &w->rank);
+        MPI_Comm_size(w->base, &w->ranks);
+    } else {
         MPI_Error_string(code, text + strlen(text), &length);
-        return complain(config, COMM_ERR_BACKEND, text);
     }
-    MPI_Comm_set_errhandler(w->base, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(w->base, &w->rank);
-    MPI_Comm_size(w->base, &w->ranks);
+    mpi_exit(w);
+    if (code != MPI_SUCCESS)
+        return complain(config, COMM_ERR_BACKEND, text);
     use_base(w);
     return COMM_OK;
 }
@@ -364,13 +370,15 @@ static enum comm_result make_world(const struct native_config *config, struct mp
     enum comm_result r = COMM_OK;
     int size = 0;
 
+    mpi_enter(w);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    mpi_exit(w);
     if (size > config->ranks || (described && w->shared))
         open_without_base(config, w);
     else
         r = copy_base(config, w);
     if (r == COMM_OK)
-        hear_of_end();
+        hear_of_end(w);
     return r;
 }
 
@@ -384,12 +392,12 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
     w->handle.class = &mpi_native_class;
     pthread_mutex_lock(&process.lock);
     r = find_mpi(config, &w->level);
-    if (r == COMM_OK)
-        r = check_ranks(config);
     w->log = config->log;
     w->shared = w->level == MPI_THREAD_MULTIPLE;
     w->locks = w->level == MPI_THREAD_SERIALIZED;
     w->only = pthread_self();
+    if (r == COMM_OK)
+        r = check_ranks(config, w);
     if (r == COMM_OK)
         r = make_world(config, w);
     if (r == COMM_OK)
