@@ -28,28 +28,58 @@ extern "C" {
 /* Not for programs: how the ranks of comm_mpi_open() meet. */
 struct comm_mpi_meeting {
     MPI_Comm mpi;
-    int met;                 /* this rank has called comm_mpi_agree() */
+    double until;            /* by MPI_Wtime() */
+    int ranks, met;          /* met: this rank has called comm_mpi_agree() */
     enum comm_result result; /* why the ranks cannot meet; COMM_OK: they can */
     const char *why;
 };
 
-/* Not for programs: MPI_Allgather does not end on ranks whose lengths differ, or if a rank does not call it. So the ranks compare their
- * lengths first. A rank that will not call it has length 0. Returns 1 if all have this length, 0 otherwise, equal on all ranks. */
-static inline int comm_mpi_agree(struct comm_mpi_meeting *m, size_t bytes)
+/* Not for programs: waits for a request of MPI, until the meeting's time is up. Returns 1 if it is complete. If not, MPI may use its
+ * buffers for as long as the program runs. */
+static inline int comm_mpi_wait(struct comm_mpi_meeting *m, int code, MPI_Request *request)
 {
-    long long mine[2] = {(long long)bytes, -(long long)bytes}, least[2] = {0, 0};
+    int done = 0;
 
-    m->met = 1;
-    if (MPI_Allreduce(mine, least, 2, MPI_LONG_LONG_INT, MPI_MIN, m->mpi) != MPI_SUCCESS) {
+    while (code == MPI_SUCCESS && !done) {
+        code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        if (code == MPI_SUCCESS && !done && MPI_Wtime() > m->until)
+            break;
+    }
+    if (code != MPI_SUCCESS) {
         m->result = COMM_ERR_BACKEND;
         m->why = "MPI reported an error of this communicator";
-    } else if (least[0] == 0) {
+    } else if (!done) {
+        m->result = COMM_ERR_TIMEOUT;
+        m->why = "the time of open_timeout_ns has passed, and another rank has not met this one";
+    }
+    return m->result == COMM_OK;
+}
+
+/* Not for programs: MPI_Iallgather does not end on ranks whose lengths differ, or if a rank does not call it. So the ranks compare their
+ * lengths first. A rank that will not call it has length 0. Returns 1 if all have this length, 0 otherwise. */
+static inline int comm_mpi_agree(struct comm_mpi_meeting *m, size_t bytes)
+{
+    long long *mine = (long long *)malloc(4 * sizeof *mine), *least = mine + 2;
+    MPI_Request request;
+
+    if (!mine) {
+        m->result = COMM_ERR_MEMORY;
+        m->why = "no memory";
+        return 0;
+    }
+    m->met = 1;
+    mine[0] = (long long)bytes;
+    mine[1] = -mine[0];
+    if (!comm_mpi_wait(m, MPI_Iallreduce(mine, least, 2, MPI_LONG_LONG_INT, MPI_MIN, m->mpi, &request), &request))
+        return 0; /* with `mine`, which MPI may still use */
+    if (least[0] == 0) {
         m->result = COMM_ERR_REFUSED;
         m->why = "comm_open failed on another rank before the ranks met; that rank has the reason";
     } else if (least[0] != -least[1]) {
         m->result = COMM_ERR_CONFIG;
         m->why = "ranks meet in different ways; expected the same backend, and the same COMM_BACKEND in the environment, on all ranks";
     }
+    free(mine);
     return m->result == COMM_OK && bytes <= 0x7fffffff;
 }
 
@@ -57,10 +87,21 @@ static inline int comm_mpi_agree(struct comm_mpi_meeting *m, size_t bytes)
 static inline int comm_mpi_exchange(void *arg, const void *in, size_t bytes, void *out)
 {
     struct comm_mpi_meeting *m = (struct comm_mpi_meeting *)arg;
+    size_t all = bytes * (size_t)m->ranks;
+    MPI_Request request;
+    char *own;
 
     if (m->result != COMM_OK || !comm_mpi_agree(m, bytes))
         return 1;
-    return MPI_Allgather(in, (int)bytes, MPI_BYTE, out, (int)bytes, MPI_BYTE, m->mpi) != MPI_SUCCESS;
+    own = (char *)malloc(all + bytes); /* of MPI, if the time is up before the others have come */
+    if (!own)
+        return 1;
+    memcpy(own + all, in, bytes);
+    if (!comm_mpi_wait(m, MPI_Iallgather(own + all, (int)bytes, MPI_BYTE, own, (int)bytes, MPI_BYTE, m->mpi, &request), &request))
+        return 1;
+    memcpy(out, own, all);
+    free(own);
+    return 0;
 }
 
 /* Not for programs: says why in config's error_text. */
@@ -108,17 +149,17 @@ static inline int comm_mpi_one_host(MPI_Comm mpi)
 /**
  * Opens a world of the ranks of an MPI communicator, in its order.
  *
- * Collective over mpi. The ranks meet by MPI_Allgather on it, so neither a launcher's variables nor an address is needed. Any backend can
+ * Collective over mpi. The ranks meet by MPI_Iallgather on it, so neither a launcher's variables nor an address is needed. Any backend can
  * be used: by default shared memory within a host and TCP between hosts. The communicator may have all ranks of MPI_COMM_WORLD or some, in
  * any order. backend=shm+mpi needs MPI_THREAD_MULTIPLE. Below that level, open one world of some of the ranks at a time with backend=mpi.
- * Like comm_open(), it blocks at most open_timeout_ns, except inside calls of MPI.
+ * Like comm_open(), it blocks at most open_timeout_ns, except inside MPI_Comm_split_type, which all ranks have to reach.
  *
  * @param mpi     a communicator (no intercommunicator) between MPI_Init and MPI_Finalize. The library keeps nothing of it
  * @param config  as for comm_open(); rank, ranks, address, id and exchange are ignored. NULL: all default
  * @param world   receives the communicator; close it with comm_close()
  * @return as comm_open(); COMM_ERR_STATE before MPI_Init (MPI_Session_init alone is not enough) and after MPI_Finalize; COMM_ERR_ARGUMENT
  * if mpi is an intercommunicator or MPI_COMM_NULL; COMM_ERR_REFUSED if comm_open() failed on another rank before the ranks met;
- * COMM_ERR_BACKEND after an error of MPI
+ * COMM_ERR_TIMEOUT; COMM_ERR_BACKEND after an error of MPI
  */
 static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_config *config, struct comm_communicator **world)
 {
@@ -139,6 +180,8 @@ static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_con
         return comm_mpi_complain(&own, COMM_ERR_BACKEND, "MPI reported an error of this communicator");
     memset(&meeting, 0, sizeof meeting);
     meeting.mpi = mpi;
+    meeting.ranks = ranks;
+    meeting.until = MPI_Wtime() + (own.open_timeout_ns > 0 ? (double)own.open_timeout_ns / 1e9 : 60);
     own.rank = rank;
     own.ranks = ranks;
     own.address = NULL;

@@ -2,8 +2,8 @@
  * Makes MPI's communicators from this library's, and the reverse (commstream/mpi.h):
  *
  *   given single|funneled|serialized|multiple BACKEND | halves BACKEND | halves_single BACKEND |
- *         halves_serialized BACKEND | closed BACKEND | crossed BACKEND | refused BACKEND | exhausted | wrong | early |
- *         late
+ *         halves_serialized BACKEND | closed BACKEND | crossed BACKEND | refused BACKEND | unmet | exhausted | wrong |
+ *         early | late
  *         finalized work|message|nothing
  */
 #define _GNU_SOURCE
@@ -272,6 +272,33 @@ static void refused(const char *backend)
     finalize();
 }
 
+/* Rank 1 meets the others once, and they it twice. Their time is up, and MPI may go on with what they gave it. */
+static void unmet(void)
+{
+    struct comm_mpi_meeting m = {.mpi = MPI_COMM_WORLD};
+    int rank, in[2] = {0}, out[8] = {0};
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &(int){0});
+    m.until = MPI_Wtime() + 60;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &m.ranks);
+    in[1] = rank;
+    EQUAL(comm_mpi_exchange(&m, in, sizeof in, out), 0);
+    for (int r = 0; r < m.ranks; r++)
+        EQUAL(out[2 * r + 1], r);
+    if (rank != 1) {
+        int64_t since = rig_now();
+        m.until = MPI_Wtime() + 1;
+        CHECK(comm_mpi_exchange(&m, in, sizeof in, out) != 0);
+        IS(m.result, COMM_ERR_TIMEOUT);
+        CHECK(strstr(m.why, "open_timeout_ns") && rig_now() - since < RIG_PATIENCE);
+        CHECK(comm_mpi_exchange(&m, in, sizeof in, out) != 0); /* and it does not begin again */
+    } else {
+        rig_nap(3 * RIG_S);
+        EQUAL(comm_mpi_agree(&m, sizeof in), 1); /* so that MPI can end */
+    }
+    finalize();
+}
+
 /* MPI has few communicators left. The creating call fails that gets none, the log has MPI's reason, and what there is goes on. */
 static void exhausted(void)
 {
@@ -408,6 +435,8 @@ int main(int count, char **argument)
         crossed(backend);
     else if (strcmp(what, "refused") == 0)
         refused(backend);
+    else if (strcmp(what, "unmet") == 0)
+        unmet();
     else if (strcmp(what, "exhausted") == 0)
         exhausted();
     else if (strcmp(what, "wrong") == 0)
