@@ -1,14 +1,20 @@
 # The three forms of the library, all from the objects of the rooms.
 
-# By its name, so that an installed package finds it wherever it is there.
-set(comm_uring_link "")
-if(COMM_FOUND_URING)
-  set(comm_uring_link uring)
-endif()
-set(comm_crypto_link "")
-if(COMM_FOUND_OPENSSL)
-  set(comm_crypto_link crypto)
-endif()
+# By its name, so that an installed package finds it wherever it is there. What was found where no linker looks is linked by its path: by its
+# name it would be missing, or another one than the headers belong to.
+function(comm_link_of variable found name library)
+  set(link "")
+  if(${found})
+    get_filename_component(folder "${library}" DIRECTORY)
+    set(link ${library})
+    if(folder IN_LIST CMAKE_C_IMPLICIT_LINK_DIRECTORIES)
+      set(link ${name})
+    endif()
+  endif()
+  set(${variable} "${link}" PARENT_SCOPE)
+endfunction()
+comm_link_of(comm_uring_link COMM_FOUND_URING uring "${COMM_URING_LIBRARY}")
+comm_link_of(comm_crypto_link COMM_FOUND_OPENSSL crypto "${OPENSSL_CRYPTO_LIBRARY}")
 
 # The shared library: comm_* alone leaves it, under a version that is ours.
 add_library(commstream SHARED $<TARGET_OBJECTS:commstream_objects>)

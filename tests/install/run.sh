@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs the built tree into a folder of its own, moves that folder, and builds program.c against it as a stranger would.
-# run.sh reference BUILD SYMBOLS DOXYGEN2MAN | tree BUILD WORK | pkgconfig WORK SOURCE CC VERSION | package WORK SOURCE CC CMAKE VERSION
+# run.sh reference BUILD SYMBOLS DOXYGEN2MAN | tree BUILD WORK | pkgconfig WORK SOURCE CC VERSION | package WORK SOURCE CC CMAKE VERSION |
+#        inside WORK SOURCE ROOT CC CMAKE OPTIONS...
 set -eu
 what=$1
 shift
@@ -74,8 +75,38 @@ package)
     says "$work/foreign/build/foreign_shared" "$version"
     says "$work/foreign/build/foreign_static" "$version"
     ;;
+inside)
+    # As a part of another project, which has no build type, gives absolute folders, and has liburing where no linker looks.
+    work=$1 source=$2 root=$3 cc=$4 cmake=$5
+    shift 5
+    rm -rf "$work"
+    mkdir -p "$work/elsewhere"
+    cp "$source/program.c" "$work/"
+    sed "s,@ROOT@,$root," "$source/around.cmake.in" >"$work/CMakeLists.txt"
+    for option in "$@"; do
+        case $option in *_LIBRARY=*)
+            ln -s "${option#*=}" "$work/elsewhere/"
+            moved=$work/elsewhere/$(basename "${option#*=}")
+            set -- "$@" "${option%%=*}=$moved"
+            ;;
+        esac
+    done
+    for part in PMIX BLAS MPI UV EVENT; do set -- "$@" "-DCOMM_WITH_$part=OFF"; done
+    "$cmake" -S "$work" -B "$work/build" -DCMAKE_C_COMPILER="$cc" -DCMAKE_INSTALL_PREFIX=/opt/p -DCMAKE_INSTALL_LIBDIR=/opt/l \
+        -DCMAKE_INSTALL_INCLUDEDIR=/opt/i "$@" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+    grep -q "the type of the project around it: ''" "$work/log" || { grep around "$work/log"; exit 1; }
+    grep 'algo/select\|posix/host.c' "$work/build/compile_commands.json" | grep -q -e '-O3' || { echo "the library is not optimized"; exit 1; }
+    if [ -n "${moved:-}" ]; then
+        grep -rqF "$moved" "$work/build" --include=link.txt --include=build.ninja || { echo "another library than $moved is linked"; exit 1; }
+    fi
+    pc=$work/build/commstream.pc
+    for line in prefix=/opt/p includedir=/opt/i libdir=/opt/l; do
+        grep -qx "$line" "$pc" || { echo "no line $line"; cat "$pc"; exit 1; }
+    done
+    find "$work/build" -name cmake_install.cmake -exec grep -h RPATH {} + | grep -q '"/opt/l"' || { echo "tools look elsewhere"; exit 1; }
+    ;;
 *)
-    echo "run.sh: tree, pkgconfig or package" >&2
+    echo "run.sh: tree, pkgconfig, package or inside" >&2
     exit 2
     ;;
 esac
