@@ -279,30 +279,53 @@ static bool parse_link(struct demo *demo, const char *text)
     return demo->measure_link || (*end == '\0' && demo->link >= 1e6 && demo->link < 1e12);
 }
 
+static bool parse_epochs(struct demo *demo, const char *text)
+{
+    char *end;
+    long epochs = strtol(text, &end, 10);
+    demo->epochs = epochs >= 1 && epochs <= EPOCHS_MAX ? (int)epochs : 0;
+    return end != text && *end == '\0' && demo->epochs != 0;
+}
+
+/* What was expected; NULL: the option is right. */
+static const char *wrong_option(struct demo *demo, const char *option, const char *value)
+{
+    if (strcmp(option, "--epochs") == 0)
+        return parse_epochs(demo, value) ? NULL : "a number from 1 to 1000";
+    if (strcmp(option, "--link") == 0)
+        return parse_link(demo, value) ? NULL : "MB per second, from 1 to 1000000, or auto";
+    if (strcmp(option, "--data") != 0)
+        return "--epochs, --data or --link with a value";
+    demo->data = value;
+    return NULL;
+}
+
 static bool parse(struct demo *demo, int argc, char **argv)
 {
-    long epochs = 60;
+    demo->epochs = 60;
     demo->data = TRAIN_DATA;
     demo->bar = isatty(STDOUT_FILENO) != 0;
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--epochs") == 0)
-            epochs = strtol(argv[i + 1], NULL, 10);
-        else if (strcmp(argv[i], "--data") == 0)
-            demo->data = argv[i + 1];
-        else if (strcmp(argv[i], "--link") != 0 || !parse_link(demo, argv[i + 1]))
+    for (int i = 1; i < argc; i += 2) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "", *expected = wrong_option(demo, argv[i], value);
+        if (i + 1 == argc && expected == NULL)
+            expected = "a value";
+        if (expected != NULL) {
+            fprintf(stderr, "train: %s %s: expected %s\n", argv[i], value, expected);
             return false;
+        }
     }
-    demo->epochs = epochs >= 1 && epochs <= EPOCHS_MAX ? (int)epochs : 0;
-    return argc % 2 == 1 && demo->epochs != 0;
+    return true;
 }
 
 int main(int argc, char **argv)
 {
     static struct demo demo;
-    if (!parse(&demo, argc, argv)) {
-        fprintf(stderr, "usage: train [--epochs 1..%d] [--data FILE] [--link MB_PER_SECOND|auto]\n", EPOCHS_MAX);
-        return 2;
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        printf("usage: train [--epochs 1..%d] [--data FILE] [--link MB_PER_SECOND|auto]\n", EPOCHS_MAX);
+        return 0;
     }
+    if (!parse(&demo, argc, argv))
+        return 2;
     matrix_begin();
     if (!digits_load(&demo.digits, demo.data))
         return 1;

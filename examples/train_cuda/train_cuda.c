@@ -250,32 +250,57 @@ static bool report(struct job *job)
     return good;
 }
 
+static bool parse_number(const char *text, long low, int *number)
+{
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (end == text || *end != '\0' || value < low || value > 1000000)
+        return false;
+    *number = (int)value;
+    return true;
+}
+
+/* What was expected; NULL: the option is right. */
+static const char *wrong_option(struct job *job, const char *option, const char *value)
+{
+    if (strcmp(option, "--epochs") == 0)
+        return parse_number(value, 1, &job->epochs) ? NULL : "a number from 1 to 1000000";
+    if (strcmp(option, "--lose") == 0)
+        return parse_number(value, 0, &job->lose) ? NULL : "a step from 0 to 1000000";
+    if (strcmp(option, "--backend") == 0)
+        job->backend = value;
+    else if (strcmp(option, "--data") == 0)
+        job->data = value;
+    else
+        return "--epochs, --lose, --backend or --data with a value";
+    return NULL;
+}
+
 static bool parse(struct job *job, int argc, char **argv)
 {
     *job = (struct job){.data = TRAIN_DATA, .epochs = 20, .lose = -1};
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--epochs") == 0)
-            job->epochs = (int)strtol(argv[i + 1], NULL, 10);
-        else if (strcmp(argv[i], "--lose") == 0)
-            job->lose = (int)strtol(argv[i + 1], NULL, 10);
-        else if (strcmp(argv[i], "--backend") == 0)
-            job->backend = argv[i + 1];
-        else if (strcmp(argv[i], "--data") == 0)
-            job->data = argv[i + 1];
-        else
+    for (int i = 1; i < argc; i += 2) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "", *expected = wrong_option(job, argv[i], value);
+        if (i + 1 == argc && expected == NULL)
+            expected = "a value";
+        if (expected != NULL) {
+            fprintf(stderr, "train_cuda: %s %s: expected %s\n", argv[i], value, expected);
             return false;
+        }
     }
-    return argc % 2 == 1 && job->epochs > 0;
+    return true;
 }
 
 int main(int argc, char **argv)
 {
     static struct job job;
     struct comm_info info = {.size = sizeof info};
-    if (!parse(&job, argc, argv)) {
-        fprintf(stderr, "usage: train_cuda [--epochs N] [--backend nccl] [--lose STEP] [--data FILE]\n");
-        return 2;
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        printf("usage: train_cuda [--epochs N] [--backend nccl] [--lose STEP] [--data FILE]\n");
+        return 0;
     }
+    if (!parse(&job, argc, argv))
+        return 2;
     matrix_begin();
     if (!device_load())
         return 77;
