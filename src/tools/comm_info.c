@@ -5,6 +5,7 @@
  *   comm-info version|backends|options|limits|algorithms
  *   comm-info explain COLLECTIVE [-n RANKS] [--bytes SIZE]      which algorithm, why, and at what predicted cost
  *   comm-info --options-markdown      the page docs/reference/options.md, from the same table
+ *   comm-info --version               the library's version
  *   comm-info --new-secret            a job secret, for COMM_SECRET or the file that COMM_SECRET_FILE names
  *
  * For a backend that is not available it prints the reason. Alone it opens a world of one rank. Under a launcher it opens the launcher's
@@ -12,6 +13,7 @@
  */
 #include <commstream/commstream.h>
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,19 +28,25 @@ static const char usage[] =
     "       comm-info --options-markdown      prints all options as a Markdown page\n"
     "       comm-info --new-secret            prints a new secret for the ranks of a job on several hosts:\n"
     "                                         (umask 077; comm-info --new-secret > FILE), then set\n"
-    "                                         COMM_SECRET_FILE=FILE on every rank\n";
+    "                                         COMM_SECRET_FILE=FILE on every rank\n"
+    "       comm-info --version, --help\n";
 
 static const char *or_dash(const char *text)
 {
     return text && text[0] ? text : "-";
 }
 
+static int tell_version_as(const char *name)
+{
+    uint32_t version = comm_version();
+    printf("%s %u.%u.%u\n", name, version >> 16, version >> 8 & 255, version & 255);
+    return 0;
+}
+
 static int tell_version(struct comm_communicator *world)
 {
     (void)world;
-    uint32_t version = comm_version();
-    printf("commstream %u.%u.%u\n", version >> 16, version >> 8 & 255, version & 255);
-    return 0;
+    return tell_version_as("commstream");
 }
 
 static int tell_backends(struct comm_communicator *world)
@@ -326,7 +334,7 @@ static int make_secret(void)
     for (size_t i = 0; i < sizeof secret; i++)
         printf("%02x", secret[i]);
     putchar('\n');
-    return fflush(stdout) == 0 ? 0 : 1;
+    return 0;
 }
 
 static const struct {
@@ -350,7 +358,10 @@ static unsigned parse(int argc, char **argv)
                 found = 1u << k;
         }
         if (!found) {
-            fprintf(stderr, "comm-info: no part is called '%s'; expected version, backends, options, limits or algorithms\n", argv[i]);
+            bool option = argv[i][0] == '-';
+            fprintf(stderr, "comm-info: %s '%s'; expected %s\n", option ? "unknown option, or not alone:" : "no part is called", argv[i],
+                    option ? "--options-markdown, --new-secret, --version or --help, and nothing else"
+                           : "version, backends, options, limits or algorithms");
             return 0;
         }
         wanted |= found;
@@ -358,12 +369,14 @@ static unsigned parse(int argc, char **argv)
     return wanted ? wanted : (1u << PARTS) - 1;
 }
 
-int main(int argc, char **argv)
+static int tell(int argc, char **argv)
 {
     if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
         printf("%s", usage);
         return 0;
     }
+    if (argc == 2 && !strcmp(argv[1], "--version"))
+        return tell_version_as("comm-info (commstream)");
     if (argc == 2 && !strcmp(argv[1], "--options-markdown"))
         return tell_options_page();
     if (argc == 2 && !strcmp(argv[1], "--new-secret"))
@@ -386,4 +399,14 @@ int main(int argc, char **argv)
             failed |= parts[k].tell(world);
     }
     return comm_close(world, COMM_DEFAULT_TIMEOUT) == COMM_OK && !failed ? 0 : 1;
+}
+
+/* What could not be written was not told. */
+int main(int argc, char **argv)
+{
+    int status = tell(argc, argv);
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "comm-info: cannot write the output: %s\n", strerror(errno));
+    return status ? status : 1;
 }

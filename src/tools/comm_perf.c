@@ -13,6 +13,7 @@
 #define _GNU_SOURCE
 #include "tools/perf_fit.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -413,10 +414,18 @@ static void open_world(struct perf *perf)
     memcpy(perf->backend_name, info.backend, sizeof perf->backend_name);
 }
 
+int perf_end(int status)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return status;
+    fprintf(stderr, "comm-perf: cannot write the output: %s\n", strerror(errno));
+    return status ? status : 1;
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strncmp(argv[1], "--fit", 5))
-        return perf_fit_main(argc - 1, argv + 1);
+        return perf_end(perf_fit_main(argc - 1, argv + 1));
     struct perf perf = {.type = perf_type_find("f32"), .op = COMM_SUM, .op_name = "sum", .factor = 4, .mode_name = "request"};
     perf_parse(&perf, argc, argv);
     open_world(&perf);
@@ -427,7 +436,7 @@ int main(int argc, char **argv)
     enum comm_result closed = comm_close(perf.comm, COMM_DEFAULT_TIMEOUT);
     if (closed != COMM_OK) {
         fprintf(stderr, "comm-perf: rank %d: close: %s\n", perf.rank, comm_result_text(closed));
-        return 1;
+        return perf_end(1);
     }
-    return 0;
+    return perf_end(0);
 }

@@ -60,6 +60,7 @@ void perf_parse(struct perf *perf, int argc, char **argv);
 
 /* comm_perf.c: shared by both ways of measuring. */
 void perf_must(const struct perf *perf, enum comm_result result, const char *what);
+int perf_end(int status); /* the exit status: 1 with a message if the output could not be written */
 double perf_now(void);
 void perf_barrier(const struct perf *perf);
 double perf_slowest(const struct perf *perf, double mine);

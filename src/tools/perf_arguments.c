@@ -30,7 +30,8 @@ static const char usage[] =
     "                     B+C: first B, then C; *ranks, /ranks: the bytes times or divided by the number of ranks.\n"
     "                     Only --mode request, without --touch\n"
     "or: comm-perf --fit | --fit-try | --fit-check FILE       measures the parameters of this machine for COMM_MACHINE, or checks\n"
-    "                     them; comm-perf --fit alone lists its options\n";
+    "                     them; comm-perf --fit alone lists its options\n"
+    "or: comm-perf --version | --help\n";
 
 static void reject(const char *option, const char *value, const char *expected)
 {
@@ -130,7 +131,11 @@ void perf_parse(struct perf *perf, int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
             printf(usage, perf_collective_names(), perf_type_names(), perf_op_names());
-            exit(0);
+            exit(perf_end(0));
+        } else if (!strcmp(argv[i], "--version")) {
+            uint32_t version = comm_version();
+            printf("comm-perf (commstream) %u.%u.%u\n", version >> 16, version >> 8 & 255, version & 255);
+            exit(perf_end(0));
         } else if (!strcmp(argv[i], "--touch")) {
             perf->touch = true;
         } else if (!strcmp(argv[i], "--check")) {

@@ -359,10 +359,23 @@ static void read_machine(struct fit *fit)
     memcpy(fit->text, text, bytes + 1);
 }
 
+/* Before a minute of measuring, and without leaving a file behind. */
+static void check_file(const struct perf_fit *asked)
+{
+    bool there = access(asked->machine, F_OK) == 0;
+    FILE *file = fopen(asked->machine, asked->as_it_is ? "r" : "a");
+    if (!file)
+        give_up(asked->machine, strerror(errno));
+    fclose(file);
+    if (!there)
+        (void)remove(asked->machine);
+}
+
 static int parent(const struct perf_fit *asked)
 {
     static struct fit fit;
     fit.asked = *asked;
+    check_file(asked);
     if (asked->cells)
         read_printed(&fit, asked->cells);
     else
@@ -408,6 +421,13 @@ static void set_lengths(struct perf_fit *fit)
     fit->lengths += OTHERS;
 }
 
+static bool parse_seconds(struct perf_fit *fit, const char *text)
+{
+    char *end;
+    fit->seconds = strtod(text, &end);
+    return end != text && !*end && fit->seconds > 0 && fit->seconds <= FIT_SECONDS_MOST;
+}
+
 static bool parse_ranks(struct perf_fit *fit, const char *text)
 {
     char *end = (char *)(uintptr_t)text;
@@ -418,6 +438,15 @@ static bool parse_ranks(struct perf_fit *fit, const char *text)
         fit->world[fit->worlds++] = (int32_t)ranks;
     }
     return !*end && fit->worlds > 0;
+}
+
+static void reject(const char *option, const char *value)
+{
+    const char *expected = !strcmp(option, "--ranks")     ? "at most 8 numbers from 1 to 64, with commas between them"
+                           : !strcmp(option, "--seconds") ? "seconds, above 0 and at most 3600"
+                                                          : "--ranks, --seconds, --cells or --backend";
+    bool known = expected[0] != '-';
+    fprintf(stderr, "comm-perf: %s is '%s'; expected %s\n", known ? option : "an option", known ? value : option, expected);
 }
 
 int perf_fit_main(int argc, char **argv)
@@ -437,10 +466,9 @@ int perf_fit_main(int argc, char **argv)
             fit.backend = argv[i + 1];
         else if (!rank && !strcmp(argv[i], "--cells"))
             fit.cells = argv[i + 1];
-        else if (!strcmp(argv[i], "--seconds") && strtod(argv[i + 1], NULL) > 0)
-            fit.seconds = strtod(argv[i + 1], NULL);
-        else if (strcmp(argv[i], "--ranks") || !parse_ranks(&fit, argv[i + 1])) {
-            fprintf(stderr, "comm-perf: %s '%s' is unknown or wrong\n%s", argv[i], argv[i + 1], usage);
+        else if (!strcmp(argv[i], "--seconds") ? !parse_seconds(&fit, argv[i + 1])
+                                               : strcmp(argv[i], "--ranks") || !parse_ranks(&fit, argv[i + 1])) {
+            reject(argv[i], argv[i + 1]);
             return 2;
         }
     }

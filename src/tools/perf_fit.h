@@ -4,7 +4,7 @@
 
 #include "tools/perf.h"
 
-enum { FIT_LENGTHS_MOST = 24, FIT_WORLDS_MOST = 8 };
+enum { FIT_LENGTHS_MOST = 24, FIT_WORLDS_MOST = 8, FIT_SECONDS_MOST = 3600 };
 
 struct perf_fit {
     const char *backend, *machine; /* machine: the file to write, or to check */

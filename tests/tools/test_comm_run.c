@@ -267,6 +267,8 @@ static void wrong_arguments_are_refused(void **state)
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++)
         expect(scripts[i], 2, "", NULL);
     expect("$R --version | grep -c '^comm-run (commstream) [0-9]'", 0, "1\n", "");
+    expect("$R -h | grep -c '^usage: comm-run -n N'", 0, "1\n", "");
+    expect("$R -n 1 --timeout 1e10 true", 2, "", "comm-run: --timeout 1e10: expected seconds, above 0 and at most 1e9\n");
     expect("$R --help | grep -c usage", 0, "1\n", "");
     expect("$R -n 1 sh -c 'echo $1' - --help", 0, "--help\n", ""); /* arguments after the program belong to the program */
 }

@@ -50,7 +50,16 @@ expect 2 "unknown option '--x'" "$perf" allreduce --x 1
 expect 2 "option '--max' is unknown or lacks its value" "$perf" allreduce --max
 expect 1 'cannot open the world' "$perf" allreduce --backend telegraph
 
+expect 0 'comm-perf (commstream) ' "$perf" --version
 expect 0 'commstream ' "$info" version
+expect 0 'comm-info (commstream) ' "$info" --version
+expect 2 "'--fast'; expected --options-markdown, --new-secret, --version or --help" "$info" --fast
+expect 2 "'--new-secret'; expected --options-markdown" "$info" --new-secret file
+# What could not be written was not told.
+for line in "$info version" "$info --help" "$info --options-markdown" "$info explain allreduce" "$info --new-secret" "$perf --help" \
+    "$perf allreduce --min 8 --max 8"; do
+    expect 1 'cannot write the output: No space left' sh -c "$line >/dev/full"
+done
 expect 0 'COMM_BACKEND' "$info" options
 expect 2 "no part is called 'weather'" "$info" weather
 expect 0 'local' "$info"
@@ -71,7 +80,14 @@ expect 1 'line 1: figures' env COMM_MACHINE="$work/figures" sh -c 'echo figures 
 expect 1 'cannot be read by rank 0' env COMM_MACHINE="$work/none" "$info" explain allreduce
 expect 2 'usage: comm-perf --fit' "$perf" --fit
 expect 2 'usage: comm-perf --fit' "$perf" --fitted "$work/machine"
-expect 2 "--ranks '2,x' is unknown or wrong" "$perf" --fit "$work/machine" --ranks 2,x
+expect 2 "--ranks is '2,x'; expected at most 8 numbers from 1 to 64" "$perf" --fit "$work/machine" --ranks 2,x
+expect 2 "--seconds is '5x'; expected seconds, above 0" "$perf" --fit "$work/machine" --seconds 5x
+expect 2 "an option is '--second'; expected --ranks, --seconds, --cells or --backend" "$perf" --fit "$work/machine" --second 5
+# A file that cannot be used is told before the measuring, and none is left behind by the question.
+expect 1 'No such file' timeout 20 "$perf" --fit "$work/none/machine"
+expect 1 'No such file' timeout 20 "$perf" --fit-check "$work/none"
+expect 1 'has no cells' "$perf" --fit "$work/machine" --cells /dev/null
+[ ! -e "$work/machine" ] || wrong 'a fit that failed left a file'
 
 header='collective,backend,ranks,type,bytes,mode,min_us,median_us,max_us,overlap_pct,algorithm'
 for collective in allreduce reduce broadcast allgather allgather_v reduce_scatter barrier sendrecv; do

@@ -55,7 +55,7 @@ static int64_t timeout_of(const char *text)
     char *end;
     double seconds = strtod(text, &end);
     if (end == text || *end || !(seconds > 0 && seconds <= 1e9))
-        run_stop(RUN_STATUS_USAGE, "--timeout %s: expected seconds above 0", text);
+        run_stop(RUN_STATUS_USAGE, "--timeout %s: expected seconds, above 0 and at most 1e9", text);
     return (int64_t)(seconds * 1e9);
 }
 
@@ -168,6 +168,7 @@ static void take_option(struct settings *settings, int option)
         break;
     case OPT_VERSION:
         print_and_exit("comm-run (commstream) " COMM_VERSION "\n");
+    case 'h':
     case OPT_HELP:
         print_and_exit(usage);
     default:
@@ -188,7 +189,7 @@ void run_read_arguments(struct settings *settings, int argc, char **argv)
     int option;
 
     *settings = (struct settings){.tags = true, .ssh = RUN_SSH};
-    while ((option = getopt_long(argc, argv, "+n:x:", options, NULL)) != -1)
+    while ((option = getopt_long(argc, argv, "+hn:x:", options, NULL)) != -1)
         take_option(settings, option);
     settings->command = argv + optind;
     bool counted = settings->children || settings->host_count;
