@@ -75,7 +75,7 @@ def case_durations():
     work = dist.all_reduce(torch.ones(1), group=g, async_op=True)
     work.wait()
     expect(RuntimeError, "expected _enable_collectives_timing()", work._get_duration)
-    backend_of(g)._enable_collectives_timing()
+    g._enable_collectives_timing()
     dist.barrier(g)
     if dist.get_rank():
         time.sleep(0.3)
@@ -94,12 +94,11 @@ def case_hook():
     """It gets each work's kind, number and times; there can be one."""
     g = dist.new_group(backend="commstream")
     seen = []
-    backend = backend_of(g)
-    backend._register_on_completion_hook(lambda info: seen.append((info.seq, str(info.op_type), info.active_duration)))
-    expect(RuntimeError, "there is one already", lambda: backend._register_on_completion_hook(print))
+    g._register_on_completion_hook(lambda info: seen.append((info.seq, str(info.op_type), info.active_duration)))
+    expect(RuntimeError, "there is one already", lambda: g._register_on_completion_hook(print))
     dist.all_reduce(torch.ones(1000), group=g)
     dist.broadcast(torch.ones(1000), 0, group=g, async_op=True)  # nobody waits for it
-    backend._wait_for_pending_works()
+    g._wait_for_pending_works()
     end = time.monotonic() + 60
     while len(seen) < 2 and time.monotonic() < end:
         time.sleep(0.01)
@@ -115,8 +114,9 @@ def case_hooks_that_raise():
     def hook(_):
         raise ValueError("a hook's own")
 
-    backend = backend_of(dist.new_group(backend="commstream"))
-    backend._register_on_completion_hook(hook)
+    g = dist.new_group(backend="commstream")
+    backend = backend_of(g)
+    g._register_on_completion_hook(hook)
     t = torch.ones(1000)
     work = backend.allreduce([t])
     future = work.get_future()
@@ -124,7 +124,7 @@ def case_hooks_that_raise():
     (got,) = future.wait()
     for _ in range(10):
         backend.allreduce([got])  # nobody waits, so another thread calls the hook
-    backend._wait_for_pending_works()
+    g._wait_for_pending_works()
     backend.allreduce([torch.ones(1)]).wait()
     assert (t == dist.get_world_size() ** 11).all()
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from samples import sample
-from team import backend_of, expect, group, TeamTest
+from team import backend_of, expect, group, needs, TeamTest
 
 
 def sparse_of(rank, dtype=torch.float32, rows=50, width=3):
@@ -51,7 +51,7 @@ def case_shapes():
 
 
 def case_works():
-    """The result is in the work and in its future, the call of the backend by that name does the same, and other calls may come between."""
+    """The result is in the work and in its future, and other calls may come between."""
     rank, size = dist.get_rank(), dist.get_world_size()
     t, dense = sparse_of(rank), torch.ones(10)
     work = dist.all_reduce(t, async_op=True)
@@ -59,9 +59,14 @@ def case_works():
     (got,) = work.get_future().wait()
     assert torch.equal(got.to_dense(), total(sparse_of)) and torch.equal(t.to_dense(), got.to_dense())
     assert torch.equal(dense, torch.full((10,), float(size)))
-    t = sparse_of(rank)
+
+
+def case_by_name():
+    """The backend's own call for sparse tensors, which takes no others."""
+    t = sparse_of(dist.get_rank())
     backend_of().allreduce_sparse([t]).wait()
     assert torch.equal(t.to_dense(), total(sparse_of))
+    expect(ValueError, "expected torch.sparse_coo", lambda: backend_of().allreduce_sparse([torch.eye(3).to_sparse_csr()]))
 
 
 def case_same_bits():
@@ -80,7 +85,6 @@ def case_refused():
     rank = dist.get_rank()
     t = sparse_of(rank)
     expect(ValueError, "expected the operator SUM", lambda: dist.all_reduce(t, op=dist.ReduceOp.MAX))
-    expect(ValueError, "expected torch.sparse_coo", lambda: backend_of().allreduce_sparse([torch.eye(3).to_sparse_csr()]))
     other = sparse_of(rank, rows=50 + rank)
     expect(ValueError, "expected the same on all ranks", lambda: dist.all_reduce(other))
     wrong = sparse_of(rank, torch.float64 if rank else torch.float32)
@@ -123,6 +127,10 @@ class Ranks:
 
     def test_works(self):
         self.team.call(case_works)
+
+    @needs("allreduce_sparse")
+    def test_by_name(self):
+        self.team.call(case_by_name)
 
     def test_same_bits(self):
         self.team.call(case_same_bits)
