@@ -39,7 +39,7 @@ PyObject *memory_part(void *data, size_t bytes, PyObject *owner, int *exports)
 static bool memory_alive(struct memory *m)
 {
     if (PyObject_TypeCheck(m->owner, window_type))
-        return ((struct window *)m->owner)->w != NULL;
+        return ((struct window *)m->owner)->w && ((struct window *)m->owner)->comm->c;
     if (!m->allocated) /* a gradient's */
         return buckets_alive(m->owner);
     return m->data && ((struct communicator *)m->owner)->c != NULL;

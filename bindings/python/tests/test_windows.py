@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import commstream as cs
+from conftest import run_child
 
 
 def made(worlds, call):
@@ -197,3 +198,18 @@ def test_trace(pair, tmp_path):
     assert cs.wait_all([world.barrier() for world in pair])
     pair[0].trace_dump(tmp_path / "trace.json")
     assert "barrier" in (tmp_path / "trace.json").read_text()
+
+
+def test_a_part_cannot_be_read_after_the_close():
+    """The close unmaps it."""
+    said = run_child("""
+        import commstream as cs
+        world = cs.open()
+        part = world.window(1 << 20).part()
+        world.close()
+        try:
+            print(memoryview(part)[0])
+        except BufferError as error:
+            print("refused:", error)
+        """)
+    assert "refused: this memory is freed" in said
