@@ -43,6 +43,16 @@ static void keep_error(struct operator* self)
     Py_XDECREF(trace);
 }
 
+/* A view that the function kept must not be read later: the memory is the library's. An array that numpy made of it still can. */
+static void end_view(PyObject *view)
+{
+    PyObject *said = view ? PyObject_CallMethod(view, "release", NULL) : NULL;
+    if (!said)
+        PyErr_Clear();
+    Py_XDECREF(said);
+    Py_XDECREF(view);
+}
+
 static void call_operator(void *inout, const void *in, size_t elements, void *arg)
 {
     struct operator* self = arg;
@@ -57,8 +67,8 @@ static void call_operator(void *inout, const void *in, size_t elements, void *ar
     if (!said)
         keep_error(self);
     Py_XDECREF(said);
-    Py_XDECREF(left);
-    Py_XDECREF(right);
+    end_view(left);
+    end_view(right);
     inside_leave();
     PyGILState_Release(state);
 }

@@ -1,5 +1,6 @@
 """Operators written in Python run under a lock of the library: what would need that lock waits or is refused."""
 import numpy as np
+import pytest
 
 import commstream as cs
 from conftest import run_child
@@ -84,3 +85,13 @@ def test_an_operator_may_not_call_the_library(pair):
     assert cs.wait_all([world.allreduce(a, op=o) for world, a, o in zip(pair, arrays, operators)]) and arrays[0][0] == 2
     assert set(refused) == set(calls)
     memory.free()
+
+
+def test_views_that_an_operator_keeps_end_with_its_call(pair):
+    kept = []
+    operators = [world.operator(lambda inout, input: kept.extend((inout, input)), name="keep", element_bytes=8) for world in pair]
+    assert cs.wait_all([world.allreduce(np.ones(4), op=operator) for world, operator in zip(pair, operators)])
+    assert kept
+    for view in kept:
+        with pytest.raises(ValueError, match="released"):
+            view[0]
