@@ -5,12 +5,23 @@
 
 PyObject *in_place, *status_type;
 
+/* The types and lists of this module are those of one interpreter: another one of the process would change them below it. */
+static bool only_interpreter(void)
+{
+    static PyInterpreterState *home;
+    home = home ? home : PyInterpreterState_Get();
+    if (home == PyInterpreterState_Get())
+        return true;
+    PyErr_SetString(PyExc_ImportError, "commstream serves one interpreter of a process, and another one has imported it");
+    return false;
+}
+
 /* bind(Communicator, Window, make_error, in_place, Status): the classes of Python that the module makes objects of. */
 static PyObject *bind(PyObject *module, PyObject *args)
 {
     PyObject *communicator, *window, *error, *place, *status;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OOOOO:bind", &communicator, &window, &error, &place, &status))
+    if (!PyArg_ParseTuple(args, "OOOOO:bind", &communicator, &window, &error, &place, &status) || !only_interpreter())
         return NULL;
     Py_INCREF(communicator);
     Py_INCREF(window);

@@ -246,3 +246,29 @@ except KeyboardInterrupt:
 def test_without_numpy():
     code = "import sys; sys.modules['numpy'] = None; import commstream as cs; w = cs.open(); w.allreduce(bytearray(3)).wait(); print('fine')"
     assert "fine" in subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True).stdout
+
+
+def test_another_interpreter_is_refused_and_changes_nothing():
+    said = run_child("""
+        import sys, commstream as cs
+        if sys.version_info >= (3, 13):
+            import _interpreters as interpreters
+        else:
+            import _xxsubinterpreters as interpreters
+        world = cs.open()
+        other = interpreters.create()
+        try:
+            failed = interpreters.run_string(other, "import commstream")
+        except Exception as error:
+            failed = error
+        print("refused:", failed)
+        interpreters.destroy(other)
+        half = world.split(0)
+        half.close()
+        world.close()
+        try:
+            world.barrier()
+        except cs.ClosedError:
+            print("unchanged")
+        """)
+    assert "refused:" in said and "refused: None" not in said and "unchanged" in said
