@@ -163,10 +163,12 @@ static PyObject *buckets_wait(PyObject *object, PyObject *args, PyObject *words)
 static PyObject *buckets_hold(PyObject *object, PyObject *args)
 {
     int on = 1;
+    enum comm_result result;
     struct buckets *self = alive(object);
     if (!self || !PyArg_ParseTuple(args, "|p:hold", &on))
         return NULL;
-    return said(self, comm_buckets_hold(self->b, on), "hold");
+    WITHOUT_GIL(result = comm_buckets_hold(self->b, on));
+    return said(self, result, "hold");
 }
 
 static PyObject *buckets_data(PyObject *object, PyObject *index)
@@ -207,10 +209,14 @@ static PyObject *buckets_enter(PyObject *self, PyObject *unused)
     return self;
 }
 
+/* An exception of the block is not replaced by that of views which it keeps alive. */
 static PyObject *buckets_exit(PyObject *self, PyObject *args)
 {
-    (void)args;
-    return buckets_free(self, NULL);
+    PyObject *freed = buckets_free(self, NULL);
+    if (freed || PyTuple_Size(args) < 1 || PyTuple_GetItem(args, 0) == Py_None)
+        return freed;
+    PyErr_Clear();
+    Py_RETURN_NONE;
 }
 
 static Py_ssize_t buckets_length(PyObject *self)

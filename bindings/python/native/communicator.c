@@ -10,6 +10,40 @@
 
 PyTypeObject *communicator_type;
 
+static struct communicator *all; /* open ones, without recorders */
+
+static void list_add(struct communicator *self)
+{
+    self->next = all;
+    self->previous = NULL;
+    if (all)
+        all->previous = self;
+    all = self;
+}
+
+static void list_take(struct communicator *self)
+{
+    if (self != all && !self->previous)
+        return;
+    *(self->previous ? &self->previous->next : &all) = self->next;
+    if (self->next)
+        self->next->previous = self->previous;
+    self->next = self->previous = NULL;
+}
+
+/* The error that sync() has to raise, of this communicator or of any of its engine; NULL if there is none. The caller owns it. */
+PyObject *communicator_take_lost(struct communicator *comm, bool engine)
+{
+    PyObject *error = comm->lost;
+    comm->lost = NULL;
+    for (struct communicator *c = all; c && engine && !error; c = c->next)
+        if (c->hooks == comm->hooks) {
+            error = c->lost;
+            c->lost = NULL;
+        }
+    return error;
+}
+
 PyObject *communicator_wrap(struct comm_communicator *c, PyObject *hooks)
 {
     if (!c)
@@ -25,6 +59,7 @@ PyObject *communicator_wrap(struct comm_communicator *c, PyObject *hooks)
     self->pid = getpid();
     Py_XINCREF(hooks);
     self->hooks = hooks;
+    list_add(self);
     PyObject *said = PyObject_CallMethod((PyObject *)self, "_made", NULL); /* in the list of those that the exit closes */
     if (!said)
         Py_CLEAR(self);
@@ -88,7 +123,9 @@ static enum comm_result close_now(struct communicator *self, int64_t timeout_ns)
     if (self->c)
         return result;
     tell_loops(self->hooks);
+    list_take(self);
     Py_CLEAR(self->hooks);
+    Py_CLEAR(self->lost);
     return result;
 }
 
@@ -118,6 +155,7 @@ static void communicator_dealloc(PyObject *object)
     struct communicator *self = (struct communicator *)object;
     PyTypeObject *type = Py_TYPE(object);
     PyObject *error, *value, *trace;
+    list_take(self);
     if (!inside_postpone(object, sizeof *self)) {
         PyErr_Fetch(&error, &value, &trace);
         if (self->c && !self->recorded)
@@ -126,6 +164,7 @@ static void communicator_dealloc(PyObject *object)
         Py_CLEAR(self->recorded);
         Py_CLEAR(self->parent);
         Py_CLEAR(self->hooks);
+        Py_CLEAR(self->lost);
     }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(object);
@@ -265,7 +304,7 @@ static PyMethodDef methods[] = {
     {"sync", METHOD_WORDS(communicator_sync),
      "sync($self, timeout=None)\n--\n\nWaits until everything issued so far is complete: comm_sync.\n\nReturns False if `timeout` "
      "seconds "
-     "passed first. Raises the first error of operations whose request was not waited for."},
+     "passed first. Raises the first error of operations whose request was dropped, unless it was cancelled."},
     {"sync_all", METHOD_WORDS(communicator_sync_all),
      "sync_all($self, timeout=None)\n--\n\nAs sync(), for every communicator of the engine: comm_sync_all."},
     {"stream_sync", METHOD_WORDS(communicator_stream_sync),

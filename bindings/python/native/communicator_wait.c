@@ -24,6 +24,13 @@ static PyObject *sync_with(wait_fn *fn, const char *operation, PyObject *self, P
     if (!c || !parse_timeout(args, words, &timeout_ns) || !wait_sliced(fn, c, timeout_ns, &result))
         return NULL;
     request_sweep_all();
+    PyObject *lost = result == COMM_OK ? communicator_take_lost((struct communicator *)self, fn == wait_sync_all) : NULL;
+    if (lost) {
+        PyErr_SetObject((PyObject *)Py_TYPE(lost), lost);
+        Py_DECREF(lost);
+        notify_run();
+        return NULL;
+    }
     return wait_answer(result, ((struct communicator *)self)->c, operation);
 }
 

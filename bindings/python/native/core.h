@@ -33,14 +33,16 @@ struct communicator {
     PyObject ob_base;
     struct comm_communicator *c; /* NULL: closed */
     int32_t rank, size;
-    int fd;             /* of the engine; -1: not asked for */
-    pid_t pid;          /* of the process that made it; a child of that has no other threads */
-    int users;          /* threads inside a call that starts an operation */
-    int exports;        /* views of its memory */
-    int records;        /* RECORDS_* */
-    PyObject *recorded; /* requests of recorded calls; NULL: not a recorder */
-    PyObject *parent;   /* of a recorder */
-    PyObject *hooks;    /* functions that the library calls: log and exchange */
+    int fd;                               /* of the engine; -1: not asked for */
+    pid_t pid;                            /* of the process that made it; a child of that has no other threads */
+    int users;                            /* threads inside a call that starts an operation */
+    int exports;                          /* views of its memory */
+    int records;                          /* RECORDS_* */
+    PyObject *recorded;                   /* requests of recorded calls; NULL: not a recorder */
+    PyObject *parent;                     /* of a recorder */
+    PyObject *hooks;                      /* functions that the library calls: log and exchange */
+    PyObject *lost;                       /* the first error of requests that were dropped, until sync() raises it */
+    struct communicator *next, *previous; /* of the list of open ones */
 };
 enum { RECORDS_NOTHING, RECORDS_GROUP, RECORDS_PLAN };
 
@@ -137,6 +139,7 @@ void inside_drop_postponed(void);
 PyObject *communicator_wrap(struct comm_communicator *c, PyObject *hooks);
 PyObject *window_wrap(struct comm_window *w, struct communicator *comm, PyObject *base);
 PyObject *memory_part(void *data, size_t bytes, PyObject *owner, int *exports);
+PyObject *communicator_take_lost(struct communicator *comm, bool engine);
 bool communicator_forked(const struct communicator *comm);
 bool buckets_alive(PyObject *buckets);
 struct comm_communicator *communicator_of(PyObject *object, const char *operation);

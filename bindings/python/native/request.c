@@ -181,6 +181,13 @@ PyObject *request_finish(struct request *r, enum comm_result result)
     return NULL;
 }
 
+/* Nobody has this request any more: sync() reports its error. Who cancelled it knows. */
+static void keep_lost(struct request *r, enum comm_result result)
+{
+    if (r->error && result != COMM_ERR_CANCELLED && r->comm && r->comm->c && !r->comm->lost)
+        r->comm->lost = Py_NewRef(r->error);
+}
+
 static void sweep(Py_ssize_t count)
 {
     for (Py_ssize_t i = 0; i < count && head; ++i) {
@@ -189,8 +196,10 @@ static void sweep(Py_ssize_t count)
         Py_INCREF((PyObject *)r);
         if (Py_REFCNT((PyObject *)r) == 2 && !r->done && !r->busy)
             WITHOUT_GIL(result = comm_test(r->request));
-        if (result != COMM_PENDING && !r->done && !r->busy)
+        if (result != COMM_PENDING && !r->done && !r->busy) {
             complete(r, result);
+            keep_lost(r, result);
+        }
         if (r->listed) { /* to the end */
             list_take(r);
             list_add(r);

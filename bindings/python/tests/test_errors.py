@@ -257,3 +257,59 @@ def test_one_engine_for_two_worlds(world):
 def test_objects_come_from_the_library_alone(name):
     with pytest.raises(TypeError, match="cannot create"):
         getattr(cs, name)()
+
+
+def memory_of(world):
+    return world.mem_alloc(8)
+
+
+def part_of(world):
+    return world.window(8).part()
+
+
+@pytest.mark.parametrize("make", [memory_of, part_of])
+def test_the_error_of_a_block_is_not_replaced_by_that_of_its_views(make):
+    """The views of a block live on in the frames of its error."""
+    with pytest.raises(ZeroDivisionError):
+        with cs.open() as world:
+            view = memoryview(make(world))
+            1 / 0
+    view.release()
+    world.close()
+
+
+def test_the_errors_of_windows_and_buckets_are_kept_too(world):
+    with pytest.raises(ZeroDivisionError):
+        with world.window(8) as window:
+            view = memoryview(window.part())
+            1 / 0
+    view.release()
+    window.free()
+    with pytest.raises(ZeroDivisionError):
+        with world.buckets([np.ones(1)], adopt=True) as buckets:
+            view = memoryview(buckets.data(0))
+            1 / 0
+    view.release()
+    buckets.free()
+
+
+@pytest.mark.parametrize("sync", ["sync", "sync_all"])
+def test_sync_raises_the_error_of_a_dropped_request_once(pair, sync):
+    pair[1].recv(bytearray(1), 0)
+    pair[0].send(bytes(2), 1).wait()
+    asked = pair[1] if sync == "sync" else pair[0]
+    with pytest.raises(cs.TruncatedError):
+        for _ in range(100):
+            getattr(asked, sync)()
+    assert getattr(asked, sync)()
+
+
+def test_sync_raises_no_error_that_is_known(pair):
+    """That of a request that was waited for, or was cancelled."""
+    request = pair[1].recv(bytearray(1), 0)
+    pair[0].send(bytes(2), 1).wait()
+    with pytest.raises(cs.TruncatedError):
+        request.wait()
+    pair[1].recv(bytearray(1), 0).cancel()
+    assert cs.wait_all([world.barrier() for world in pair])
+    assert pair[1].sync() and pair[1].sync_all()

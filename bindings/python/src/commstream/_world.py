@@ -35,7 +35,7 @@ class Communicator(_core.Communicator):
     def __exit__(self, kind: Any, *rest: Any) -> None:
         try:
             self.close()
-        except Error:
+        except (Error, BufferError):
             if kind is None:
                 raise
 
@@ -308,7 +308,7 @@ class Window(_core.Window):
     def __exit__(self, kind: Any, *rest: Any) -> None:
         try:
             self.free()
-        except Error:
+        except (Error, BufferError):
             if kind is None:
                 raise
 
@@ -325,6 +325,11 @@ class Registration:
         if self._keep is not None:
             self._communicator._unregister(self._address)
             self._keep = None
+
+    def __del__(self) -> None:
+        """The memory may go with the last reference to it, and another array may get its address."""
+        if hasattr(self, "_keep"):
+            self.free()
 
     def __enter__(self) -> "Registration":
         return self
