@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* dlpack.h, as its version 0.2 to 1.x have it for a capsule of the name "dltensor". */
+/* dlpack.h, as its version 0.2 and later have it for a capsule of the name "dltensor". */
 struct dl_tensor {
     void *data;
     int32_t device_type, device_id;
@@ -17,6 +17,15 @@ struct dl_tensor {
     int64_t *shape, *strides;
     uint64_t byte_offset;
 };
+/* The same with a version, as capsules of the name "dltensor_versioned" have it since version 1. */
+struct dl_versioned {
+    uint32_t major, minor;
+    void *context;
+    void (*deleter)(struct dl_versioned *self);
+    uint64_t flags;
+    struct dl_tensor tensor;
+};
+enum { DL_VERSION = 1, DL_READ_ONLY = 1 };
 enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
 
 static int of_width(Py_ssize_t bytes, int one, int two, int four, int eight)
@@ -178,9 +187,21 @@ static int dl_type(const struct dl_tensor *t)
     return 0;
 }
 
-static bool from_capsule(struct buffer *b, PyObject *capsule, const char *operation, const char *name, int type)
+static const struct dl_tensor *open_capsule(PyObject *capsule, const char *operation, const char *name, bool writable)
 {
-    const struct dl_tensor *t = PyCapsule_GetPointer(capsule, "dltensor");
+    if (!PyCapsule_IsValid(capsule, "dltensor_versioned"))
+        return PyCapsule_GetPointer(capsule, "dltensor");
+    const struct dl_versioned *v = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+    if (v->major != DL_VERSION)
+        return raise_argument(operation, "%s: expected DLPack of version %d, got version %u", name, DL_VERSION, v->major), NULL;
+    if (writable && (v->flags & DL_READ_ONLY))
+        return raise_argument(operation, "%s: expected writable memory, got read-only memory", name), NULL;
+    return &v->tensor;
+}
+
+static bool from_capsule(struct buffer *b, PyObject *capsule, const char *operation, const char *name, bool writable, int type)
+{
+    const struct dl_tensor *t = open_capsule(capsule, operation, name, writable);
     if (!t)
         return false;
     if (t->device_type != DL_CPU && t->device_type != DL_CUDA && t->device_type != DL_CUDA_HOST && t->device_type != DL_CUDA_MANAGED) {
@@ -198,15 +219,29 @@ static bool from_capsule(struct buffer *b, PyObject *capsule, const char *operat
     return settle(b, operation, name, type, dl_type(t), "DLPack");
 }
 
+/* Exporters from before version 1 do not know the argument. */
+static PyObject *make_capsule(PyObject *call)
+{
+    PyObject *none = PyTuple_New(0), *words = Py_BuildValue("{s(ii)}", "max_version", DL_VERSION, 0);
+    PyObject *capsule = none && words ? PyObject_Call(call, none, words) : NULL;
+    if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+        capsule = PyObject_Call(call, none, NULL);
+    }
+    Py_XDECREF(none);
+    Py_XDECREF(words);
+    return capsule;
+}
+
 static bool from_dlpack(struct buffer *b, PyObject *object, const char *operation, const char *name, bool writable, int type)
 {
     /* The capsule keeps its name, so that its destructor gives the tensor back. */
     PyObject *call = PyObject_GetAttrString(object, "__dlpack__");
-    b->keep = call ? PyObject_CallObject(call, NULL) : NULL;
+    b->keep = call ? make_capsule(call) : NULL;
     Py_XDECREF(call);
     if (!b->keep)
         return refused(operation, name, object, writable);
-    return from_capsule(b, b->keep, operation, name, type);
+    return from_capsule(b, b->keep, operation, name, writable, type);
 }
 
 static bool read_tuple(PyObject *tuple, int64_t *values, int32_t axes)

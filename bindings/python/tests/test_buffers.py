@@ -132,6 +132,25 @@ def test_elements_of_several_lanes_are_their_bytes(pair):
     refused(lambda: pair[0].broadcast(Interchange(inside[0], 8, 1, 4, 1), type=cs.BYTE), "buffer", "whole bytes", "4 bits")
 
 
+class Versioned(Capsule):
+    """An object that has only DLPack of version 1."""
+
+    def __dlpack__(self, *, max_version):
+        return self.values.__dlpack__(max_version=max_version)
+
+
+def test_dlpack_with_a_version(pair):
+    memory = [np.full(3, rank + 1.0) for rank in range(2)]
+    assert cs.wait_all([world.allreduce(Versioned(m)) for world, m in zip(pair, memory)])
+    assert memory[0].tolist() == [3, 3, 3]
+    fixed = [np.ones(3), np.ones(3)]
+    for array_ in fixed:
+        array_.flags.writeable = False
+    assert cs.wait_all([world.allreduce(Versioned(f), m) for world, f, m in zip(pair, fixed, memory)])
+    assert memory[1].tolist() == [2, 2, 2]
+    refused(lambda: pair[0].recv(Versioned(fixed[0]), 1), "buffer", "writable", "read-only")
+
+
 def test_addresses_of_nothing(pair):
     """An empty torch tensor has no address. No rank has elements to exchange."""
     nothing = [Interchange(None, 0, 2, 32, 1) for _ in pair]
@@ -177,6 +196,13 @@ def test_memory_that_is_registered(pair):
     refused(lambda: pair[0].mem_register(frozen), "buffer", "writable")
     refused(lambda: pair[0].mem_register(values[::2]), "buffer", "dense in C order")
     refused(lambda: pair[0].mem_register([1]), "buffer", "list")
+
+
+def test_memory_whose_registration_was_dropped_is_not_registered(pair):
+    memory = np.ones(4)
+    pair[0].mem_register(memory)
+    with pair[0].mem_register(memory):
+        pass
 
 
 COLLECTIVES = {
