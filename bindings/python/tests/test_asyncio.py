@@ -1,5 +1,7 @@
 """`await request`: by the engine's descriptor, with no thread and no polling."""
 import asyncio
+import gc
+import os
 import threading
 import time
 
@@ -145,3 +147,24 @@ def test_a_close_ends_what_waits(mode):
             for world in following:
                 world.close()
     asyncio.run(main())
+
+
+def test_a_loop_that_was_closed_with_waiting_tasks_leaves_nothing(couple):
+    async def main():
+        waiting = asyncio.ensure_future(receive(couple[1].recv(bytearray(1), 0, tag=1)))
+        await asyncio.sleep(0.01)
+        await couple[0].send(bytes(1), 1, tag=1)
+        await waiting
+    asyncio.run(main())
+    descriptors, logged = len(os.listdir("/proc/self/fd")), []
+    for _ in range(3):
+        loop = asyncio.new_event_loop()
+        loop.set_exception_handler(lambda loop, context: logged.append(context["message"]))
+        task = loop.create_task(receive(couple[1].recv(bytearray(1), 0, tag=2)))
+        loop.run_until_complete(asyncio.sleep(0.01))
+        loop.close()
+        del task, loop
+    asyncio.run(main())
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert logged == 3 * ["Task was destroyed but it is pending!"]

@@ -35,8 +35,13 @@ class Watcher:
             self.rest()
 
     def rest(self) -> None:
-        if not self.waiting and _watchers.pop((self.loop, self.engine), None):
-            self.loop.remove_reader(self.fd)
+        if not self.waiting:
+            self.end()
+
+    def end(self) -> None:
+        if _watchers.pop((self.loop, self.engine), None):
+            if not self.loop.is_closed():
+                self.loop.remove_reader(self.fd)
             os.close(self.fd)
 
     def pending(self) -> List[Tuple[Any, "asyncio.Future[None]"]]:
@@ -85,8 +90,16 @@ def _watchers_of(engine: Any) -> List[Watcher]:
     return [watcher for watcher in list(_watchers.values()) if watcher.engine is engine]
 
 
+def _forget_closed_loops() -> None:
+    """Tasks of a loop that was closed while they waited never end, and so their watcher would not."""
+    for watcher in list(_watchers.values()):
+        if watcher.loop.is_closed():
+            watcher.end()
+
+
 def closed(engine: Any) -> None:
     """A communicator of the engine has closed: its requests have ended, and nobody else tells the loops."""
+    _forget_closed_loops()
     for watcher in _watchers_of(engine):
         watcher.call()
 
@@ -96,6 +109,7 @@ async def _wait(request: Any) -> Any:
         loop, engine = asyncio.get_running_loop(), request.communicator._engine
         watcher = _watchers.get((loop, engine))
         if not watcher:
+            _forget_closed_loops()
             watcher = _watchers[loop, engine] = Watcher(loop, engine, request.communicator.fileno())
         await watcher.wait(request)
     return request.result()
