@@ -1,6 +1,8 @@
 """Every function of the C headers has a form in Python, a docstring and a stub; a new function without a row here fails."""
 import ast
+import copy
 import inspect
+import pickle
 import re
 from pathlib import Path
 
@@ -222,3 +224,7 @@ def test_stubs_have_the_parameters_that_are_there():
 def test_signatures_are_readable():
     assert str(inspect.signature(cs.Communicator.allreduce)) == "(self, /, input, output=None, op=1, type=None)"
     assert str(inspect.signature(cs.Request.wait)) == "(self, /, timeout=None)"
+
+
+def test_a_copy_of_in_place_is_in_place():
+    assert copy.deepcopy(cs.IN_PLACE) is cs.IN_PLACE and pickle.loads(pickle.dumps(cs.IN_PLACE)) is cs.IN_PLACE

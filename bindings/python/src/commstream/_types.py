@@ -179,6 +179,10 @@ class InPlace:
     def __repr__(self) -> str:
         return "commstream.IN_PLACE"
 
+    def __reduce__(self) -> str:
+        """A copy, also one that came from another process, is the same object: it is known by what it is."""
+        return "IN_PLACE"
+
 
 #: Passed as an input (or as the output of a scatter): the input is in the output buffer.
 IN_PLACE = InPlace()
