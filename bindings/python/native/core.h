@@ -122,6 +122,10 @@ bool wait_sliced(wait_fn *fn, void *what, int64_t timeout_ns, enum comm_result *
 bool parse_timeout(PyObject *args, PyObject *words, int64_t *ns);
 PyObject *wait_answer(enum comm_result result, struct comm_communicator *c, const char *operation);
 
+/* aside.c */
+typedef void aside_fn(void *what);
+bool aside_run(aside_fn *fn, aside_fn *left, void *what);
+
 /* notify.c */
 void notify_run(void);
 void notify_later(void);

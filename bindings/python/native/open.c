@@ -100,6 +100,9 @@ struct opening {
     char text[1024];
     PyObject *capsule, *keep; /* its own hooks; those of the engine, whose log it uses */
     struct hooks *hooks;
+    PyObject *args; /* has the texts of the config */
+    struct comm_communicator *world;
+    enum comm_result result;
 };
 
 static bool read_id(PyObject *object, struct opening *o)
@@ -171,22 +174,57 @@ static void drop(struct opening *o)
 {
     Py_XDECREF(o->capsule);
     Py_XDECREF(o->keep);
+    Py_XDECREF(o->args);
 }
 
+static void open_now(void *what)
+{
+    struct opening *o = what;
+    o->result = comm_open(&o->config, &o->world);
+}
+
+/* Nobody waits for this world any more. */
+static void open_left(void *what)
+{
+    struct opening *o = what;
+    if (o->result == COMM_OK)
+        (void)comm_close(o->world, 0);
+    if (!Py_IsInitialized())
+        return;
+    PyGILState_STATE state = PyGILState_Ensure();
+    drop(o);
+    PyMem_Free(o);
+    PyGILState_Release(state);
+}
+
+/* False: a handler of signals raised, and the opening is not the caller's any more. */
+static bool open_run(struct opening *o, int aside)
+{
+    if (aside)
+        return aside_run(open_now, open_left, o);
+    WITHOUT_GIL(open_now(o));
+    return true;
+}
+
+/* (config, aside): may another thread than the caller's open? */
 static PyObject *open_world(PyObject *module, PyObject *args)
 {
-    struct opening o;
-    struct comm_communicator *world = NULL;
-    enum comm_result result;
+    PyObject *config, *self = NULL;
+    int aside;
     (void)module;
-    if (inside_refuses("open"))
+    if (!PyArg_ParseTuple(args, "O!p:open", &PyTuple_Type, &config, &aside) || inside_refuses("open"))
         return NULL;
-    PyObject *self = NULL;
-    if (read_config(args, &o)) {
-        WITHOUT_GIL(result = comm_open(&o.config, &world));
-        self = result == COMM_OK ? communicator_wrap(world, o.keep) : failed(result, &o, "open");
+    struct opening *o = PyMem_Malloc(sizeof *o);
+    if (!o)
+        return PyErr_NoMemory();
+    if (read_config(config, o)) {
+        o->args = Py_NewRef(config);
+        if (!open_run(o, aside))
+            return NULL;
+        self = o->result == COMM_OK ? communicator_wrap(o->world, o->keep) : failed(o->result, o, "open");
     }
-    drop(&o);
+    drop(o);
+    PyMem_Free(o);
     return self;
 }
 

@@ -192,28 +192,69 @@ static PyObject *window_part(PyObject *object, PyObject *args)
     return result == COMM_OK ? memory_new(data, bytes, object, &self->exports, false) : raise_result(result, self->comm->c, "part");
 }
 
+/* What comm_window_free() uses; all of it is given up at its end. */
+struct freeing {
+    struct comm_window *w;
+    PyObject *comm, *base;
+    enum comm_result result;
+};
+
+static void free_now(void *what)
+{
+    struct freeing *f = what;
+    f->result = comm_window_free(f->w);
+}
+
+static void freeing_drop(struct freeing *f)
+{
+    Py_XDECREF(f->base);
+    Py_DECREF(f->comm);
+    PyMem_Free(f);
+}
+
+static void free_left(void *what)
+{
+    if (!Py_IsInitialized())
+        return;
+    PyGILState_STATE state = PyGILState_Ensure();
+    freeing_drop(what);
+    PyGILState_Release(state);
+}
+
+/* An interrupt leaves the window to its free, which goes on. */
+static PyObject *free_window(struct window *self)
+{
+    struct freeing *f = PyMem_Calloc(1, sizeof *f);
+    if (!f)
+        return PyErr_NoMemory();
+    *f = (struct freeing){self->w, Py_NewRef((PyObject *)self->comm), self->base, COMM_OK};
+    self->w = NULL;
+    self->base = NULL;
+    if (!aside_run(free_now, free_left, f))
+        return NULL;
+    enum comm_result result = f->result;
+    if (result == COMM_ERR_STATE) {
+        self->w = f->w;
+        self->base = Py_XNewRef(f->base);
+    }
+    freeing_drop(f);
+    notify_run();
+    return result == COMM_OK ? PyBool_FromLong(1) : raise_result(result, self->comm->c, "free");
+}
+
 static PyObject *window_free(PyObject *object, PyObject *unused)
 {
     struct window *self = (struct window *)object;
-    struct comm_window *w = self->w;
-    enum comm_result result;
     (void)unused;
     if (inside_refuses("free"))
         return NULL;
-    if (!w)
+    if (!self->w)
         Py_RETURN_NONE;
     if (self->exports) {
         PyErr_Format(PyExc_BufferError, "free(): %d views of this window exist; drop them first", self->exports);
         return NULL;
     }
-    self->w = NULL;
-    WITHOUT_GIL(result = comm_window_free(w));
-    if (result == COMM_ERR_STATE)
-        self->w = w;
-    else
-        Py_CLEAR(self->base);
-    notify_run();
-    return result == COMM_OK ? PyBool_FromLong(1) : raise_result(result, self->comm->c, "free");
+    return free_window(self);
 }
 
 /* Freeing is collective, and no rank knows when another drops its last reference: what is forgotten lives as long as its world. */
@@ -242,9 +283,9 @@ static PyMethodDef window_methods[] = {
      "comm_window_pointer.\n\nUse "
      "numpy.frombuffer() or memoryview() on it. Raises UnsupportedError if this rank shares no memory with that part."},
     {"free", window_free, METH_NOARGS,
-     "free($self)\n--\n\nFrees the window; collective: comm_window_free.\n\nRaises BufferError while views of its parts exist. A window "
-     "that is "
-     "forgotten without it lives as long as its world."},
+     "free($self)\n--\n\nFrees the window; collective: comm_window_free.\n\nRaises BufferError while views of its parts exist. If "
+     "an interrupt ends it, the window is freed all the same when the other ranks free it. A window that is forgotten without it lives as "
+     "long as its world."},
     {NULL, NULL, 0, NULL}};
 
 static PyGetSetDef window_properties[] = {{"freed", window_freed, NULL, "Whether it is freed.", NULL}, {NULL, NULL, NULL, NULL, NULL}};

@@ -243,6 +243,56 @@ except KeyboardInterrupt:
     assert "interrupted" in done.stdout
 
 
+def run_interrupted(code):
+    """Runs code, whose function interrupt_soon() sends the process SIGINT while the main thread is in its next call."""
+    return run_child("""
+        import os, signal, threading, time, weakref, numpy as np, commstream as cs
+
+        def interrupt_soon():
+            threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        """ + code)
+
+
+@pytest.mark.parametrize("backend", ["shm", "tcp"])
+def test_an_interrupt_ends_an_open(backend):
+    said = run_interrupted(f"""
+        id = cs.unique_id(backend="{backend}")
+        interrupt_soon()
+        try:
+            cs.open(rank=0, size=2, id=id, backend="{backend}", open_timeout=600)
+        except KeyboardInterrupt:
+            print("interrupted")
+        with cs.open() as world:
+            world.barrier().wait()
+            print("opened", world.size)
+        """)
+    assert "interrupted" in said and "opened 1" in said
+
+
+def test_an_interrupt_ends_the_free_of_a_window():
+    """The free goes on, and the memory is the window's until its end."""
+    said = run_interrupted("""
+        pair, gone = cs.open_local(2, operation_timeout=600), []
+        memory = np.zeros(8)
+        weakref.finalize(memory, gone.append, True)
+        requests = [pair[0].window(buffer=memory, async_op=True), pair[1].window(64, async_op=True)]
+        windows = [request.result() for request in requests]
+        del memory, requests
+        interrupt_soon()
+        try:
+            windows[0].free()
+        except KeyboardInterrupt:
+            print("interrupted", windows[0].freed, bool(gone))
+        windows[1].free()
+        while not gone:
+            time.sleep(0.01)
+        for world in pair:
+            world.close()
+        print("memory is back")
+        """)
+    assert "interrupted True False" in said and "memory is back" in said
+
+
 def test_without_numpy():
     code = "import sys; sys.modules['numpy'] = None; import commstream as cs; w = cs.open(); w.allreduce(bytearray(3)).wait(); print('fine')"
     assert "fine" in subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True).stdout

@@ -1,4 +1,5 @@
 """Opening a world: the calls whose arguments are those of struct comm_config."""
+import os
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _check, _core
@@ -25,6 +26,12 @@ def _config(rank: Optional[int], size: Optional[int], backend: Optional[str], de
             exchange and _joined(_check.function("open", "exchange", exchange)), engine_of, secret, *enums,
             _check.nanoseconds("open", "open_timeout", open_timeout), _check.nanoseconds("open", "operation_timeout", operation_timeout),
             _check.options("open", options), log and _check.function("open", "log", log))
+
+
+def _aside(backend: Optional[str], device: Optional[str], engine_of: Optional[Communicator], exchange: Any, options: Any) -> bool:
+    """Whether another thread may open, so that this one handles signals. MPI, NCCL and CUDA know their thread, and so may a function."""
+    said = f"{backend} {os.environ.get('COMM_BACKEND')} {options}".lower()
+    return device is None and engine_of is None and exchange is None and not any(name in said for name in ("mpi", "nccl", "cuda"))
 
 
 def _joined(exchange: Callable[[bytes], Any]) -> Callable[[bytes], bytes]:
@@ -62,7 +69,7 @@ def open(*, rank: Optional[int] = None, size: Optional[int] = None, backend: Opt
     """
     config = _config(rank, size, backend, device, address, id, exchange, engine_of, secret, progress, notify, order, log_level, open_timeout,
                      operation_timeout, options, log)
-    world: Communicator = _core.open(*config)
+    world: Communicator = _core.open(config, _aside(backend, device, engine_of, exchange, options))
     return world
 
 
