@@ -35,6 +35,7 @@ struct play {
     void (*victim)(struct proc *proc, struct comm_communicator *world);
     hostile_fn *hostile;
     const void *arg;
+    void (*before)(struct comm_communicator *world); /* the last that the hostile rank does by its library; NULL: nothing */
 };
 
 static void reach(struct proc *proc, int32_t rank, int64_t stage)
@@ -74,6 +75,8 @@ static void rank_main(struct proc *proc, int32_t rank, struct comm_communicator 
     }
     struct member m;
     proc_await(proc, VICTIM, STAGE_READY);
+    if (play->before)
+        play->before(world);
     member_take(&m, world, VICTIM);
     play->hostile(proc, &m, play->arg);
     reach(proc, HOSTILE, STAGE_SAID);
@@ -131,7 +134,7 @@ RIG_TEST(one_message_by_two_connections)
 {
     struct proc proc;
 
-    play(&proc, &(struct play){receives_long, says_it_twice, NULL});
+    play(&proc, &(struct play){receives_long, says_it_twice, NULL, NULL});
     EQUAL(proc.page[VICTIM].result, COMM_ERR_PEER);
     EQUAL(proc.page[HOSTILE].number[NUMBER_REFUSED], 1);
 }
@@ -190,7 +193,7 @@ RIG_TEST(exposures_by_the_wrong_connection)
 
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         rig_note("way %zu", i);
-        play(&proc, &(struct play){sleeps, ways[i], NULL});
+        play(&proc, &(struct play){sleeps, ways[i], NULL, NULL});
         EQUAL(proc.page[HOSTILE].number[NUMBER_REFUSED], 1);
     }
 }
@@ -282,7 +285,7 @@ static void is_told(const struct said *s)
     struct proc proc;
 
     rig_note("%s", s->name);
-    play(&proc, &(struct play){waits_in_a_barrier, says_one, s});
+    play(&proc, &(struct play){waits_in_a_barrier, says_one, s, NULL});
     if (proc.page[VICTIM].result != s->result || proc.page[VICTIM].rank != HOSTILE)
         rig_die(__FILE__, __LINE__, "%s: result %d of rank %d: %s", s->name, proc.page[VICTIM].result, proc.page[VICTIM].rank,
                 proc.page[VICTIM].text);
@@ -367,10 +370,82 @@ RIG_TEST(floods_take_no_memory)
 
     for (size_t i = 0; i < sizeof floods / sizeof *floods; i++) {
         rig_note("%s", floods[i].name);
-        play(&proc, &(struct play){sleeps_and_grows, says_many, &floods[i]});
+        play(&proc, &(struct play){sleeps_and_grows, says_many, &floods[i], NULL});
         EQUAL(proc.page[HOSTILE].number[NUMBER_REFUSED], floods[i].refused);
         if (proc.page[VICTIM].number[NUMBER_GROWN] > 16 * MEGABYTE)
             rig_die(__FILE__, __LINE__, "%s: %lld bytes more", floods[i].name, (long long)proc.page[VICTIM].number[NUMBER_GROWN]);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ a published call */
+static void gather(struct comm_communicator *world, int32_t rank, struct comm_request *q)
+{
+    static const size_t counts[RANKS] = {1, 1};
+    static int32_t in = 1, out[RANKS];
+
+    MUST(comm_gather_v(world, &in, 1, rank == VICTIM ? out : NULL, counts, NULL, COMM_I32, VICTIM, q));
+}
+
+static void gathers_first(struct comm_communicator *world)
+{
+    struct comm_request q;
+
+    gather(world, HOSTILE, &q);
+    MUST(comm_wait(q, RIG_PATIENCE));
+}
+
+static void publish(struct member *m, const struct wire_call *call, uint32_t op, uint32_t root)
+{
+    struct frame f = {.kind = FRAME_CALLS, .bytes = 32};
+    unsigned char bytes[32] = {0};
+
+    base_put32(bytes, call->seq);
+    base_put32(bytes + 4, call->fingerprint);
+    bytes[8] = call->collective;
+    bytes[9] = call->type;
+    base_put32(bytes + 12, op);
+    base_put32(bytes + 16, root);
+    base_put32(bytes + 20, call->chain);
+    CHECK(member_say(m, TCP_LANE_SMALL, f, bytes));
+}
+
+/* The calls that its library made, the last one with another length, and to a root that is no rank. */
+static void publishes_no_root(struct proc *proc, struct member *m, const void *arg)
+{
+    uint32_t all = m->c->handle.caps.calls;
+
+    (void)proc;
+    for (uint32_t seq = MADE + 2 > all ? MADE + 2 - all : 1; seq <= MADE; seq++)
+        publish(m, &m->c->handle.calls[seq & (all - 1)], 0, 0);
+    EQUAL(m->c->handle.calls[(MADE + 1) & (all - 1)].collective, COLLECTIVE_GATHER_V);
+    publish(m, &m->c->handle.calls[(MADE + 1) & (all - 1)], 1, *(const uint32_t *)arg);
+}
+
+/* Makes the same call when the false one has come; then its monitor compares both. */
+static void gathers_later(struct proc *proc, struct comm_communicator *world)
+{
+    struct comm_request q;
+
+    reach(proc, VICTIM, STAGE_READY);
+    proc_await(proc, HOSTILE, STAGE_SAID);
+    rig_nap(200 * RIG_MS);
+    gather(world, VICTIM, &q);
+    (void)!comm_wait(q, RIG_PATIENCE);
+    enum comm_result r = comm_barrier(world, &q);
+    proc_tell_failure(&proc->page[VICTIM], world, r == COMM_OK ? comm_wait(q, RIG_PATIENCE) : r);
+    reach(proc, VICTIM, STAGE_LOOKED);
+}
+
+RIG_TEST(a_published_call_to_no_root)
+{
+    static const uint32_t roots[] = {INT32_MAX, RANKS, (uint32_t)-1, (uint32_t)INT32_MIN};
+    struct proc proc;
+
+    for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
+        rig_note("root %d", (int32_t)roots[i]);
+        play(&proc, &(struct play){gathers_later, publishes_no_root, &roots[i], gathers_first});
+        EQUAL(proc.page[VICTIM].result, COMM_ERR_MISMATCH);
+        EQUAL(proc.page[VICTIM].rank, VICTIM); /* the root */
     }
 }
 
@@ -418,6 +493,7 @@ int main(void)
         cmocka_unit_test(notes_calls_and_messages_with_extreme_values),
         cmocka_unit_test(a_note_of_recovery_about_no_rank),
         cmocka_unit_test(floods_take_no_memory),
+        cmocka_unit_test(a_published_call_to_no_root),
         cmocka_unit_test(a_ticket_with_no_such_result),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -181,19 +181,23 @@ uint32_t state_balance(const struct comm_state *b, const struct engine_call *cal
 /* False: all ranks have published the call, and the two lengths of some edge differ; then that is proposed. */
 bool state_lengths_agree(struct comm_state *b, uint32_t seq)
 {
-    struct made_call call = {.collective = 0};
+    struct made_call mine = {.collective = 0}, call;
     uint32_t sum = 0;
 
     for (int32_t r = 0; r < b->team.size; r++) {
         if (!state_read_call(b, r, seq, &call) || !collective_is_ragged(call.collective))
             return true;
         sum += call.op;
+        if (r == b->team.rank)
+            mine = call;
     }
     if (!sum)
         return true;
-    int32_t rank = call.collective == COLLECTIVE_ALLTOALL_V ? 0 : call.root;
+    /* the root that this rank gave: a peer can publish any number, and a refused call may have named no rank */
+    bool rooted = mine.collective != COLLECTIVE_ALLTOALL_V && mine.root >= 0 && mine.root < b->team.size;
+    int32_t rank = rooted ? mine.root : 0;
     state_propose(b,
-                  &(struct cause){.number = seq, .rank = rank, .peer = rank, .result = COMM_ERR_MISMATCH, .collective = call.collective});
+                  &(struct cause){.number = seq, .rank = rank, .peer = rank, .result = COMM_ERR_MISMATCH, .collective = mine.collective});
     return false;
 }
 
