@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { PEER_TIMEOUT_S = 2 };
@@ -56,16 +57,16 @@ static void give_timeout(struct proc *proc)
 /* ------------------------------------------------------------------------------------------------------------ the ranks */
 /* Computes sums until one fails, or until *go is set. Rank 0 alone looks at *go, and tells the others in the sum itself; so all ranks end
  * after the same one, however fast they are. */
-static void sum_on(struct proc *proc, int32_t rank, struct comm_communicator *world)
+static void sum_as(struct proc *proc, int32_t rank, struct comm_communicator *world, size_t longest)
 {
-    static float in[20000], out[20000];
+    static float in[1 << 21], out[1 << 21];
     struct proc_page *page = &proc->page[rank];
     for (int64_t i = 0; out[1] == 0; i++) {
         struct comm_request request;
-        for (size_t k = 0; k < 20000; k += 997)
+        for (size_t k = 0; k < longest; k += 997)
             in[k] = (float)(rank + 1) + (float)(i % 50);
         in[1] = rank == 0 && atomic_load(proc->go);
-        enum comm_result result = comm_allreduce(world, in, out, i % 3 ? 5 : 20000, COMM_F32, COMM_SUM, &request);
+        enum comm_result result = comm_allreduce(world, in, out, i % 3 ? 5 : longest, COMM_F32, COMM_SUM, &request);
         if (result == COMM_OK)
             result = comm_wait(request, RIG_PATIENCE);
         if (result != COMM_OK) {
@@ -77,6 +78,11 @@ static void sum_on(struct proc *proc, int32_t rank, struct comm_communicator *wo
         atomic_store(&page->stage, i + 1);
     }
     MUST(comm_close(world, RIG_PATIENCE));
+}
+
+static void sum_on(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    sum_as(proc, rank, world, 20000);
 }
 
 static void check_told(struct proc *proc, int32_t r, int32_t victim)
@@ -181,6 +187,26 @@ RIG_TEST(stopped_at_once)
 }
 
 /* As if a virtual machine is paused: no rank saw another's silence, so no rank is given up. */
+static void pause_all(struct proc *proc)
+{
+    for (int32_t r = 0; r < 3; r++)
+        kill(proc->pid[r], SIGSTOP);
+    rig_nap((PEER_TIMEOUT_S + 1) * RIG_S);
+    for (int32_t r = 0; r < 3; r++) {
+        kill(proc->pid[r], SIGCONT);
+        rig_nap(RIG_S / 10);
+    }
+    rig_nap(RIG_S / 2);
+    int64_t before = atomic_load(&proc->page[0].stage);
+    atomic_store(proc->go, 1);
+    proc_finish(proc, -1, RIG_PATIENCE);
+    for (int32_t r = 0; r < 3; r++) {
+        int64_t stage = atomic_load(&proc->page[r].stage);
+        CHECK(stage > before && stage < TOLD);
+        EQUAL(stage, atomic_load(&proc->page[0].stage));
+    }
+}
+
 RIG_TEST(stopped_all_at_once)
 {
     struct proc proc = {0};
@@ -189,22 +215,29 @@ RIG_TEST(stopped_all_at_once)
     proc_start(&proc, 3, sum_on);
     for (int32_t r = 0; r < 3; r++)
         proc_await(&proc, r, 50);
-    for (int32_t r = 0; r < 3; r++)
-        kill(proc.pid[r], SIGSTOP);
-    rig_nap((PEER_TIMEOUT_S + 1) * RIG_S);
-    for (int32_t r = 0; r < 3; r++) {
-        kill(proc.pid[r], SIGCONT);
-        rig_nap(RIG_S / 10);
-    }
-    rig_nap(RIG_S / 2);
-    int64_t before = atomic_load(&proc.page[0].stage);
-    atomic_store(proc.go, 1);
-    proc_finish(&proc, -1, RIG_PATIENCE);
-    for (int32_t r = 0; r < 3; r++) {
-        int64_t stage = atomic_load(&proc.page[r].stage);
-        CHECK(stage > before && stage < TOLD);
-        EQUAL(stage, atomic_load(&proc.page[0].stage));
-    }
+    pause_all(&proc);
+}
+
+static void stop_before_long_sums(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    if (rank == 1)
+        raise(SIGSTOP);
+    sum_as(proc, rank, world, 1 << 21);
+}
+
+/* One stops a little earlier, before it has read anything, and what the others send fills the window of its kernel. Their kernels must not
+ * give it up while all are stopped. */
+RIG_TEST(stopped_all_with_full_windows)
+{
+    struct proc proc = {0};
+    int status = 0;
+    proc_needs_shm();
+    give_timeout(&proc);
+    proc_start(&proc, 3, stop_before_long_sums);
+    EQUAL(waitpid(proc.pid[1], &status, WUNTRACED), proc.pid[1]);
+    CHECK(WIFSTOPPED(status));
+    rig_nap(RIG_S / 5);
+    pause_all(&proc);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ late */
@@ -309,8 +342,13 @@ int main(int argc, char **argv)
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stopped_comes_back),  cmocka_unit_test(stopped_for_good),    cmocka_unit_test(stopped_at_once),
-        cmocka_unit_test(stopped_all_at_once), cmocka_unit_test(busy_is_not_stopped), cmocka_unit_test(closed_is_not_dead),
+        cmocka_unit_test(stopped_comes_back),
+        cmocka_unit_test(stopped_for_good),
+        cmocka_unit_test(stopped_at_once),
+        cmocka_unit_test(stopped_all_at_once),
+        cmocka_unit_test(stopped_all_with_full_windows),
+        cmocka_unit_test(busy_is_not_stopped),
+        cmocka_unit_test(closed_is_not_dead),
     };
     return cmocka_run_group_tests_name("proc_stopped", tests, NULL, NULL);
 }

@@ -39,7 +39,8 @@ void mesh_set_options(const struct tcp_wire *w, int fd, bool near)
 
     done = done && set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S) && set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_BETWEEN_S);
     done = done && set(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_COUNT);
-    done = done && set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)(w->times.timeout_ns / 1000000));
+    /* No TCP_USER_TIMEOUT: the kernel would also end a connection whose peer is stopped and acknowledges, with a full window, after that
+     * time (tcp(7)), and neither side would know why. The monitor decides, and tells a stopped peer. */
     /* TCP doubles the pause before it sends again. With a limit, it notices within a third of link_timeout that a link is back; without,
      * only after as long as the link was down. The kernel takes 1 s or more. */
     const int pause_ms = (int)(w->times.link_timeout_ns / 3000000);
