@@ -3,8 +3,8 @@
  * @brief Memory that the library can move with fewer copies.
  *
  * It is optional: every call takes any buffer. Allocated and registered memory belongs to the world of `c`: it can be given back through
- * any communicator of that world, and is given back when the last of them is closed. docs/guide/windows.md describes it. All functions
- * here are local and may be called from any thread.
+ * any communicator of that world, and is given back when the last of them is closed. docs/guide/windows.md describes it, and
+ * docs/guide/cuda.md memory of devices. All functions here may be called from any thread. All but comm_mem_alloc_symmetric() are local.
  */
 #ifndef COMMSTREAM_MEMORY_H
 #define COMMSTREAM_MEMORY_H
@@ -33,10 +33,38 @@ extern "C" {
 COMM_MUST enum comm_result comm_mem_alloc(struct comm_communicator *c, size_t bytes, void **ptr);
 
 /**
- * Frees memory of comm_mem_alloc(). No operation may still use it.
+ * Allocates memory of the same length on every rank, in all ranks' call together, and registers it with them.
  *
- * An address that comm_mem_alloc() did not return changes nothing and is reported by comm_error_detail(). Like MPI_Free_mem and
- * ncclMemFree.
+ * Collective: an operation of the queue of c. Either all ranks get memory or none does. It is memory of comm_mem_alloc(), freed by
+ * comm_mem_free(). On backend nccl the ranks also register it with each other as a symmetric window, which NCCL's fastest kernels need:
+ * ncclMemAlloc and ncclCommWindowRegister with NCCL_WIN_COLL_SYMMETRIC. Like shmem_malloc, except that other ranks reach the memory in
+ * collectives only. NCCL below 2.27 has no windows: each rank registers for itself (ncclCommRegister), and a warning says so once. On
+ * other backends nothing is registered.
+ *
+ * The window belongs to c alone. In operations of other communicators, those made of c too, the memory is memory of comm_mem_alloc(). On
+ * nccl all ranks give an operation of c memory of the same such call at the same offset, or none does; otherwise the operation may never
+ * end.
+ *
+ * The request waits for all ranks. A rank that does not call fails the communicator at the deadline, and a rank that dies at once, as in
+ * any operation. Until the request completes, other calls on device buffers of c may return COMM_ERR_FULL. Lengths that differ are
+ * COMM_ERR_ARGUMENT on every rank, and too little memory on one rank is COMM_ERR_MEMORY on every rank: then the communicator works on, and
+ * comm_error_detail() names the rank and its length. If NCCL could not register on one rank, all ranks get COMM_ERR_BACKEND.
+ *
+ * @param c      a communicator
+ * @param bytes  number of bytes, at least 1, the same on every rank
+ * @param ptr    receives the address when the request completes; must stay valid until then
+ * @param req    receives the request; NULL: none is returned, and comm_sync() waits for the operation. The call itself never waits.
+ * @return COMM_OK if the operation was queued; COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, COMM_ERR_FULL (nothing was started: make progress and
+ *         call again), COMM_ERR_STATE (c records a plan), or the error that the communicator failed with
+ */
+COMM_MUST enum comm_result comm_mem_alloc_symmetric(struct comm_communicator *c, size_t bytes, void **ptr, struct comm_request *req);
+
+/**
+ * Frees memory of comm_mem_alloc() or comm_mem_alloc_symmetric(). No operation may still use it.
+ *
+ * It is local, and works after a failure and after comm_abort() too. An address that those calls did not return changes nothing and is
+ * reported by comm_error_detail(). Symmetric memory on nccl is freed when its communicator has ended, if that failed or if another
+ * communicator is given here; otherwise at once. Like MPI_Free_mem, ncclMemFree and ncclCommWindowDeregister.
  *
  * @param c    a communicator of the world that it was allocated for
  * @param ptr  the address; NULL is ignored

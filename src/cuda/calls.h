@@ -21,6 +21,7 @@ struct CUuserObject_st;
 struct CUmod_st;
 struct CUfunc_st;
 struct ncclComm;
+struct ncclWindow_vidmem;
 
 typedef unsigned long long cuda_address; /* CUdeviceptr */
 
@@ -185,10 +186,12 @@ enum {
     NCCL_OLDEST = 21800 /* ncclCommSplit, with a configuration for the child */,
     NCCL_WITH_MEMORY = 21900,
     NCCL_WITH_F8 = 22400,
+    NCCL_WITH_WINDOWS = 22700,
     NCCL_WITH_REVOKE = 22800,
     NCCL_UNSET = INT32_MIN
 };
 #define NCCL_MAGIC 0xcafebeefu
+enum { NCCL_WINDOW_SYMMETRIC = 1, NCCL_WINDOW_ALIGN = 4096 };
 
 struct nccl_id {
     char internal[128];
@@ -239,12 +242,16 @@ struct nccl_config {
     X(ncclGroupStart, "ncclGroupStart", unsigned, (void))                                                                                  \
     X(ncclGroupEnd, "ncclGroupEnd", unsigned, (void))
 
-/* Entry points that exist since NCCL_WITH_MEMORY, and since NCCL_WITH_REVOKE. They are NULL with an older library. */
+/* Entry points that exist since NCCL_WITH_MEMORY, NCCL_WITH_WINDOWS and NCCL_WITH_REVOKE. They are NULL with an older library. */
 #define NCCL_MEMORY_CALLS(X)                                                                                                               \
     X(ncclMemAlloc, "ncclMemAlloc", unsigned, (void **memory, size_t bytes))                                                               \
     X(ncclMemFree, "ncclMemFree", unsigned, (void *memory))                                                                                \
     X(ncclCommRegister, "ncclCommRegister", unsigned, (struct ncclComm * comm, void *memory, size_t bytes, void **handle))                 \
     X(ncclCommDeregister, "ncclCommDeregister", unsigned, (struct ncclComm * comm, void *handle))
+#define NCCL_WINDOW_CALLS(X) /* the window may be NULL without an error */                                                                 \
+    X(ncclCommWindowRegister, "ncclCommWindowRegister", unsigned,                                                                          \
+      (struct ncclComm * comm, void *memory, size_t bytes, struct ncclWindow_vidmem **window, int flags))                                  \
+    X(ncclCommWindowDeregister, "ncclCommWindowDeregister", unsigned, (struct ncclComm * comm, struct ncclWindow_vidmem * window))
 #define NCCL_NEWER_CALLS(X) X(ncclCommRevoke, "ncclCommRevoke", unsigned, (struct ncclComm * comm, int flags)) /* 2.28 */
 
 /* ------------------------------------------------------------------------------------------------------------ the tables */
@@ -257,6 +264,7 @@ struct cuda_calls {
 struct nccl_calls {
     NCCL_CALLS(CUDA_CALLS_FIELD)
     NCCL_MEMORY_CALLS(CUDA_CALLS_FIELD)
+    NCCL_WINDOW_CALLS(CUDA_CALLS_FIELD)
     NCCL_NEWER_CALLS(CUDA_CALLS_FIELD)
 };
 #undef CUDA_CALLS_FIELD

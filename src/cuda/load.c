@@ -26,6 +26,7 @@ static const struct symbol driver_newer[] = {CUDA_NEWER_CALLS(DRIVER_SYMBOL)};
 static const struct symbol driver_share[] = {CUDA_SHARE_CALLS(DRIVER_SYMBOL)};
 static const struct symbol nccl_symbols[] = {NCCL_CALLS(NCCL_SYMBOL)};
 static const struct symbol nccl_memory[] = {NCCL_MEMORY_CALLS(NCCL_SYMBOL)};
+static const struct symbol nccl_windows[] = {NCCL_WINDOW_CALLS(NCCL_SYMBOL)};
 static const struct symbol nccl_newer[] = {NCCL_NEWER_CALLS(NCCL_SYMBOL)};
 
 /* ------------------------------------------------------------------------------------------------------------ the dynamic loader */
@@ -237,6 +238,7 @@ enum comm_result cuda_load_nccl(const struct cuda_source *source, struct nccl_ca
     unsigned result = missing ? NCCL_INTERNAL_ERROR : calls->ncclGetVersion(version);
     if (!missing && result == NCCL_OK && *version >= NCCL_OLDEST) {
         fill_newer(source, library, nccl_memory, sizeof nccl_memory / sizeof *nccl_memory, *version >= NCCL_WITH_MEMORY, calls);
+        fill_newer(source, library, nccl_windows, sizeof nccl_windows / sizeof *nccl_windows, *version >= NCCL_WITH_WINDOWS, calls);
         fill_newer(source, library, nccl_newer, sizeof nccl_newer / sizeof *nccl_newer, *version >= NCCL_WITH_REVOKE, calls);
         return COMM_OK;
     }

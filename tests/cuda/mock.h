@@ -34,6 +34,8 @@ struct mock_options {
     int island;           /* devices can access each other's memory in groups of so many; 0: all; 1: none */
     int deaf;             /* what a device reads from another one's memory is wrong */
     int host_ns, peer_ns; /* an exchange of comm_trial through the host's pages, and through the devices' memory; 0: 900, 400 */
+    int no_windows;       /* ncclCommWindowRegister makes no window, and returns no error */
+    int no_window_rank;   /* 1 + the rank whose ncclCommWindowRegister fails at once; 0: none */
     int backwards;        /* devices are in reverse order, as CUDA_VISIBLE_DEVICES may request */
     /* mock_fail spares a call if calls of its name were made `first` times since, except each `every`-th; 0: it spares none */
     uint32_t first, every;
@@ -94,6 +96,7 @@ struct mock_launches {
     uint64_t all, by_devices;
 };
 MOCK_API struct mock_launches mock_launched(void);
-MOCK_API bool mock_idle(void); /* no operation is on any stream */
+MOCK_API int mock_windows(void); /* windows that exist in this process */
+MOCK_API bool mock_idle(void);   /* no operation is on any stream */
 
 #endif

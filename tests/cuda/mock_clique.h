@@ -11,6 +11,7 @@
 #define NCCL_EXPORT(field, symbol, result, parameters) MOCK_API result mock_##field parameters __asm__(symbol);
 NCCL_CALLS(NCCL_EXPORT)
 NCCL_MEMORY_CALLS(NCCL_EXPORT)
+NCCL_WINDOW_CALLS(NCCL_EXPORT)
 NCCL_NEWER_CALLS(NCCL_EXPORT)
 #define NCCL_BEGIN                                                                                                                         \
     if (mock_begin(__func__))                                                                                                              \
@@ -38,6 +39,8 @@ struct meeting {
     unsigned type, op;
     int root, arrived, read, left;
     bool differs;
+    int windowed; /* ranks whose buffers are in windows */
+    int given;    /* ranks that have issued it */
     void *input[RANKS];
 };
 /* The n-th transfer from one rank to another. */
@@ -53,8 +56,10 @@ struct member {
     bool in;
     int device, color, key;
     uint64_t splits;
-    unsigned paths; /* algorithms that it asked to connect */
-    unsigned peers; /* ranks that it asked to connect to, as bits */
+    unsigned paths;      /* algorithms that it asked to connect */
+    unsigned peers;      /* ranks that it asked to connect to, as bits */
+    uint64_t windows;    /* that it asked to register */
+    size_t window_bytes; /* of the last one */
     uint64_t sent[RANKS], received[RANKS];
 };
 struct clique {
@@ -71,7 +76,7 @@ struct ncclComm {
     int graphs; /* recorded operations: while there are any, the communicator cannot be freed */
     unsigned state;
     bool aborted, revoked, gone;
-    uint64_t issued;
+    uint64_t issued, windows;
     struct launch *launches; /* of a nonblocking communicator: not on their streams yet */
     /* a split under way */
     struct ncclComm **child;
@@ -111,7 +116,12 @@ const char *mock_last_error(void);
 unsigned mock_check(const struct launch *l);
 void mock_put(const struct launch *first); /* puts the launches of one communicator on their streams */
 void mock_leave_clique(struct ncclComm *c);
-void mock_wait_a_little(void); /* the caller does not hold the shared lock */
+void mock_wait_a_little(void);                                           /* the caller does not hold the shared lock */
+bool mock_reads(const struct ncclComm *c, const void *at, size_t bytes); /* an operation on a stream has a buffer there */
+/* mock_window.c: the caller holds both locks */
+bool mock_has_window(const struct ncclComm *c, const void *at);
+bool mock_is_registered(const void *memory); /* in a window of any communicator of this process */
+void mock_forget_windows(const struct ncclComm *c);
 /* mock_comm.c, mock_nccl.c: the caller holds both locks */
 void mock_nccl_wait(void);
 void mock_free_launches(struct launch *l);

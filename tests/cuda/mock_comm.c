@@ -46,12 +46,16 @@ unsigned mock_ncclMemAlloc(void **memory, size_t bytes)
     *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     memset(*memory, 0xa5, bytes);
     mock_add(THING_DEVICE_MEMORY, *memory, bytes, mock_device());
+    for (int i = 0; i < MOCK_THINGS; i++)
+        mock.thing[i].by_nccl |= mock.thing[i].kind == THING_DEVICE_MEMORY && mock.thing[i].at == *memory;
     NCCL_END(NCCL_OK);
 }
 
 unsigned mock_ncclMemFree(void *memory)
 {
     NCCL_BEGIN;
+    if (mock_is_registered(memory))
+        mock.misused = "ncclMemFree of memory that a window has";
     if (!mock_remove(THING_DEVICE_MEMORY, memory))
         NCCL_END(mock_refuse(NCCL_INVALID_ARGUMENT, "mock: no memory of ncclMemAlloc"));
     free(memory);
@@ -310,6 +314,7 @@ static void end_comm(struct ncclComm *comm, bool aborted)
 {
     mock_remove(THING_COMM, comm);
     forget_enlisted(comm);
+    mock_forget_windows(comm);
     comm->aborted = comm->aborted || aborted;
     comm->gone = true;
     mock_free_launches(comm->launches);
@@ -337,7 +342,7 @@ unsigned mock_ncclCommAbort(struct ncclComm *comm)
         give_child(comm);
     while (comm->graphs)
         mock_nccl_wait();
-    if (comm->inside)
+    if (comm->inside && (!mock.options.nccl || mock.options.nccl >= NCCL_WITH_REVOKE))
         mock.misused = "ncclCommAbort while another thread is inside a call of the communicator";
     end_comm(comm, true);
     NCCL_END(NCCL_OK);

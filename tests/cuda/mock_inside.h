@@ -77,6 +77,7 @@ enum mock_thing {
     THING_GRAPH,
     THING_EXEC,
     THING_ENLISTED,
+    THING_WINDOW,
     THING_MODULE,
     THING_SHARED, /* memory that several devices may map */
     THING_RANGE,  /* reserved addresses */
@@ -104,7 +105,7 @@ struct mock_machine {
         void *at;
         size_t bytes;
         int device;
-        bool managed;
+        bool managed, by_nccl; /* by_nccl: of ncclMemAlloc */
     } thing[MOCK_THINGS];
     int resident[MOCK_DEVICES]; /* NCCL operations that run on the device */
     bool fault[MOCK_DEVICES], in_order;

@@ -353,6 +353,41 @@ static void push(struct part *p, struct CUstream_st *stream)
     p->comm->pending++;
 }
 
+static bool overlaps(const void *buffer, const void *at, size_t bytes)
+{
+    return buffer && (uintptr_t)buffer - (uintptr_t)at < bytes;
+}
+
+static bool part_reads(const struct mock_op *op, const struct ncclComm *c, const void *at, size_t bytes)
+{
+    const struct part *p = op && op->kind == OP_FOREIGN && op->go == part_go ? op->arg : NULL;
+
+    if (!p || p->comm != c)
+        return false;
+    for (uint32_t i = 0; i < p->hands; i++)
+        if (overlaps(p->hand[i].in, at, bytes) || overlaps(p->hand[i].out, at, bytes))
+            return true;
+    return overlaps(p->in, at, bytes) || overlaps(p->out, at, bytes);
+}
+
+bool mock_reads(const struct ncclComm *c, const void *at, size_t bytes)
+{
+    for (int q = 0; q < MOCK_QUEUES; q++)
+        for (const struct mock_op *op = mock.first[c->device][q]; op; op = op->next)
+            if (part_reads(op, c, at, bytes))
+                return true;
+    return false;
+}
+
+/* In the real NCCL each rank chooses the kernels by its own buffers: if they are in windows on some ranks only, the kernels never end. */
+static void count_windows(const struct ncclComm *c, const struct launch *l, struct meeting *m)
+{
+    m->given++;
+    m->windowed += mock_has_window(c, l->in) && mock_has_window(c, l->out);
+    if (m->given == c->clique->size && m->windowed && m->windowed < m->given)
+        mock.misused = "a collective with windows on some ranks only";
+}
+
 static void put_collective(const struct launch *l)
 {
     struct ncclComm *c = l->comm;
@@ -360,6 +395,7 @@ static void put_collective(const struct launch *l)
 
     *p = (struct part){.comm = c, .device = c->device, .in = l->in, .out = l->out};
     p->meeting = meeting_of(c->clique, l, ++c->issued);
+    count_windows(c, l, p->meeting);
     push(p, l->stream);
 }
 

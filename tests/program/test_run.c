@@ -149,7 +149,8 @@ static size_t all_blocks(const struct op *op)
 static bool gathers(const struct op *op)
 {
     return op->row->collective == COLLECTIVE_ALLGATHER || op->row->collective == COLLECTIVE_ALLGATHER_V ||
-           op->row->collective == COLLECTIVE_SPLIT || op->row->collective == COLLECTIVE_DUP || op->row->collective == COLLECTIVE_WINDOW;
+           op->row->collective == COLLECTIVE_SPLIT || op->row->collective == COLLECTIVE_DUP || op->row->collective == COLLECTIVE_WINDOW ||
+           op->row->collective == COLLECTIVE_MEMORY;
 }
 
 static void want_reduced(struct op *op, char *to, size_t first)

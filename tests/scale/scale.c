@@ -136,7 +136,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes, LENGTHS = sizeof lengths / sizeof *
 static bool wanted(const struct algo_row *row, int32_t size, enum layout layout)
 {
     if (row->collective == COLLECTIVE_SPLIT || row->collective == COLLECTIVE_DUP || row->collective == COLLECTIVE_WINDOW ||
-        row->collective == COLLECTIVE_ALLGATHER_V)
+        row->collective == COLLECTIVE_MEMORY || row->collective == COLLECTIVE_ALLGATHER_V)
         return false;
     return layout == ONE_HOST ? size <= 256 : size > (layout == MANY_HOSTS ? HOST_RANKS : 1);
 }

@@ -21,6 +21,18 @@ enum comm_result comm_mem_alloc(struct comm_communicator *c, size_t bytes, void 
     return r;
 }
 
+enum comm_result comm_mem_alloc_symmetric(struct comm_communicator *c, size_t bytes, void **ptr, struct comm_request *req)
+{
+    struct api_check check;
+
+    if (api_begin(&check, c, COLLECTIVE_MEMORY, req) != COMM_OK)
+        return check.result;
+    api_need(&check, ptr != NULL, "ptr", 0, "room for the address");
+    api_need(&check, bytes != 0, "bytes", 0, "1 or more");
+    api_need_fit(&check, bytes <= SIZE_MAX / 8, "bytes", bytes, "a length");
+    return check.result == COMM_OK ? engine_memory_symmetric(c, bytes, ptr, req) : check.result;
+}
+
 void comm_mem_free(struct comm_communicator *c, void *ptr)
 {
     if (ptr && engine_alive(c) == COMM_OK && engine_memory_give(c, ptr, true) == COMM_ERR_STATE)

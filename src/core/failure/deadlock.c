@@ -165,6 +165,7 @@ static bool needs(const struct known *n, const struct known *member)
     case COLLECTIVE_SPLIT:
     case COLLECTIVE_DUP:
     case COLLECTIVE_WINDOW:
+    case COLLECTIVE_MEMORY:
         return true;
     case COLLECTIVE_BROADCAST:
         return member->note.rank == n->note.root;

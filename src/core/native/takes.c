@@ -67,7 +67,8 @@ static enum comm_result leave_to_program(struct comm_state *b, const struct engi
 
 enum comm_result native_takes(struct comm_state *b, const struct engine_call *call)
 {
-    if (call->collective == COLLECTIVE_SPLIT || call->collective == COLLECTIVE_DUP || call->collective == COLLECTIVE_WINDOW)
+    if (call->collective == COLLECTIVE_SPLIT || call->collective == COLLECTIVE_DUP || call->collective == COLLECTIVE_WINDOW ||
+        call->collective == COLLECTIVE_MEMORY)
         return COMM_ERR_UNSUPPORTED;
     bool folds = (b->library_work.flags & (NATIVE_FOLDS | NATIVE_DEVICE)) && !b->world->order_block; /* with the host's bits */
     bool is_ordered = (b->terms.fixed_order || b->world->order_block) && reduces(call->collective) && order_matters(call->type);

@@ -3,31 +3,25 @@
  * device, comm_mem_alloc uses that; otherwise, if the wire has memory that peers can reach, that; otherwise the heap. All of it is freed
  * at the latest with the world.
  */
+#include "rma/memory.h"
 #include "rma/queue.h"
 
 enum { PAGE = 4096 };
-enum kind { KIND_REACHED, KIND_HEAP, KIND_DEVICE, KIND_REGISTERED };
-struct world_memory {
-    struct world_memory *next;
-    void *at;
-    size_t bytes;
-    enum kind kind;
-};
 
 static const struct wire_memory_class *class_of(const struct world *w)
 {
     return w->backend->wire->memory;
 }
 
-static void give_back(struct world *w, struct world_memory *m)
+void memory_drop(struct world *w, struct world_memory *m)
 {
     const struct comm_env *env = w->engine->env;
 
-    if (m->kind == KIND_REACHED)
+    if (m->kind == MEMORY_REACHED)
         class_of(w)->give(w->port.wire, m->at, false);
-    if (m->kind == KIND_HEAP)
+    if (m->kind == MEMORY_HEAP)
         env->give(env, m->at, m->bytes);
-    if (m->kind == KIND_DEVICE && w->native) /* otherwise the library gave it back when it was closed */
+    if (m->kind == MEMORY_DEVICE && w->native) /* otherwise the library gave it back when it was closed */
         w->native->class->give(w->native, m->at);
     env->give(env, m, sizeof *m);
 }
@@ -36,7 +30,7 @@ void memory_close(struct world *w)
 {
     for (struct world_memory *m = w->memories, *next; m; m = next) {
         next = m->next;
-        give_back(w, m);
+        memory_drop(w, m);
     }
     w->memories = NULL;
 }
@@ -45,14 +39,9 @@ static struct world_memory **find(struct world *w, const void *at, bool own)
 {
     struct world_memory **link = &w->memories;
 
-    while (*link && ((*link)->at != at || ((*link)->kind != KIND_REGISTERED) != own))
+    while (*link && ((*link)->at != at || ((*link)->kind != MEMORY_REGISTERED) != own))
         link = &(*link)->next;
     return link;
-}
-
-static const struct native_class *library_of(const struct comm_state *b)
-{
-    return b->native && b->native->native->class->take ? b->native->native->class : NULL;
 }
 
 static void take(struct comm_state *b, struct world_memory *m)
@@ -60,16 +49,32 @@ static void take(struct comm_state *b, struct world_memory *m)
     const struct world *w = b->world;
     const struct comm_env *env = w->engine->env;
 
-    if (library_of(b)) {
-        m->kind = KIND_DEVICE;
-        m->at = library_of(b)->take(b->native, m->bytes);
+    if (memory_library(b)) {
+        m->kind = MEMORY_DEVICE;
+        m->at = memory_library(b)->take(b->native, m->bytes);
     } else if (class_of(w)) {
-        m->kind = KIND_REACHED;
+        m->kind = MEMORY_REACHED;
         m->at = class_of(w)->take(w->port.wire, m->bytes, WIRE_PLACE_DEFAULT);
     } else {
-        m->kind = KIND_HEAP;
+        m->kind = MEMORY_HEAP;
         m->at = env->take(env, m->bytes, PAGE);
     }
+}
+
+struct world_memory *memory_make(struct comm_state *b, size_t bytes)
+{
+    const struct comm_env *env = b->unit.engine->env;
+    struct world_memory *m = env->take(env, sizeof *m, 64);
+
+    if (!m)
+        return NULL;
+    *m = (struct world_memory){.bytes = bytes};
+    take(b, m);
+    if (!m->at) {
+        env->give(env, m, sizeof *m);
+        return NULL;
+    }
+    return m;
 }
 
 /* Adds it to the list. STATE: the same memory is registered already. */
@@ -78,7 +83,7 @@ static enum comm_result enlist(struct world *w, struct world_memory *m)
     const struct comm_env *env = w->engine->env;
 
     base_lock(&w->memory_lock, env);
-    bool there = m->kind == KIND_REGISTERED && *find(w, m->at, false);
+    bool there = m->kind == MEMORY_REGISTERED && *find(w, m->at, false);
     if (!there) {
         m->next = w->memories;
         w->memories = m;
@@ -87,7 +92,12 @@ static enum comm_result enlist(struct world *w, struct world_memory *m)
     return there ? COMM_ERR_STATE : COMM_OK;
 }
 
-static enum comm_result add(struct comm_communicator *c, size_t bytes, void *registered, void **at)
+void memory_keep(struct world *w, struct world_memory *m)
+{
+    (void)enlist(w, m);
+}
+
+enum comm_result engine_memory_take(struct comm_communicator *c, size_t bytes, void **at)
 {
     enum comm_result r;
     struct comm_state *b = state_lock(c, &r);
@@ -96,34 +106,45 @@ static enum comm_result add(struct comm_communicator *c, size_t bytes, void *reg
         return r;
     const struct comm_env *env = b->unit.engine->env;
     int before = env->cancel(env, ENV_CANCEL_OFF);
-    struct world_memory *m = env->take(env, sizeof *m, 64);
-    r = COMM_ERR_MEMORY;
+    struct world_memory *m = memory_make(b, bytes);
     if (m) {
-        *m = (struct world_memory){.at = registered, .bytes = bytes, .kind = KIND_REGISTERED};
-        if (!registered)
-            take(b, m);
-        if (m->at)
-            r = enlist(b->world, m);
-        if (r == COMM_OK && registered && library_of(b))
-            library_of(b)->enlist(b->native, m->at, bytes);
-        if (r == COMM_OK)
-            *at = m->at;
-        else
-            env->give(env, m, sizeof *m);
+        *at = m->at;
+        memory_keep(b->world, m);
     }
     env->cancel(env, before);
     state_unlock(b);
-    return r;
+    return m ? COMM_OK : COMM_ERR_MEMORY;
 }
 
-enum comm_result engine_memory_take(struct comm_communicator *c, size_t bytes, void **at)
+static enum comm_result add_registered(struct comm_state *b, void *at, size_t bytes)
 {
-    return add(c, bytes, NULL, at);
+    const struct comm_env *env = b->unit.engine->env;
+    struct world_memory *m = env->take(env, sizeof *m, 64);
+
+    if (!m)
+        return COMM_ERR_MEMORY;
+    *m = (struct world_memory){.at = at, .bytes = bytes, .kind = MEMORY_REGISTERED};
+    enum comm_result r = enlist(b->world, m);
+    if (r != COMM_OK)
+        env->give(env, m, sizeof *m);
+    else if (memory_library(b))
+        memory_library(b)->enlist(b->native, at, bytes);
+    return r;
 }
 
 enum comm_result engine_memory_register(struct comm_communicator *c, void *at, size_t bytes)
 {
-    return add(c, bytes, at, &at);
+    enum comm_result r;
+    struct comm_state *b = state_lock(c, &r);
+
+    if (!b)
+        return r;
+    const struct comm_env *env = b->unit.engine->env;
+    int before = env->cancel(env, ENV_CANCEL_OFF);
+    r = add_registered(b, at, bytes);
+    env->cancel(env, before);
+    state_unlock(b);
+    return r;
 }
 
 enum comm_result engine_memory_give(struct comm_communicator *c, void *at, bool own)
@@ -141,10 +162,10 @@ enum comm_result engine_memory_give(struct comm_communicator *c, void *at, bool 
     if (m)
         *link = m->next;
     base_unlock(&w->memory_lock, env);
-    if (m && !own && library_of(b))
-        library_of(b)->delist(b->native, at);
+    if (m && (!own || m->symmetric) && memory_library(b))
+        memory_library(b)->delist(b->native, at);
     if (m)
-        give_back(w, m);
+        memory_drop(w, m);
     env->cancel(env, before);
     state_unlock(b);
     return m ? COMM_OK : COMM_ERR_STATE;

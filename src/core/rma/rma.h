@@ -8,6 +8,8 @@
 #include "p2p/one_sided_op.h"
 
 enum comm_result engine_memory_take(struct comm_communicator *c, size_t bytes, void **at);
+/* The same, of the same length on every rank. The caller has checked the arguments. */
+enum comm_result engine_memory_symmetric(struct comm_communicator *c, size_t bytes, void **out, struct comm_request *req);
 /* STATE: the same memory is registered already. */
 enum comm_result engine_memory_register(struct comm_communicator *c, void *at, size_t bytes);
 /* own: from engine_memory_take; otherwise registered. STATE: no such memory. */

@@ -175,6 +175,7 @@ static const struct preference {
     {COLLECTIVE_SPLIT, "direct", ANY, BLOCK, always},
     {COLLECTIVE_DUP, "direct", ANY, BLOCK, always},
     {COLLECTIVE_WINDOW, "direct", ANY, BLOCK, always},
+    {COLLECTIVE_MEMORY, "direct", ANY, BLOCK, always},
 };
 
 static const struct algo_row *find_row(uint32_t collective, const char *name, size_t length)

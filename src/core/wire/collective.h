@@ -24,7 +24,8 @@
     X(ALLTOALL_V, 18, "alltoall_v")                                                                                                        \
     X(REDUCE_SCATTER_V, 19, "reduce_scatter_v")                                                                                            \
     X(BROADCAST_BYTES, 20, "broadcast_bytes")                                                                                              \
-    X(WINDOW, 21, "window")
+    X(WINDOW, 21, "window")                                                                                                                \
+    X(MEMORY, 22, "mem_alloc_symmetric")
 enum comm_collective {
 #define COMM_COLLECTIVE_ENUM(name, value, text) COLLECTIVE_##name = value,
     COMM_COLLECTIVES(COMM_COLLECTIVE_ENUM)

@@ -167,6 +167,11 @@ struct native_class {
     void (*give)(struct native *native, void *memory);
     void (*enlist)(struct native_channel *channel, void *memory, size_t bytes);
     void (*delist)(struct native_channel *channel, void *memory);
+    /* NULL: neither. The same for memory of `take`, together with all members, which have it of the same length: begins to, and does not
+     * block. UNSUPPORTED: it cannot. With memory NULL it only tells whether it can. No operation starts on the channel until enlisted_all
+     * returns another result than PENDING: OK, or an error, after which it is not registered here. */
+    enum comm_result (*enlist_all)(struct native_channel *channel, void *memory, size_t bytes);
+    enum comm_result (*enlisted_all)(struct native_channel *channel);
     /* WIRE_ABORT: the communicator failed. Stop what can be stopped and release what is parked, without blocking;
      * called again, look again. WIRE_CLOSE: the last call on the channel. Both return the number of operations whose
      * buffers the library may still access. What is left at WIRE_CLOSE the native keeps for ever, on purpose. */

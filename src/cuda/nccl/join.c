@@ -254,7 +254,13 @@ static void end_thread(void *arg)
     bool abort = atomic_load_explicit(&c->aborting, memory_order_acquire) != 0;
     unsigned (*how)(struct ncclComm *) = abort ? c->nccl->ncclCommAbort : c->nccl->ncclCommDestroy;
 
+    if (!nccl_call_windows_back(c) && c->nccl->ncclCommRevoke) {
+        say(c, LOG_ERROR, "a registration does not end; its NCCL communicator is left behind", NCCL_INTERNAL_ERROR);
+        return;
+    }
     if (cuda_enter(c->d, &inside)) {
+        if (!abort)
+            nccl_end_windows(c);
         unsigned result = c->comm ? how(c->comm) : NCCL_OK, more = c->root ? how(c->root) : NCCL_OK;
         if (result != NCCL_OK || more != NCCL_OK)
             say(c, LOG_WARNING, abort ? "ncclCommAbort" : "ncclCommDestroy", result != NCCL_OK ? result : more);
@@ -349,6 +355,9 @@ static bool ended(struct nccl_channel *c, int64_t deadline)
     if (c->threads.ends && !env->join(env, &c->threads.ender, deadline))
         return false;
     c->threads.ends = false;
+    if (c->windows.runs && !env->join(env, &c->windows.thread, deadline))
+        return false;
+    c->windows.runs = false;
     return atomic_load_explicit(&c->state, memory_order_acquire) != NCCL_JOINED;
 }
 

@@ -10,6 +10,7 @@
 struct nccl_enlisted {
     struct nccl_enlisted *next;
     void *at, *handle;
+    bool late; /* to be delisted, when the thread that registers memory with all ranks has left NCCL */
 };
 
 static void *allocate(const struct cuda_device *d, size_t bytes)
@@ -73,10 +74,13 @@ void nccl_give(struct native *native, void *memory)
     while (*link && (*link)->at != memory)
         link = &(*link)->next;
     struct nccl_memory *m = *link;
-    if (m)
+    bool kept = m && m->of; /* NCCL may still use it */
+    if (kept)
+        m->given = true;
+    else if (m)
         *link = m->next;
     base_unlock(&n->lock, n->env);
-    if (m)
+    if (m && !kept)
         release(n, m);
 }
 
@@ -90,9 +94,10 @@ void nccl_forget_memory(struct nccl *n)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ registered memory */
-static bool can_enlist(const struct nccl_channel *c)
+bool nccl_can_enlist(const struct nccl_channel *c)
 {
-    return c->nccl->ncclCommRegister && atomic_load_explicit(&c->state, memory_order_acquire) == NCCL_JOINED && !c->threads.ends;
+    return c->nccl->ncclCommRegister && atomic_load_explicit(&c->state, memory_order_acquire) == NCCL_JOINED && !c->threads.ends &&
+           !c->windows.runs;
 }
 
 static unsigned enlist(struct nccl_channel *c, struct nccl_enlisted *one, size_t bytes)
@@ -112,7 +117,7 @@ void nccl_enlist(struct native_channel *channel, void *memory, size_t bytes)
 {
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
     const struct comm_env *env = c->owner->env;
-    struct nccl_enlisted *one = can_enlist(c) ? env->take(env, sizeof *one, 64) : NULL;
+    struct nccl_enlisted *one = nccl_can_enlist(c) ? env->take(env, sizeof *one, 64) : NULL;
 
     if (!one)
         return;
@@ -128,28 +133,87 @@ void nccl_enlist(struct native_channel *channel, void *memory, size_t bytes)
                  c->nccl->ncclGetErrorString(result), result);
 }
 
-void nccl_delist(struct native_channel *channel, void *memory)
+static void delist(struct nccl_channel *c, struct nccl_enlisted **link)
 {
-    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
-    struct nccl_enlisted **link = &c->enlisted;
+    struct nccl_enlisted *one = *link;
     struct cuda_inside inside;
 
-    while (*link && (*link)->at != memory)
-        link = &(*link)->next;
-    struct nccl_enlisted *one = *link;
-    if (!one)
-        return;
     *link = one->next;
-    if (can_enlist(c) && cuda_enter(c->d, &inside)) {
+    if (nccl_can_enlist(c) && cuda_enter(c->d, &inside)) {
         c->nccl->ncclCommDeregister(c->comm, one->handle);
         cuda_leave(c->d, &inside);
     }
     c->owner->env->give(c->owner->env, one, sizeof *one);
 }
 
+void nccl_delist(struct native_channel *channel, void *memory)
+{
+    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
+    struct nccl_enlisted **link = &c->enlisted;
+
+    if (nccl_delist_window(c, memory))
+        return;
+    while (*link && ((*link)->at != memory || (*link)->late))
+        link = &(*link)->next;
+    if (*link && c->windows.runs)
+        (*link)->late = true;
+    else if (*link)
+        delist(c, link);
+}
+
+/* Frees the memory that was given back, and that only this channel still had. */
+static void release_given(struct nccl_channel *c, bool all)
+{
+    struct nccl *n = c->owner;
+    struct nccl_memory *given = NULL;
+
+    base_lock(&n->lock, n->env);
+    for (struct nccl_memory **link = &n->memory, *m; (m = *link) != NULL;) {
+        if (all && m->of == c)
+            m->of = NULL;
+        if (m->of || !m->given) {
+            link = &m->next;
+            continue;
+        }
+        *link = m->next;
+        m->next = given;
+        given = m;
+    }
+    base_unlock(&n->lock, n->env);
+    for (struct nccl_memory *next; given; given = next) {
+        next = given->next;
+        release(n, given);
+    }
+}
+
+static void *given_window(struct nccl_channel *c)
+{
+    void *at = NULL;
+
+    base_lock(&c->owner->lock, c->owner->env);
+    for (const struct nccl_memory *m = c->owner->memory; m && !at; m = m->next)
+        at = m->of == c && m->given ? m->at : NULL;
+    base_unlock(&c->owner->lock, c->owner->env);
+    return at;
+}
+
+void nccl_delist_late(struct nccl_channel *c)
+{
+    for (struct nccl_enlisted **link = &c->enlisted; *link;) {
+        if ((*link)->late)
+            delist(c, link);
+        else
+            link = &(*link)->next;
+    }
+    for (void *at = given_window(c); at && nccl_can_enlist(c); at = given_window(c))
+        nccl_delist_window(c, at);
+    release_given(c, false);
+}
+
 /* NCCL forgets them with the communicator. */
 void nccl_forget_enlisted(struct nccl_channel *c)
 {
+    release_given(c, true);
     while (c->enlisted) {
         struct nccl_enlisted *one = c->enlisted;
         c->enlisted = one->next;

@@ -330,7 +330,7 @@ static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
     uint32_t state = atomic_load_explicit(&c->state, memory_order_acquire);
     uint32_t pending = (uint32_t)(c->issued - c->told);
 
-    if (how == WIRE_ABORT || pending || state == NCCL_JOINING) {
+    if (how == WIRE_ABORT || pending || state == NCCL_JOINING || c->windows.runs) {
         c->aborted = true;
         nccl_release_all(c);
         nccl_begin_end(c, true);
@@ -415,6 +415,8 @@ const struct native_class native_nccl = {.name = "nccl",
                                          .give = nccl_give,
                                          .enlist = nccl_enlist,
                                          .delist = nccl_delist,
+                                         .enlist_all = nccl_enlist_all,
+                                         .enlisted_all = nccl_enlisted_all,
                                          .leave = class_leave,
                                          .explain = class_explain,
                                          .close = class_close};

@@ -41,6 +41,16 @@ struct nccl_threads {
     bool joins, warms, ends;
 };
 
+/* A registration of memory with all ranks (window.c), which blocks and so runs on a thread of its own. */
+struct nccl_windows {
+    struct env_thread thread;
+    bool runs;             /* the thread was started, and has not been waited for */
+    _Atomic uint32_t over; /* it has returned from NCCL */
+    unsigned result;
+    size_t bytes;
+    struct nccl_memory *memory; /* that it registers */
+};
+
 /* Device memory between the steps of a call. */
 struct nccl_spares {
     cuda_address at[NCCL_SPARES]; /* the last one is the largest and the one in use */
@@ -83,6 +93,7 @@ struct nccl_channel {
     uint32_t ways; /* NATIVE_* of the call that was accepted last */
     struct nccl_folds folds;
     struct nccl_enlisted *enlisted; /* registered memory */
+    struct nccl_windows windows;
     bool aborted, has_id;
 };
 
@@ -91,13 +102,16 @@ struct nccl_memory {
     struct nccl_memory *next;
     void *at;
     struct cuda_device *d;
+    struct nccl_channel *of; /* whose ranks have registered it, or may have; NULL: nobody's */
+    struct ncclWindow_vidmem *window;
+    bool given; /* back, and kept because of `of` */
 };
 
 struct nccl {
     struct native head;
     const struct comm_env *env;
     const struct base_log *log;
-    struct base_lock lock; /* protects the list and the devices */
+    struct base_lock lock; /* protects the lists and the devices */
     struct nccl_channel *ending;
     struct nccl_memory *memory;
     struct cuda_device *device[CUDA_DEVICES]; /* the devices that this world has opened */
@@ -111,6 +125,7 @@ struct nccl {
     int32_t local_rank;
     bool falls_back;                                       /* option nccl_fallback */
     _Atomic bool said_shared;                              /* that two ranks have one device */
+    _Atomic bool said_windows;                             /* that this NCCL has no windows */
     int min_ctas, max_ctas, cga_cluster_size, split_share; /* NCCL's configuration: NCCL_UNSET, or the value asked for */
 };
 
@@ -144,13 +159,23 @@ enum comm_result nccl_reserve_fold(struct nccl_channel *c, const struct native_c
 unsigned nccl_fold(struct nccl_channel *c, const struct native_call *call);
 bool nccl_free_folds(struct nccl_channel *c); /* the caller has entered the device; false: the stream still uses them */
 /* memory.c: the class's functions of memory. nccl_forget_memory frees what is left of a world's; nccl_forget_enlisted forgets what was
- * registered with a communicator of NCCL's that is gone. */
+ * registered with a communicator of NCCL's that is gone, and frees what was kept until then. */
 void *nccl_take(struct native_channel *channel, size_t bytes);
 void nccl_give(struct native *native, void *memory);
 void nccl_enlist(struct native_channel *channel, void *memory, size_t bytes);
 void nccl_delist(struct native_channel *channel, void *memory);
 void nccl_forget_memory(struct nccl *n);
 void nccl_forget_enlisted(struct nccl_channel *c);
+bool nccl_can_enlist(const struct nccl_channel *c); /* false: its NCCL communicator is not there, or another thread is inside */
+void nccl_delist_late(struct nccl_channel *c);      /* what could not be delisted because of such a thread */
+/* window.c: the class's functions of memory that all ranks register. nccl_call_windows_back makes the thread that registers return, which
+ * it must before the communicator is freed; false: it does not. nccl_delist_window: false if it is not a window of this channel.
+ * nccl_end_windows deregisters what is left, before the communicator is destroyed; the caller has entered the device. */
+enum comm_result nccl_enlist_all(struct native_channel *channel, void *memory, size_t bytes);
+enum comm_result nccl_enlisted_all(struct native_channel *channel);
+bool nccl_call_windows_back(struct nccl_channel *c);
+bool nccl_delist_window(struct nccl_channel *c, void *memory);
+void nccl_end_windows(struct nccl_channel *c);
 /* Returns the final result of an NCCL call. */
 unsigned nccl_settle(struct nccl_channel *c, unsigned result);
 void nccl_release_all(struct nccl_channel *c);
