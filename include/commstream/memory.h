@@ -42,8 +42,8 @@ COMM_MUST enum comm_result comm_mem_alloc(struct comm_communicator *c, size_t by
  * other backends nothing is registered.
  *
  * The window belongs to c alone. In operations of other communicators, those made of c too, the memory is memory of comm_mem_alloc(). On
- * nccl all ranks give an operation of c memory of the same such call at the same offset, or none does; otherwise the operation may never
- * end.
+ * nccl all ranks give an operation of c memory of the same such call at the same offset, or none does. NCCL does not check that: otherwise
+ * the operation may end only by its deadline, or have a wrong result.
  *
  * The request waits for all ranks. A rank that does not call fails the communicator at the deadline, and a rank that dies at once, as in
  * any operation. Until the request completes, other calls on device buffers of c may return COMM_ERR_FULL. Lengths that differ are

@@ -110,6 +110,7 @@ RIG_TEST(contract_1_8_a_refusal_names_its_call)
     comm_event_free(event);
     MUST(comm_close(other, RIG_PATIENCE));
     names(c, comm_mem_alloc(c, 0, &address), "mem_alloc");
+    names(c, comm_mem_alloc_symmetric(c, 0, &address, &q), "mem_alloc_symmetric");
     names(c, comm_mem_register(c, &x, 0), "mem_register");
     struct comm_error error = {.size = sizeof error};
     MUST(comm_error_detail(c, &error));

@@ -148,7 +148,7 @@ static void windows_main(int32_t rank, void *arg)
     struct side side = {.rank = rank, .ranks = sim_ranks(), .may_fail = sim_below(&s, 2)};
     struct comm_window_options options = {.size = sizeof options, .signals = 1};
     struct comm_request request = {NULL, 0};
-    void *memory = NULL, *more = NULL;
+    void *memory = NULL, *more = NULL, *all = NULL;
 
     sim_doing("open", 0);
     SIM_CHECK(sim_open(NULL, &side.world) == COMM_OK, "open");
@@ -159,12 +159,14 @@ static void windows_main(int32_t rank, void *arg)
     side.out = more;
     SIM_CHECK(comm_dup(side.world, NULL, &side.other, &request) == COMM_OK && comm_wait(request, MINUTE) == COMM_OK, "dup");
     (void)well(&side, NOW(comm_window_create, side.world, 32, &options, &side.window), "window_create");
+    (void)well(&side, NOW(comm_mem_alloc_symmetric, side.world, 5000, &all), "mem_alloc_symmetric");
     rounds(&side, &s);
     sim_doing("window_free", 0);
     (void)!well(&side, comm_window_free(side.window), "window_free");
     use_again(&side);
     comm_mem_free(side.world, memory);
     comm_mem_free(side.world, more);
+    comm_mem_free(side.world, all);
     sim_doing("close", 0);
     (void)!comm_close(side.world, MINUTE);
     SIM_CHECK(sim_memory_held(rank) == 0, "%lld bytes are not given back", (long long)sim_memory_held(rank));

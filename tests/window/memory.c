@@ -314,6 +314,46 @@ RIG_TEST(memory_refuses)
     rig_close(&rig); /* the others are freed with the world */
 }
 
+/* All ranks get memory in one call together, or none does. */
+RIG_TEST(memory_of_all_ranks)
+{
+    struct rig rig;
+    struct comm_request q[RANKS];
+    void *at[RANKS];
+
+    rig_open(&rig, RANKS, NULL);
+    for (int round = 0; round < 3; round++) {
+        for (int r = 0; r < RANKS; r++)
+            MUST(comm_mem_alloc_symmetric(rig.world[r], 5000, &at[r], &q[r]));
+        rig_wait_all(q, RANKS);
+        for (int r = 0; r < RANKS; r++) {
+            EQUAL((uintptr_t)at[r] % 4096, 0);
+            for (size_t i = 0; i < 5000; i++)
+                EQUAL(((char *)at[r])[i], 0);
+            memset(at[r], 1, 5000);
+            if (round)
+                comm_mem_free(rig.world[r], at[r]); /* the others are freed with the world */
+        }
+    }
+    for (int r = 0; r < RANKS; r++) {
+        at[r] = NULL;
+        MUST(comm_mem_alloc_symmetric(rig.world[r], r == 1 ? 8 : 9, &at[r], &q[r]));
+    }
+    for (int r = 0; r < RANKS; r++) {
+        IS(comm_wait(q[r], RIG_PATIENCE), COMM_ERR_ARGUMENT);
+        CHECK(at[r] == NULL);
+        says(rig.world[r], "comm_mem_alloc_symmetric: bytes=8 on rank 1, and 9 on rank 0; expected the same on every rank");
+        MUST(comm_mem_alloc_symmetric(rig.world[r], (size_t)1 << 59, &at[r], &q[r]));
+    }
+    for (int r = 0; r < RANKS; r++) {
+        IS(comm_wait(q[r], RIG_PATIENCE), COMM_ERR_MEMORY);
+        CHECK(at[r] == NULL);
+        says(rig.world[r], "comm_mem_alloc_symmetric: bytes=576460752303423488: rank 0: ");
+    }
+    rig_proves_alive(rig.world, RANKS);
+    rig_close(&rig);
+}
+
 /* In a small segment: memory runs out, which is reported, and freed memory can be allocated again, filled with zeros. */
 static void small_main(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
@@ -411,6 +451,7 @@ int main(void)
         cmocka_unit_test(memory_in_plans),
         cmocka_unit_test(contract_4_2_memory_of_a_failed_operation),
         cmocka_unit_test(memory_refuses),
+        cmocka_unit_test(memory_of_all_ranks),
         cmocka_unit_test(memory_of_a_small_segment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -328,6 +328,7 @@ static PyMethodDef methods[] = {
     {"_agree", communicator_agree, METH_VARARGS, NULL},
     {"_shrink", communicator_shrink, METH_NOARGS, NULL},
     {"_window", communicator_window, METH_VARARGS, NULL},
+    {"_mem_alloc_symmetric", communicator_memory, METH_VARARGS, NULL},
     {"_refuse", communicator_refuse, METH_O, NULL},
     {"_translate", communicator_translate, METH_VARARGS, NULL},
     {"_probe", communicator_probe, METH_VARARGS, NULL},

@@ -1,4 +1,5 @@
-/* What makes a communicator or a window: each call returns a request. commstream.Communicator gives them their face. */
+/* What makes a communicator, a window or memory of all ranks: each call returns a request. commstream.Communicator gives them their face.
+ */
 #include "communicator_make.h"
 
 #include <string.h>
@@ -41,6 +42,8 @@ static void refuse(struct comm_communicator *c, const char *operation)
         (void)!comm_dup(c, NULL, NULL, &req);
     else if (strcmp(operation, "window") == 0)
         (void)!comm_window_create(c, 0, NULL, NULL, &req);
+    else if (strcmp(operation, "mem_alloc_symmetric") == 0)
+        (void)!comm_mem_alloc_symmetric(c, 0, NULL, &req);
     else
         (void)!comm_split(c, 0, 0, NULL, &req);
     Py_END_ALLOW_THREADS;
@@ -211,5 +214,17 @@ PyObject *communicator_window(PyObject *self, PyObject *args)
     }
     o.placement = (enum comm_placement)placement;
     WITHOUT_GIL(result = comm_window_create(m.c, (size_t)bytes, &o, &m.r->out.window, &m.r->request));
+    return making_end(&m, result);
+}
+
+PyObject *communicator_memory(PyObject *self, PyObject *args)
+{
+    Py_ssize_t bytes;
+    struct making m;
+    enum comm_result result;
+    if (!PyArg_ParseTuple(args, "n:mem_alloc_symmetric", &bytes) || !making_begin(&m, self, "mem_alloc_symmetric", MAKES_MEMORY))
+        return NULL;
+    m.r->out.memory.bytes = (size_t)bytes;
+    WITHOUT_GIL(result = comm_mem_alloc_symmetric(m.c, (size_t)bytes, &m.r->out.memory.data, &m.r->request));
     return making_end(&m, result);
 }

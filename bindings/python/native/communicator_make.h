@@ -12,6 +12,7 @@ PyObject *communicator_dup(PyObject *self, PyObject *args);
 PyObject *communicator_shrink(PyObject *self, PyObject *unused);
 PyObject *communicator_agree(PyObject *self, PyObject *args);
 PyObject *communicator_window(PyObject *self, PyObject *args);
+PyObject *communicator_memory(PyObject *self, PyObject *args);
 PyObject *communicator_refuse(PyObject *self, PyObject *operation);
 
 #endif

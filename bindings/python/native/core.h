@@ -27,7 +27,7 @@ struct buffer {
 };
 
 /* What the operation of a request leaves behind. */
-enum outcome { MAKES_NOTHING, MAKES_STATUS, MAKES_LENGTH, MAKES_FLAGS, MAKES_COMMUNICATOR, MAKES_MESH, MAKES_WINDOW };
+enum outcome { MAKES_NOTHING, MAKES_STATUS, MAKES_LENGTH, MAKES_FLAGS, MAKES_COMMUNICATOR, MAKES_MESH, MAKES_WINDOW, MAKES_MEMORY };
 
 struct communicator {
     PyObject ob_base;
@@ -72,6 +72,10 @@ struct request {
         struct comm_communicator *comm;
         struct comm_communicator **mesh; /* of the heap */
         struct comm_window *window;
+        struct {
+            void *data;
+            size_t bytes;
+        } memory;
     } out;
     int32_t axes;
     struct buffer buffers[BUFFERS];
@@ -152,6 +156,7 @@ struct comm_communicator *communicator_of(PyObject *object, const char *operatio
 PyObject *notify(PyObject *module, PyObject *args);
 PyObject *wait_many(PyObject *module, PyObject *args);
 PyObject *memory_alloc(PyObject *module, PyObject *args);
+PyObject *memory_wrap(void *data, size_t bytes, struct communicator *comm); /* memory that comm_mem_free frees */
 PyObject *operator_create(PyObject *module, PyObject *args);
 PyObject *buckets_create(PyObject *module, PyObject *args);
 PyObject *event_create(PyObject *module, PyObject *comm);

@@ -93,6 +93,8 @@ static PyObject *take_outcome(struct request *r)
         return take_mesh(r);
     case MAKES_WINDOW:
         return window_wrap(r->out.window, r->comm, r->keep);
+    case MAKES_MEMORY:
+        return memory_wrap(r->out.memory.data, r->out.memory.bytes, r->comm);
     default:
         Py_RETURN_NONE;
     }

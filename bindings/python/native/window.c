@@ -5,7 +5,7 @@
 
 PyTypeObject *window_type, *memory_type;
 
-/* A rank's part of a window, or memory of comm_mem_alloc(): an exporter of the buffer protocol. */
+/* A rank's part of a window, or memory of comm_mem_alloc() or comm_mem_alloc_symmetric(): an exporter of the buffer protocol. */
 struct memory {
     PyObject ob_base;
     void *data;
@@ -34,6 +34,11 @@ static PyObject *memory_new(void *data, size_t bytes, PyObject *owner, int *expo
 PyObject *memory_part(void *data, size_t bytes, PyObject *owner, int *exports)
 {
     return memory_new(data, bytes, owner, exports, false);
+}
+
+PyObject *memory_wrap(void *data, size_t bytes, struct communicator *comm)
+{
+    return memory_new(data, bytes, (PyObject *)comm, &comm->exports, true);
 }
 
 static bool memory_alive(struct memory *m)
@@ -154,7 +159,7 @@ PyObject *memory_alloc(PyObject *module, PyObject *args)
         WITHOUT_GIL(result = comm_mem_alloc(c, (size_t)bytes, &data));
     if (result != COMM_OK)
         return raise_result(result, c, "mem_alloc");
-    return memory_new(data, (size_t)bytes, comm, &((struct communicator *)comm)->exports, true);
+    return memory_wrap(data, (size_t)bytes, (struct communicator *)comm);
 }
 
 /* -------------------------------------------------------------------------------------------------------- windows */

@@ -61,6 +61,7 @@ FORMS = {
     "comm_id_create": "unique_id",
     "comm_last": "Communicator.last",
     "comm_mem_alloc": "Communicator.mem_alloc",
+    "comm_mem_alloc_symmetric": "Communicator.mem_alloc_symmetric",
     "comm_mem_free": "Memory.free",
     "comm_mem_register": "Communicator.mem_register",
     "comm_mem_unregister": "Registration.free",

@@ -274,6 +274,23 @@ def test_views_hold_back_the_end():
     world.close()
 
 
+def test_memory_that_all_ranks_allocate(pair):
+    memories = [request.result() for request in [world.mem_alloc_symmetric(64, async_op=True) for world in pair]]
+    arrays = [np.frombuffer(memory, "f8") for memory in memories]
+    for array in arrays:
+        assert len(array) == 8 and not array.any()
+        array[:] = 2
+    assert cs.wait_all([world.allreduce(array) for world, array in zip(pair, arrays)])
+    assert arrays[1].tolist() == [4] * 8
+    del arrays, array
+    for memory in memories:
+        memory.free()
+    requests = [world.mem_alloc_symmetric(8 + world.rank, async_op=True) for world in pair]
+    for request in requests:
+        with pytest.raises(cs.ArgumentError, match="bytes=9 on rank 1, and 8 on rank 0; expected the same on every rank"):
+            request.result()
+
+
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_types_of_ml_dtypes(pair, name):
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")

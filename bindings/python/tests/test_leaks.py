@@ -33,6 +33,7 @@ def comes_and_goes(pair, x):
             calls.allreduce(x if world is pair[0] else np.ones(4))
         plans.append(calls.plan)
         world.mem_alloc(100).free()
+        world.mem_alloc_symmetric(100).free()
         with world.mem_register(x):
             pass
     cs.wait_all([plan.start() for plan in plans])

@@ -155,7 +155,7 @@ void nccl_delist(struct native_channel *channel, void *memory)
         return;
     while (*link && ((*link)->at != memory || (*link)->late))
         link = &(*link)->next;
-    if (*link && c->windows.runs)
+    if (*link && !c->threads.ends && c->windows.runs)
         (*link)->late = true;
     else if (*link)
         delist(c, link);

@@ -330,7 +330,7 @@ static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
     uint32_t state = atomic_load_explicit(&c->state, memory_order_acquire);
     uint32_t pending = (uint32_t)(c->issued - c->told);
 
-    if (how == WIRE_ABORT || pending || state == NCCL_JOINING || c->windows.runs) {
+    if (how == WIRE_ABORT || pending || state == NCCL_JOINING || (!c->threads.ends && c->windows.runs)) {
         c->aborted = true;
         nccl_release_all(c);
         nccl_begin_end(c, true);

@@ -11,9 +11,11 @@ enum { WAKE_NS = 500000, BACK_NS = 300000000 };
 
 static void say(const struct nccl_channel *c, int level, const char *what, unsigned result)
 {
+    base_lock(&c->owner->lock, c->owner->env);
     if (c->owner->log)
         base_log(c->owner->log, level, "nccl rank=%d of %d: %s: %s (%u)", c->rank, c->size, what, c->nccl->ncclGetErrorString(result),
                  result);
+    base_unlock(&c->owner->lock, c->owner->env);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ registering */
@@ -91,7 +93,9 @@ enum comm_result nccl_enlist_all(struct native_channel *channel, void *memory, s
     c->windows.runs = env->spawn(env, window_thread, c, &c->windows.thread) == 0;
     if (c->windows.runs)
         return COMM_OK;
+    base_lock(&c->owner->lock, env);
     m->of = NULL;
+    base_unlock(&c->owner->lock, env);
     return COMM_ERR_SYSTEM;
 }
 

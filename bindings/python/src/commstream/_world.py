@@ -193,6 +193,20 @@ class Communicator(_core.Communicator):
         """Allocates zeroed memory that other ranks of this host can read without a copy: comm_mem_alloc."""
         return _core.mem_alloc(self, _check.length("mem_alloc", "bytes", bytes, 1))
 
+    @overload
+    def mem_alloc_symmetric(self, bytes: int, *, async_op: Literal[False] = False) -> _core.Memory: ...
+    @overload
+    def mem_alloc_symmetric(self, bytes: int, *, async_op: Literal[True]) -> Request: ...
+    def mem_alloc_symmetric(self, bytes: int, *, async_op: bool = False) -> Any:
+        """Allocates memory of the same length on every rank; collective: comm_mem_alloc_symmetric.
+
+        On backend nccl all ranks register it together, as a symmetric window of NCCL's. With async_op it returns a request, whose
+        result() is the memory.
+        """
+        with self._telling("mem_alloc_symmetric"):
+            length = _check.length("mem_alloc_symmetric", "bytes", bytes, 1)
+        return _made(self._mem_alloc_symmetric(length), async_op)
+
     def mem_register(self, buffer: Buffer) -> "Registration":
         """Registers memory of one's own; the result is a context manager that unregisters: comm_mem_register."""
         return Registration(self, buffer)

@@ -697,6 +697,14 @@ extern "C" {
     pub fn comm_mem_alloc(c: *mut comm_communicator, bytes: usize, ptr: *mut *mut ::std::os::raw::c_void) -> comm_result;
 }
 extern "C" {
+    pub fn comm_mem_alloc_symmetric(
+        c: *mut comm_communicator,
+        bytes: usize,
+        ptr: *mut *mut ::std::os::raw::c_void,
+        req: *mut comm_request,
+    ) -> comm_result;
+}
+extern "C" {
     pub fn comm_mem_free(c: *mut comm_communicator, ptr: *mut ::std::os::raw::c_void);
 }
 extern "C" {
