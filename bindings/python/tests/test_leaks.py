@@ -33,10 +33,11 @@ def comes_and_goes(pair, x):
             calls.allreduce(x if world is pair[0] else np.ones(4))
         plans.append(calls.plan)
         world.mem_alloc(100).free()
-        world.mem_alloc_symmetric(100).free()
         with world.mem_register(x):
             pass
     cs.wait_all([plan.start() for plan in plans])
+    for request in [world.mem_alloc_symmetric(100, async_op=True) for world in pair]:
+        request.result().free()
     request = pair[1].recv(bytearray(8), 0)
     request.add_done_callback(lambda r: None)
     pair[0].send(x[:1], 1)
