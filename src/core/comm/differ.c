@@ -193,16 +193,14 @@ bool state_lengths_agree(struct comm_state *b, uint32_t seq)
     }
     if (!sum)
         return true;
-    /* the root that this rank gave: a peer can publish any number, and a refused call may have named no rank */
-    bool rooted = mine.collective != COLLECTIVE_ALLTOALL_V && mine.root >= 0 && mine.root < b->team.size;
-    int32_t rank = rooted ? mine.root : 0;
+    /* this rank's own root, if it is a rank: a peer can publish any number */
+    int32_t rank = mine.collective != COLLECTIVE_ALLTOALL_V && mine.root > 0 && mine.root < b->team.size ? mine.root : 0;
     state_propose(b,
                   &(struct cause){.number = seq, .rank = rank, .peer = rank, .result = COMM_ERR_MISMATCH, .collective = mine.collective});
     return false;
 }
 
-/* Compares published calls. One-way collectives that differ, for example in the root, may complete on every rank, so nothing else would
- * find them. */
+/* Compares published calls. One-way collectives that differ (in the root, say) may complete everywhere, so nothing else finds them. */
 void state_compare(struct comm_state *b)
 {
     uint64_t last = state_published(b);
