@@ -27,11 +27,11 @@ extern "C" {
 /** @cond */
 /* Not for programs: how the ranks of comm_mpi_open() meet. */
 struct comm_mpi_meeting {
-    MPI_Comm mpi;
-    double until;            /* by MPI_Wtime() */
-    int ranks, met;          /* met: this rank has called comm_mpi_agree() */
-    enum comm_result result; /* why the ranks cannot meet; COMM_OK: they can */
+    const MPI_Comm *mpi;
+    double until; /* by MPI_Wtime() */
     const char *why;
+    enum comm_result result; /* COMM_PENDING: this rank has not met the others yet. An error: they cannot meet, as `why` says */
+    int ranks;
 };
 
 /* Not for programs: waits for a request of MPI, until the meeting's time is up. Returns 1 if it is complete. If not, MPI may use its
@@ -67,10 +67,10 @@ static inline int comm_mpi_agree(struct comm_mpi_meeting *m, size_t bytes)
         m->why = "no memory";
         return 0;
     }
-    m->met = 1;
+    m->result = COMM_OK;
     mine[0] = (long long)bytes;
     mine[1] = -mine[0];
-    if (!comm_mpi_wait(m, MPI_Iallreduce(mine, least, 2, MPI_LONG_LONG_INT, MPI_MIN, m->mpi, &request), &request))
+    if (!comm_mpi_wait(m, MPI_Iallreduce(mine, least, 2, MPI_LONG_LONG_INT, MPI_MIN, *m->mpi, &request), &request))
         return 0; /* with `mine`, which MPI may still use */
     if (least[0] == 0) {
         m->result = COMM_ERR_REFUSED;
@@ -91,13 +91,13 @@ static inline int comm_mpi_exchange(void *arg, const void *in, size_t bytes, voi
     MPI_Request request;
     char *own;
 
-    if (m->result != COMM_OK || !comm_mpi_agree(m, bytes))
+    if (m->result < 0 || !comm_mpi_agree(m, bytes))
         return 1;
     own = (char *)malloc(all + bytes); /* of MPI, if the time is up before the others have come */
     if (!own)
         return 1;
     memcpy(own + all, in, bytes);
-    if (!comm_mpi_wait(m, MPI_Iallgather(own + all, (int)bytes, MPI_BYTE, own, (int)bytes, MPI_BYTE, m->mpi, &request), &request))
+    if (!comm_mpi_wait(m, MPI_Iallgather(own + all, (int)bytes, MPI_BYTE, own, (int)bytes, MPI_BYTE, *m->mpi, &request), &request))
         return 1;
     memcpy(out, own, all);
     free(own);
@@ -179,7 +179,8 @@ static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_con
     if (one_host < 0 || MPI_Comm_rank(mpi, &rank) != MPI_SUCCESS || MPI_Comm_size(mpi, &ranks) != MPI_SUCCESS)
         return comm_mpi_complain(&own, COMM_ERR_BACKEND, "MPI reported an error of this communicator");
     memset(&meeting, 0, sizeof meeting);
-    meeting.mpi = mpi;
+    meeting.mpi = &mpi;
+    meeting.result = COMM_PENDING;
     meeting.ranks = ranks;
     meeting.until = MPI_Wtime() + (own.open_timeout_ns > 0 ? (double)own.open_timeout_ns / 1e9 : 60);
     own.rank = rank;
@@ -193,11 +194,11 @@ static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_con
     r = comm_open(&own, world);
     if (r == COMM_OK)
         return r;
-    if (!meeting.met && ranks > 1) { /* this rank has the reason */
+    if (meeting.result == COMM_PENDING && ranks > 1) { /* this rank has the reason */
         (void)comm_mpi_agree(&meeting, 0);
         return r;
     }
-    return meeting.result == COMM_OK ? r : comm_mpi_complain(&own, meeting.result, meeting.why);
+    return meeting.result < 0 ? comm_mpi_complain(&own, meeting.result, meeting.why) : r;
 }
 
 /**

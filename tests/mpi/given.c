@@ -275,7 +275,8 @@ static void refused(const char *backend)
 /* Rank 1 meets the others once, and they it twice. Their time is up, and MPI may go on with what they gave it. */
 static void unmet(void)
 {
-    struct comm_mpi_meeting m = {.mpi = MPI_COMM_WORLD};
+    MPI_Comm all = MPI_COMM_WORLD;
+    struct comm_mpi_meeting m = {.mpi = &all, .result = COMM_PENDING};
     int rank, in[2] = {0}, out[8] = {0};
     MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &(int){0});
     m.until = MPI_Wtime() + 60;
