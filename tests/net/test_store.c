@@ -206,9 +206,16 @@ static void launcher_start(const struct case_of *wrong)
 
 static void launcher_end(void)
 {
+    char unread[LINE];
+
     atomic_store(&launcher.stop, 1);
     pthread_join(launcher.thread, NULL);
     for (int i = 0; i < RANKS; i++) {
+        /* a rank that ends before it has read the last answer resets the connection, and a launcher may never notice its end */
+        ssize_t n = launcher.wrong ? 0 : recv(launcher.there[i], unread, sizeof unread - 1, MSG_DONTWAIT);
+        unread[n > 0 ? n : 0] = 0;
+        if (n > 0)
+            rig_die(__FILE__, __LINE__, "rank %d has not read: %s", i, unread);
         if (launcher.here[i] >= 0)
             close(launcher.here[i]);
         close(launcher.there[i]);

@@ -102,14 +102,16 @@ static ino_t socket_of(int fd)
     return fstat(fd, &about) == 0 ? about.st_ino : 0;
 }
 
+/* The answer is read: a socket that is closed with unread bytes ends with an error for the launcher, and flux then waits for ever. */
 static void say_goodbye(void)
 {
     const char *message = session.protocol->goodbye;
     struct pollfd answer = {.fd = session.fd, .events = POLLIN};
+    char bytes[256];
 
     if (session.process == getpid() && socket_of(session.fd) == session.socket &&
-        send(session.fd, message, strlen(message), MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
-        poll(&answer, 1, GOODBYE_MS);
+        send(session.fd, message, strlen(message), MSG_NOSIGNAL | MSG_DONTWAIT) > 0 && poll(&answer, 1, GOODBYE_MS) > 0)
+        (void)!recv(session.fd, bytes, sizeof bytes, MSG_DONTWAIT);
 }
 
 void pmi_must_say_goodbye(struct pmi_op *op)
