@@ -7,6 +7,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -38,6 +39,20 @@ static void run(void *arg)
     drop(a);
 }
 
+/* Whether another thread may wait in this communicator's calls. Below MPI_THREAD_SERIALIZED only one may call MPI; NCCL and CUDA have a
+ * device for each thread. */
+bool aside_may(const struct communicator *comm)
+{
+    static const char *const bound[] = {"mpi", "nccl", "cuda"};
+    struct comm_info info = {.size = sizeof info};
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_describe(comm->c, &info));
+    for (size_t i = 0; result == COMM_OK && i < sizeof bound / sizeof *bound; ++i)
+        if (strstr(info.backend, bound[i]))
+            result = COMM_ERR_UNSUPPORTED;
+    return result == COMM_OK;
+}
+
 static struct aside *start(aside_fn *fn, aside_fn *left, void *what)
 {
     struct aside *a = syscall(SYS_gettid) == getpid() ? malloc(sizeof *a) : NULL;
@@ -50,11 +65,12 @@ static struct aside *start(aside_fn *fn, aside_fn *left, void *what)
     return NULL;
 }
 
-/* Runs fn(what) without the GIL. False: a handler of signals raised, and left(what) is called at the end of fn, with or without the GIL. */
-bool aside_run(aside_fn *fn, aside_fn *left, void *what)
+/* Runs fn(what) without the GIL, on another thread only if it may. False: a handler of signals raised, and left(what) is called at the end
+ * of fn, with or without the GIL. */
+bool aside_run(bool may, aside_fn *fn, aside_fn *left, void *what)
 {
     PyLockStatus status = PY_LOCK_FAILURE;
-    struct aside *a = start(fn, left, what);
+    struct aside *a = may ? start(fn, left, what) : NULL;
     if (!a) {
         WITHOUT_GIL(fn(what));
         return true;

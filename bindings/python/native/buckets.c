@@ -14,12 +14,11 @@ struct buckets {
     int exports;
 };
 
-static void drop_gradients(struct buckets *self)
+static void drop_gradients(struct buffer *gradients, Py_ssize_t count)
 {
-    for (Py_ssize_t i = 0; self->gradients && i < self->count; ++i)
-        buffer_drop(&self->gradients[i]);
-    PyMem_Free(self->gradients);
-    self->gradients = NULL;
+    for (Py_ssize_t i = 0; gradients && i < count; ++i)
+        buffer_drop(&gradients[i]);
+    PyMem_Free(gradients);
 }
 
 static bool read_gradients(struct buckets *self, PyObject *list, struct comm_gradient *gradients)
@@ -185,21 +184,64 @@ static PyObject *buckets_data(PyObject *object, PyObject *index)
     return memory_part(data, self->gradients[i].bytes, object, &self->exports);
 }
 
+/* What comm_buckets_free() uses; all of it is given up at its end. */
+struct freeing {
+    struct comm_buckets *b;
+    struct buffer *gradients;
+    Py_ssize_t count;
+    PyObject *comm, *op;
+};
+
+static void free_now(void *what)
+{
+    comm_buckets_free(((struct freeing *)what)->b);
+}
+
+static void freeing_drop(struct freeing *f)
+{
+    drop_gradients(f->gradients, f->count);
+    Py_DECREF(f->comm);
+    Py_DECREF(f->op);
+    PyMem_Free(f);
+}
+
+static void free_left(void *what)
+{
+    if (!Py_IsInitialized())
+        return;
+    PyGILState_STATE state = PyGILState_Ensure();
+    freeing_drop(what);
+    PyGILState_Release(state);
+}
+
+/* An interrupt leaves the buckets to their free, which goes on. */
+static PyObject *free_buckets(struct buckets *self)
+{
+    struct freeing *f = PyMem_Calloc(1, sizeof *f);
+    if (!f)
+        return PyErr_NoMemory();
+    *f = (struct freeing){self->b, self->gradients, self->count, Py_NewRef((PyObject *)self->comm), Py_NewRef(self->op)};
+    self->b = NULL;
+    self->gradients = NULL;
+    if (!aside_run(aside_may(self->comm), free_now, free_left, f))
+        return NULL;
+    freeing_drop(f);
+    Py_RETURN_NONE;
+}
+
 static PyObject *buckets_free(PyObject *object, PyObject *unused)
 {
     struct buckets *self = (struct buckets *)object;
-    struct comm_buckets *b = self->b;
     (void)unused;
     if (inside_refuses("free"))
         return NULL;
+    if (!self->b)
+        Py_RETURN_NONE;
     if (self->exports) {
         PyErr_Format(PyExc_BufferError, "free(): %d views of these buckets exist; drop them first", self->exports);
         return NULL;
     }
-    self->b = NULL;
-    WITHOUT_GIL(comm_buckets_free(b));
-    drop_gradients(self);
-    Py_RETURN_NONE;
+    return free_buckets(self);
 }
 
 static PyObject *buckets_enter(PyObject *self, PyObject *unused)
@@ -230,7 +272,7 @@ static void buckets_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     if (!inside_postpone(object, sizeof *self)) {
         WITHOUT_GIL(comm_buckets_free(self->b));
-        drop_gradients(self);
+        drop_gradients(self->gradients, self->count);
         Py_CLEAR(self->comm);
         Py_CLEAR(self->op);
     }
@@ -255,7 +297,9 @@ static PyMethodDef methods[] = {
     {"wait_stream", buckets_wait_stream, METH_VARARGS,
      "wait_stream($self, stream, /)\n--\n\nAs wait(), for a CUDA stream: comm_buckets_wait_stream. Gradients of the host: "
      "UnsupportedError."},
-    {"free", buckets_free, METH_NOARGS, "free($self)\n--\n\nFrees the buckets: comm_buckets_free."},
+    {"free", buckets_free, METH_NOARGS,
+     "free($self)\n--\n\nFrees the buckets: comm_buckets_free.\n\nIt waits for a running step. If an interrupt ends it, they are freed "
+     "when the step ends."},
     {"__enter__", buckets_enter, METH_NOARGS, NULL},
     {"__exit__", buckets_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};

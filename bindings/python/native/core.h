@@ -128,7 +128,8 @@ PyObject *wait_answer(enum comm_result result, struct comm_communicator *c, cons
 
 /* aside.c */
 typedef void aside_fn(void *what);
-bool aside_run(aside_fn *fn, aside_fn *left, void *what);
+bool aside_may(const struct communicator *comm);
+bool aside_run(bool may, aside_fn *fn, aside_fn *left, void *what);
 
 /* notify.c */
 void notify_run(void);

@@ -197,15 +197,6 @@ static void open_left(void *what)
     PyGILState_Release(state);
 }
 
-/* False: a handler of signals raised, and the opening is not the caller's any more. */
-static bool open_run(struct opening *o, int aside)
-{
-    if (aside)
-        return aside_run(open_now, open_left, o);
-    WITHOUT_GIL(open_now(o));
-    return true;
-}
-
 /* (config, aside): may another thread than the caller's open? */
 static PyObject *open_world(PyObject *module, PyObject *args)
 {
@@ -219,8 +210,8 @@ static PyObject *open_world(PyObject *module, PyObject *args)
         return PyErr_NoMemory();
     if (read_config(config, o)) {
         o->args = Py_NewRef(config);
-        if (!open_run(o, aside))
-            return NULL;
+        if (!aside_run(aside, open_now, open_left, o))
+            return NULL; /* and the opening is not the caller's any more */
         self = o->result == COMM_OK ? communicator_wrap(o->world, o->keep) : failed(o->result, o, "open");
     }
     drop(o);

@@ -235,7 +235,7 @@ static PyObject *free_window(struct window *self)
     *f = (struct freeing){self->w, Py_NewRef((PyObject *)self->comm), self->base, COMM_OK};
     self->w = NULL;
     self->base = NULL;
-    if (!aside_run(free_now, free_left, f))
+    if (!aside_run(aside_may(self->comm), free_now, free_left, f))
         return NULL;
     enum comm_result result = f->result;
     if (result == COMM_ERR_STATE) {

@@ -293,6 +293,32 @@ def test_an_interrupt_ends_the_free_of_a_window():
     assert "interrupted True False" in said and "memory is back" in said
 
 
+def test_an_interrupt_ends_the_free_of_buckets():
+    """It waits for a running step, whose gradients are kept until its end."""
+    said = run_interrupted("""
+        pair, gone = cs.open_local(2, operation_timeout=600), []
+        gradients = [np.ones(8), np.ones(8)]
+        weakref.finalize(gradients[0], gone.append, True)
+        buckets = [world.buckets([gradient]) for world, gradient in zip(pair, gradients)]
+        del gradients
+        buckets[0].ready(0)
+        interrupt_soon()
+        try:
+            buckets[0].free()
+        except KeyboardInterrupt:
+            print("interrupted", bool(gone))
+        buckets[0].free()
+        buckets[1].ready(0)
+        buckets[1].wait()
+        while not gone:
+            time.sleep(0.01)
+        for world in pair:
+            world.close()
+        print("memory is back")
+        """)
+    assert "interrupted False" in said and "memory is back" in said
+
+
 def test_without_numpy():
     code = "import sys; sys.modules['numpy'] = None; import commstream as cs; w = cs.open(); w.allreduce(bytearray(3)).wait(); print('fine')"
     assert "fine" in subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True).stdout
