@@ -449,42 +449,6 @@ RIG_TEST(a_published_call_to_no_root)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ a communicator */
-/* The hostile rank's ticket says that it has not finished. Nobody may wait for that for ever. */
-static bool lies;
-enum comm_result __real_team_subset(const struct comm_env *env, const struct team *parent, uint64_t number, uint64_t color,
-                                    const int32_t *members, int32_t count, struct team *team);
-enum comm_result __wrap_team_subset(const struct comm_env *env, const struct team *parent, uint64_t number, uint64_t color,
-                                    const int32_t *members, int32_t count, struct team *team);
-enum comm_result __wrap_team_subset(const struct comm_env *env, const struct team *parent, uint64_t number, uint64_t color,
-                                    const int32_t *members, int32_t count, struct team *team)
-{
-    return lies ? COMM_PENDING : __real_team_subset(env, parent, number, color, members, count, team);
-}
-
-static void dups(struct proc *proc, int32_t rank, struct comm_communicator *none)
-{
-    struct comm_communicator *world = NULL, *made = NULL;
-    struct comm_request q;
-
-    (void)none;
-    MUST(comm_open(COMM_CONFIG(.backend = "tcp", .operation_timeout_ns = 10 * RIG_S), &world));
-    lies = rank == HOSTILE;
-    MUST(comm_dup(world, NULL, &made, &q));
-    proc->page[rank].result = comm_wait(q, RIG_PATIENCE);
-    (void)comm_close(world, RIG_S);
-}
-
-RIG_TEST(a_ticket_with_no_such_result)
-{
-    struct proc proc = {.raw = true};
-
-    proc_start(&proc, RANKS, dups);
-    proc_finish(&proc, -1, 2 * RIG_PATIENCE);
-    EQUAL(proc.page[VICTIM].result, COMM_ERR_CORRUPT);
-    EQUAL(proc.page[HOSTILE].result, COMM_ERR_CORRUPT);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,7 +458,6 @@ int main(void)
         cmocka_unit_test(a_note_of_recovery_about_no_rank),
         cmocka_unit_test(floods_take_no_memory),
         cmocka_unit_test(a_published_call_to_no_root),
-        cmocka_unit_test(a_ticket_with_no_such_result),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

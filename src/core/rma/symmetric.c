@@ -159,7 +159,8 @@ static enum comm_result all_ready(struct comm_state *b, struct symmetric *s)
     struct comm_error *d = tell(b, rank, result, "a rank could not register the memory");
     base_format(d->text, sizeof d->text, "comm_mem_alloc_symmetric: rank %d could not register %llu bytes with all ranks: %s", rank,
                 (unsigned long long)s->mine.bytes, base_result_text(result));
-    memory_library(b)->delist(b->native, s->memory->at); /* this rank may have */
+    if (s->memory->symmetric) /* this rank may have; without a library a peer lies */
+        memory_library(b)->delist(b->native, s->memory->at);
     return result;
 }
 
