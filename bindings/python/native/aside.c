@@ -39,6 +39,16 @@ static void run(void *arg)
     drop(a);
 }
 
+/* Calls drop_it(what) with the GIL, on a thread of which Python need not know. Nothing at the interpreter's end. */
+void aside_drop(aside_fn *drop_it, void *what)
+{
+    if (!Py_IsInitialized())
+        return;
+    PyGILState_STATE state = PyGILState_Ensure();
+    drop_it(what);
+    PyGILState_Release(state);
+}
+
 /* Whether another thread may wait in this communicator's calls. Below MPI_THREAD_SERIALIZED only one may call MPI; NCCL and CUDA have a
  * device for each thread. */
 bool aside_may(const struct communicator *comm)

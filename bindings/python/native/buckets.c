@@ -197,8 +197,9 @@ static void free_now(void *what)
     comm_buckets_free(((struct freeing *)what)->b);
 }
 
-static void freeing_drop(struct freeing *f)
+static void freeing_drop(void *what)
 {
+    struct freeing *f = what;
     drop_gradients(f->gradients, f->count);
     Py_DECREF(f->comm);
     Py_DECREF(f->op);
@@ -207,11 +208,7 @@ static void freeing_drop(struct freeing *f)
 
 static void free_left(void *what)
 {
-    if (!Py_IsInitialized())
-        return;
-    PyGILState_STATE state = PyGILState_Ensure();
-    freeing_drop(what);
-    PyGILState_Release(state);
+    aside_drop(freeing_drop, what);
 }
 
 /* An interrupt leaves the buckets to their free, which goes on. */

@@ -128,6 +128,7 @@ PyObject *wait_answer(enum comm_result result, struct comm_communicator *c, cons
 
 /* aside.c */
 typedef void aside_fn(void *what);
+void aside_drop(aside_fn *drop_it, void *what);
 bool aside_may(const struct communicator *comm);
 bool aside_run(bool may, aside_fn *fn, aside_fn *left, void *what);
 

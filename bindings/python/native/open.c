@@ -177,6 +177,12 @@ static void drop(struct opening *o)
     Py_XDECREF(o->args);
 }
 
+static void opening_drop(void *what)
+{
+    drop(what);
+    PyMem_Free(what);
+}
+
 static void open_now(void *what)
 {
     struct opening *o = what;
@@ -189,12 +195,7 @@ static void open_left(void *what)
     struct opening *o = what;
     if (o->result == COMM_OK)
         (void)comm_close(o->world, 0);
-    if (!Py_IsInitialized())
-        return;
-    PyGILState_STATE state = PyGILState_Ensure();
-    drop(o);
-    PyMem_Free(o);
-    PyGILState_Release(state);
+    aside_drop(opening_drop, o);
 }
 
 /* (config, aside): may another thread than the caller's open? */
@@ -214,8 +215,7 @@ static PyObject *open_world(PyObject *module, PyObject *args)
             return NULL; /* and the opening is not the caller's any more */
         self = o->result == COMM_OK ? communicator_wrap(o->world, o->keep) : failed(o->result, o, "open");
     }
-    drop(o);
-    PyMem_Free(o);
+    opening_drop(o);
     return self;
 }
 

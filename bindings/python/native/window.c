@@ -210,8 +210,9 @@ static void free_now(void *what)
     f->result = comm_window_free(f->w);
 }
 
-static void freeing_drop(struct freeing *f)
+static void freeing_drop(void *what)
 {
+    struct freeing *f = what;
     Py_XDECREF(f->base);
     Py_DECREF(f->comm);
     PyMem_Free(f);
@@ -219,11 +220,7 @@ static void freeing_drop(struct freeing *f)
 
 static void free_left(void *what)
 {
-    if (!Py_IsInitialized())
-        return;
-    PyGILState_STATE state = PyGILState_Ensure();
-    freeing_drop(what);
-    PyGILState_Release(state);
+    aside_drop(freeing_drop, what);
 }
 
 /* An interrupt leaves the window to its free, which goes on. */
