@@ -19,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { PERF_BATCHES = 15, PERF_WARM_BATCHES = 100, PERF_LINE = 64, PERF_ALIGN = 64, PERF_ROTATE_BYTES = 64 << 20 };
+enum { PERF_BATCHES = 15, PERF_WARM_BATCHES = 100, PERF_LINE = 64, PERF_ROTATE_BYTES = 64 << 20 };
 static const double PERF_BATCH_SECONDS = 0.1, PERF_WARM_SECONDS = 0.02;
 
 static void die(const struct perf *perf, enum comm_result result, const char *what)
@@ -228,33 +228,6 @@ static size_t iterations_for(const struct perf *perf, size_t bytes)
     return perf->mode == MODE_PIPELINED ? iterations / 4 + 1 : iterations;
 }
 
-void *perf_take(const struct perf *perf, size_t bytes)
-{
-    void *memory = aligned_alloc(PERF_ALIGN, (bytes + PERF_ALIGN) / PERF_ALIGN * PERF_ALIGN);
-    if (!memory) {
-        fprintf(stderr, "comm-perf: rank %d: no memory for %zu bytes; ask for less with --max\n", perf->rank, bytes);
-        exit(1);
-    }
-    return memory;
-}
-
-void *perf_take_buffers(const struct perf *perf, size_t bytes)
-{
-    void *memory = NULL;
-    if (!perf->comm_memory)
-        return perf_take(perf, bytes);
-    perf_must(perf, comm_mem_alloc(perf->comm, bytes ? bytes : 1, &memory), "comm_mem_alloc");
-    return memory;
-}
-
-void perf_give_buffers(const struct perf *perf, void *memory)
-{
-    if (perf->comm_memory)
-        comm_mem_free(perf->comm, memory);
-    else
-        free(memory);
-}
-
 void perf_set_size(struct perf *perf, size_t bytes)
 {
     size_t ranks = (size_t)perf->ranks, width = perf->type->bytes;
@@ -280,8 +253,8 @@ static void open_size(struct perf *perf, size_t bytes)
     perf->in = perf_take_buffers(perf, perf->slots * perf->in_bytes);
     perf->out = perf_take_buffers(perf, perf->slots * perf->out_bytes);
     for (size_t i = 0; i < perf->slots; i++)
-        perf_fill(perf->type, perf->op, perf->rank, perf_buffers_at(perf, i).in, perf->n);
-    memset(perf->out, 0, perf->slots * perf->out_bytes);
+        perf_fill_buffer(perf, perf_buffers_at(perf, i).in, perf->n);
+    perf_zero_buffer(perf, perf->out, perf->slots * perf->out_bytes);
 }
 
 static void record_plans(struct perf *perf)
@@ -308,7 +281,7 @@ static void close_size(struct perf *perf)
 void perf_check(const struct perf *perf, size_t call, size_t bytes)
 {
     size_t bad;
-    if (!perf->check || !perf->collective->check || perf->collective->check(perf, perf_buffers_at(perf, call), &bad))
+    if (!perf->check || !perf->collective->check || perf_buffers_hold(perf, perf_buffers_at(perf, call), &bad))
         return;
     fprintf(stderr, "comm-perf: rank %d: %s of %zu bytes of %s: element %zu is wrong\n", perf->rank, perf->collective->name, bytes,
             perf->type->name, bad);
@@ -342,8 +315,9 @@ static void print_header(const struct perf *perf)
     if (perf->format == FORMAT_CSV)
         printf("collective,backend,ranks,type,bytes,mode,min_us,median_us,max_us,overlap_pct,algorithm\n");
     else if (perf->format == FORMAT_TABLE)
-        printf("# %s over %s, %d ranks, %s, %s%s%s%s\n%12s %11s %11s %11s %9s %9s  %s\n", perf->collective->name, perf->backend_name,
-               perf->ranks, perf->type->name, perf->mode_name, perf->touch ? ", touched" : "", perf->comm_memory ? ", comm memory" : "",
+        printf("# %s over %s, %d ranks, %s, %s%s%s%s%s\n%12s %11s %11s %11s %9s %9s  %s\n", perf->collective->name, perf->backend_name,
+               perf->ranks, perf->type->name, perf->mode_name, perf->touch ? ", touched" : "",
+               perf->memory == PERF_MALLOC ? "" : ", memory ", perf->memory == PERF_MALLOC ? "" : perf_memory_name(perf->memory),
                perf->check ? ", checked" : "", "bytes", "min us", "median us", "max us", "GB/s", "hidden %", "algorithm");
 }
 
@@ -355,7 +329,7 @@ static void print_row(const struct perf *perf, size_t bytes, struct perf_times t
                "\"memory\":\"%s\",\"touch\":%s,\"min_us\":%.3f,\"median_us\":%.3f,\"max_us\":%.3f,\"overlap_pct\":%.1f,"
                "\"algorithm\":\"%s\"}\n",
                perf->collective->name, perf->backend_name, perf->ranks, perf->type->name, perf->op_name, bytes, perf->mode_name,
-               perf->comm_memory ? "comm" : "malloc", perf->touch ? "true" : "false", min, median, max, overlap, perf->algorithm);
+               perf_memory_name(perf->memory), perf->touch ? "true" : "false", min, median, max, overlap, perf->algorithm);
     else if (perf->format == FORMAT_CSV)
         printf("%s,%s,%d,%s,%zu,%s,%.3f,%.3f,%.3f,%.1f,%s\n", perf->collective->name, perf->backend_name, perf->ranks, perf->type->name,
                bytes, perf->mode_name, min, median, max, overlap, perf->algorithm);
@@ -401,6 +375,7 @@ static void measure_sizes(struct perf *perf)
 static void open_world(struct perf *perf)
 {
     char why[512] = "";
+    perf_load_memory(perf);
     enum comm_result result =
         comm_open(COMM_CONFIG(.backend = perf->backend, .error_text = why, .error_text_bytes = sizeof why), &perf->comm);
     if (result != COMM_OK) {
@@ -412,6 +387,7 @@ static void open_world(struct perf *perf)
     struct comm_info info = {.size = sizeof info};
     perf_must(perf, comm_describe(perf->comm, &info), "describe");
     memcpy(perf->backend_name, info.backend, sizeof perf->backend_name);
+    perf_open_memory(perf, &info);
 }
 
 int perf_end(int status)

@@ -7,6 +7,7 @@
 enum { PERF_DEPTH = 16, PERF_REQUESTS = 2 };
 enum perf_format { FORMAT_TABLE, FORMAT_CSV, FORMAT_JSON /* one object per line */ };
 enum perf_mode { MODE_REQUEST, MODE_ISOLATED, MODE_PIPELINED, MODE_PLAN, MODE_OVERLAP };
+enum perf_memory { PERF_MALLOC, PERF_COMM, PERF_DEVICE };
 
 struct perf {
     /* the command line */
@@ -18,8 +19,8 @@ struct perf {
     size_t min, max, factor;
     enum perf_mode mode;
     bool touch, check;
-    double warmed;    /* seconds of warm-up calls so far */
-    bool comm_memory; /* buffers come from comm_mem_alloc */
+    double warmed;           /* seconds of warm-up calls so far */
+    enum perf_memory memory; /* of the buffers */
     enum perf_format format;
     /* the world */
     struct comm_communicator *comm;
@@ -64,14 +65,22 @@ int perf_end(int status); /* the exit status: 1 with a message if the output cou
 double perf_now(void);
 void perf_barrier(const struct perf *perf);
 double perf_slowest(const struct perf *perf, double mine);
-void *perf_take(const struct perf *perf, size_t bytes);
-void *perf_take_buffers(const struct perf *perf, size_t bytes);
-void perf_give_buffers(const struct perf *perf, void *memory);
 void perf_set_size(struct perf *perf, size_t bytes); /* sets all that depends on the size, except buffers */
 struct perf_buffers perf_buffers_at(const struct perf *perf, size_t call);
 void perf_start(const struct perf *perf, size_t call, struct comm_request *req);
 void perf_check(const struct perf *perf, size_t call, size_t bytes);
 void perf_ask_algorithm(struct perf *perf, struct comm_request req);
+
+/* perf_memory.c: the memory of the buffers. */
+const char *perf_memory_name(enum perf_memory memory);
+void perf_load_memory(const struct perf *perf); /* before the world: it looks for device memory only where there is a driver by then */
+void perf_open_memory(const struct perf *perf, const struct comm_info *info); /* once, with the world */
+void *perf_take(const struct perf *perf, size_t bytes);                       /* for the program's own use */
+void *perf_take_buffers(const struct perf *perf, size_t bytes);
+void perf_give_buffers(const struct perf *perf, void *memory);
+void perf_fill_buffer(const struct perf *perf, void *to, size_t n); /* with this rank's contribution */
+void perf_zero_buffer(const struct perf *perf, void *to, size_t bytes);
+bool perf_buffers_hold(const struct perf *perf, struct perf_buffers at, size_t *bad); /* what the collective gives */
 
 /* perf_compare.c: compares several ways to get the same result. */
 bool perf_is_comparison(const char *text);

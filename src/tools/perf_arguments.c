@@ -23,7 +23,8 @@ static const char usage[] =
     "                     plan: the call is recorded once, then started and waited for\n"
     "                     overlap: computes between call and wait; prints the hidden part of the call's time\n"
     "  --touch            the caller writes every input and reads every output; the time of that alone is subtracted\n"
-    "  --memory MEMORY    malloc comm (malloc): where the buffers come from; comm is comm_mem_alloc\n"
+    "  --memory MEMORY    malloc comm device (malloc): where the buffers come from; comm is comm_mem_alloc, device is the memory of the\n"
+    "                     rank's CUDA device; backend nccl takes comm and device\n"
     "  --check            verify every result before timing\n"
     "  --format FORMAT    table csv json (table); json has one object per line\n"
     "or: comm-perf A,B+C*ranks,D/ranks [options]              compares A with calls that do the same, by the median of ratios\n"
@@ -77,6 +78,17 @@ static void parse_format(struct perf *perf, const char *value)
     reject("--format", value, "table, csv or json");
 }
 
+static void parse_memory(struct perf *perf, const char *value)
+{
+    for (enum perf_memory memory = PERF_MALLOC; memory <= PERF_DEVICE; memory++) {
+        if (!strcmp(value, perf_memory_name(memory))) {
+            perf->memory = memory;
+            return;
+        }
+    }
+    reject("--memory", value, "malloc, comm or device");
+}
+
 static void parse_value(struct perf *perf, const char *option, const char *value)
 {
     if (!strcmp(option, "--backend")) {
@@ -101,9 +113,7 @@ static void parse_value(struct perf *perf, const char *option, const char *value
     } else if (!strcmp(option, "--format")) {
         parse_format(perf, value);
     } else if (!strcmp(option, "--memory")) {
-        if (strcmp(value, "malloc") && strcmp(value, "comm"))
-            reject(option, value, "malloc or comm");
-        perf->comm_memory = !strcmp(value, "comm");
+        parse_memory(perf, value);
     } else {
         fprintf(stderr, "comm-perf: unknown option '%s'; comm-perf --help lists them\n", option);
         exit(2);
@@ -163,6 +173,10 @@ void perf_parse(struct perf *perf, int argc, char **argv)
     }
     if (perf->sides && (perf->mode != MODE_REQUEST || perf->touch)) {
         fprintf(stderr, "comm-perf: '%s' is a comparison; expected --mode request and no --touch\n", perf->sides);
+        exit(2);
+    }
+    if (perf->touch && perf->memory == PERF_DEVICE) {
+        fprintf(stderr, "comm-perf: --touch reads and writes in the host's memory; expected --memory malloc or comm\n");
         exit(2);
     }
     if (!perf_op_fits(perf->op, perf->type)) {

@@ -123,8 +123,8 @@ static void open_size(struct comparison *all, struct perf *asked, size_t bytes)
     }
     asked->in = perf_take_buffers(asked, in);
     asked->out = perf_take_buffers(asked, out);
-    memset(asked->in, 0, in);
-    memset(asked->out, 0, out);
+    perf_zero_buffer(asked, asked->in, in);
+    perf_zero_buffer(asked, asked->out, out);
     for (int s = 0; s < all->sides; s++) {
         for (int p = 0; p < all->side[s].parts; p++) {
             all->side[s].part[p].perf.in = asked->in;

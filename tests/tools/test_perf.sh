@@ -44,7 +44,8 @@ expect 2 "--max is '99999999999G'" "$perf" allreduce --max 99999999999G
 expect 2 "--max is 8; expected at least --min, which is 64" "$perf" allreduce --min 64 --max 8
 expect 2 "--factor is '1'; expected 2 or more" "$perf" allreduce --factor 1
 expect 2 "--mode is 'fast'; expected blocking" "$perf" allreduce --mode fast
-expect 2 "--memory is 'shared'; expected malloc or comm" "$perf" allreduce --memory shared
+expect 2 "expected --memory malloc or comm" "$perf" allreduce --memory device --touch
+expect 2 "--memory is 'shared'; expected malloc, comm or device" "$perf" allreduce --memory shared
 expect 2 "--format is 'xml'; expected table, csv or json" "$perf" allreduce --format xml
 expect 2 "unknown option '--x'" "$perf" allreduce --x 1
 expect 2 "option '--max' is unknown or lacks its value" "$perf" allreduce --max
