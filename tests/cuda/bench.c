@@ -5,6 +5,7 @@
 #include "cuda/load.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@ void (*bench_step)(void);
 void (*bench_inside)(bool on);
 static struct cuda_calls table;
 static bool loaded;
+static int devices;
 
 #define DO(call) must((call), #call)
 static void must(unsigned result, const char *what)
@@ -26,10 +28,24 @@ static void must(unsigned result, const char *what)
 
 bool bench_load(char *why, size_t why_bytes)
 {
-    int devices;
-
     loaded = loaded || cuda_load_driver(&cuda_source_system, &table, &devices, why, why_bytes) == COMM_OK;
     return loaded;
+}
+
+static void load(void)
+{
+    char why[256] = "";
+
+    if (!bench_load(why, sizeof why)) {
+        printf("bench: %s\n", why);
+        abort();
+    }
+}
+
+int bench_devices(void)
+{
+    load();
+    return devices;
 }
 
 void bench_turn(void)
@@ -62,12 +78,7 @@ static void leave(struct bench *b)
 
 void bench_open(struct bench *b, int device)
 {
-    char why[256] = "";
-
-    if (!bench_load(why, sizeof why)) {
-        printf("bench: %s\n", why);
-        abort();
-    }
+    load();
     inside(true);
     *b = (struct bench){.device = device, .calls = &table};
     DO(b->calls->cuDevicePrimaryCtxRetain(&b->context, device));
@@ -120,6 +131,23 @@ void bench_free(struct bench *b, uint32_t *memory)
     leave(b);
 }
 
+void *bench_pinned(struct bench *b, size_t bytes)
+{
+    void *memory = NULL;
+
+    enter(b);
+    DO(b->calls->cuMemHostAlloc(&memory, bytes, CUDA_HOST_PORTABLE));
+    leave(b);
+    return memory;
+}
+
+void bench_free_pinned(struct bench *b, void *memory)
+{
+    enter(b);
+    DO(b->calls->cuMemFreeHost(memory));
+    leave(b);
+}
+
 void bench_fill(struct bench *b, struct CUstream_st *stream, uint32_t *to, uint32_t value, size_t words)
 {
     enter(b);
@@ -131,6 +159,20 @@ void bench_copy(struct bench *b, struct CUstream_st *stream, void *to, const voi
 {
     enter(b);
     DO(b->calls->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, stream));
+    leave(b);
+}
+
+void bench_wait(struct bench *b, struct CUstream_st *stream)
+{
+    unsigned state;
+
+    enter(b);
+    while ((state = b->calls->cuStreamQuery(stream)) == CUDA_NOT_READY) {
+        if (bench_step)
+            bench_step();
+        sched_yield(); /* figures are too fine for the naps of bench_turn */
+    }
+    DO(state);
     leave(b);
 }
 

@@ -18,6 +18,7 @@ enum { BENCH_READ_BYTES = 1 << 18 }; /* at most */
 
 /* Loads the driver for all devices. Returns false, with the reason in `why`, if there is none. */
 bool bench_load(char *why, size_t why_bytes);
+int bench_devices(void); /* how many this process sees; ends the program if there is none */
 /* What was captured from a stream. */
 struct bench_graph {
     struct CUgraph_st *graph;
@@ -30,8 +31,11 @@ struct CUstream_st *bench_stream(struct bench *b);
 void bench_drop_stream(struct bench *b, struct CUstream_st *stream);
 uint32_t *bench_memory(struct bench *b, size_t words);
 void bench_free(struct bench *b, uint32_t *memory);
+void *bench_pinned(struct bench *b, size_t bytes); /* memory of the host, which the device copies asynchronously */
+void bench_free_pinned(struct bench *b, void *memory);
 void bench_fill(struct bench *b, struct CUstream_st *stream, uint32_t *to, uint32_t value, size_t words);
 void bench_copy(struct bench *b, struct CUstream_st *stream, void *to, const void *from, size_t bytes);
+void bench_wait(struct bench *b, struct CUstream_st *stream);
 /* Waits for the stream, and copies the memory's first words to `to`. */
 void bench_read(struct bench *b, struct CUstream_st *stream, uint32_t *to, const uint32_t *from, size_t words);
 /* What is put on the stream in between goes into the graph. bench_drop_graph ignores an empty one. */

@@ -1,6 +1,7 @@
-/* comm-gpu runs the suite on this machine's device and prints the costs in one table. Without a device it exits with 77 and names the
+/* comm-gpu-suite runs the suite on this machine's device and prints the costs in one table. Without a device it exits with 77 and names the
  * missing piece. */
 #define _GNU_SOURCE
+#include "played.h"
 #include "suite.h"
 
 #include "selection.h"
@@ -10,34 +11,6 @@
 #include <string.h>
 
 enum { RUNS = 9 };
-#ifdef COMM_PLAYED
-#    include "mock.h"
-static size_t slow_words;
-static int runs;
-static void begin(void)
-{
-    slow_words = selected(1024, 1024, 128);
-    runs = (int)selected(RUNS, RUNS, 1);
-    mock_reset(&(struct mock_options){.seed = 1, .queues = 32}); /* a queue per stream: in one check a stream must pass a blocked one */
-    mock_run(true);
-}
-static void end(void)
-{
-    mock_run(false);
-    if (mock_live()) {
-        mock_list_live();
-        exit(1);
-    }
-}
-#else
-static const size_t slow_words = 16u << 20; /* 64 MiB, 20 times: about a millisecond */
-static const int runs = RUNS;
-static void begin(void)
-{
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* a stream that waits for the host may block streams on its connection */
-}
-static void end(void) {}
-#endif
 
 static int skip(const char *why)
 {
@@ -57,9 +30,10 @@ int main(void)
     struct nccl_calls nccl;
     struct suite s;
     char why[512] = "", device[128] = "";
-    int version;
+    size_t slow_words = PLAYED ? selected(1024, 1024, 128) : 16u << 20; /* 64 MiB, 20 times: about a millisecond */
+    int version, runs = PLAYED ? (int)selected(RUNS, RUNS, 1) : RUNS;
 
-    begin();
+    played_begin(1);
     if (!bench_load(why, sizeof why))
         return skip(why);
     if (cuda_load_nccl(&cuda_source_system, &nccl, &version, why, sizeof why) != COMM_OK)
@@ -81,6 +55,6 @@ int main(void)
         printf("  %-62s%8.2f %s (%.2f to %.2f)\n", suite_figures[i].name, run[runs / 2], suite_figures[i].unit, run[0], run[runs - 1]);
     }
     suite_close(&s);
-    end();
+    played_end();
     return 0;
 }

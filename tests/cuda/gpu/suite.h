@@ -44,6 +44,7 @@ void suite_one_kernel(struct suite *s);
 void suite_kernels_in_a_stream(struct suite *s);
 double suite_one_kernel_round_trip(struct suite *s);
 
+/* report.c */
 _Noreturn void suite_die(const char *file, int line, const char *what);
 double suite_now_us(void);
 #define HOLDS(condition) ((condition) ? (void)0 : suite_die(__FILE__, __LINE__, #condition))

@@ -1,15 +1,16 @@
 /*
- * One rank of the conformance suite on device buffers, a process per rank: comm-run starts them, on the mock devices. Every collective,
- * type and operator in a share of its shapes, operations in parts, messages in groups, operators of the program's own. Results and the
- * memory around them must be the oracle's. A request must say which way its buffers went: staged, or by NCCL.
+ * One rank of the conformance suite on device buffers, a process per rank: comm-run starts them, on the mock devices or on real ones, which
+ * several ranks may share. Every collective, type and operator in a share of its shapes, operations in parts, messages in groups, operators
+ * of the program's own. Results and the memory around them must be the oracle's. A request must say which way its buffers went: staged, by
+ * NCCL, or in one kernel. Prints how many went which way.
  *
  * All ranks draw the same shapes, so each knows what the others do. COMM_BACKEND chooses the backend, COMM_ORDER its order of operands.
  */
 #define _GNU_SOURCE
-#include "../conform/job.h"
+#include "conform/job.h"
+
 #include "bench.h"
-#include "clean.h"
-#include "mock.h"
+#include "played.h"
 
 #include <commstream/cuda.h>
 
@@ -23,6 +24,7 @@ static struct {
     struct bench bench;
     struct CUstream_st *stream;
     int32_t rank, ranks;
+    int devices; /* of this host */
     bool nccl, cuda, fixed;
     uint64_t chance;
     unsigned thin;
@@ -247,7 +249,7 @@ static void own_operators(void)
 /* ------------------------------------------------------------------------------------------------------------ main */
 static void open_world(void)
 {
-    char text[512] = "", device[16];
+    char text[512] = "", device[24];
     struct comm_info info = {.size = sizeof info};
     const char *rank = getenv("COMM_RANK"), *order = getenv("COMM_ORDER");
 
@@ -256,9 +258,9 @@ static void open_world(void)
         exit(2);
     }
     my.rank = (int32_t)strtol(rank, NULL, 10);
-    mock_reset(&(struct mock_options){.seed = (uint64_t)my.rank + 1, .queues = 32});
-    mock_run(true);
-    snprintf(device, sizeof device, "cuda:%d", my.rank % 8);
+    played_begin((uint64_t)my.rank + 1);
+    my.devices = bench_devices();
+    snprintf(device, sizeof device, "cuda:%d", my.rank % my.devices);
     if (comm_open(COMM_CONFIG(.device = device, .operation_timeout_ns = 60 * RIG_S, .error_text = text, .error_text_bytes = sizeof text),
                   &my.world) != COMM_OK)
         rig_die(__FILE__, __LINE__, "open: %s", text);
@@ -268,7 +270,7 @@ static void open_world(void)
     my.nccl = strcmp(info.backend, "nccl") == 0;
     my.cuda = strcmp(info.backend, "cuda") == 0;
     my.fixed = order && strcmp(order, "fixed") == 0;
-    bench_open(&my.bench, my.rank % 8);
+    bench_open(&my.bench, my.rank % my.devices);
     my.stream = bench_stream(&my.bench);
 }
 
@@ -277,7 +279,7 @@ static void close_world(void)
     MUST(comm_close(my.world, COMM_DEFAULT_TIMEOUT));
     bench_drop_stream(&my.bench, my.stream);
     bench_close(&my.bench);
-    clean_end();
+    played_end();
 }
 
 int main(void)
@@ -289,7 +291,7 @@ int main(void)
     own_operators();
     if (my.rank == 0)
         printf("%zu operations compared, %zu of them staged, %zu in one kernel\n", my.compared, my.staged, my.whole);
-    CHECK((my.whole > 0) == my.cuda);
+    CHECK((my.whole > 0) == (my.cuda && my.ranks <= my.devices)); /* a kernel of each rank, so a device of each */
     if (my.nccl)
         EQUAL(my.staged, 0);
     else

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# What `./dev gpu` runs on a machine with an NVIDIA GPU: run.sh BIN. One GPU is enough: processes share it, and with more GPUs each has one.
+# 0: every step passed; 77: there is no GPU here, and the reason is printed. Where nvidia-smi works, a missing piece is a failure.
+# The tests run the same script on the mock devices: GPU_PROGRAMS is the prefix of their programs, GPU_DEVICES the number of devices, and
+# GPU_LONGEST the longest sum.
+bin=$1
+programs=$bin/${GPU_PROGRAMS:-comm-gpu-}
+failed=''
+passed=0
+
+title() { printf -- '--- %s\n' "$*"; }
+
+# step NAME SECONDS COMMAND...: the outputs of processes on the mock devices are in a file, which is new for each step.
+step() {
+    local name=$1 seconds=$2
+    shift 2
+    title "$name"
+    [ -z "$MOCK_SHARED" ] || rm -f "$MOCK_SHARED"
+    timeout --kill-after=10 "$seconds" "$@"
+    local status=$?
+    if [ "$status" -eq 0 ]; then
+        passed=$((passed + 1))
+    else
+        printf '%s: failed with status %d%s\n' "$name" "$status" "$([ "$status" -eq 124 ] && printf ': no end within %d s' "$seconds")"
+        failed="$failed
+  $name"
+    fi
+    return "$status"
+}
+
+# ranks BACKEND N [VARIABLE=VALUE...]: the conformance suite on device buffers.
+ranks() {
+    local backend=$1 n=$2
+    shift 2
+    step "conformance over $backend, $n ranks${*:+, $*}" 120 env COMM_BACKEND="$backend" "$@" "$bin/comm-run" -n "$n" "${programs}ranks"
+}
+
+nvidia-smi -L 2>/dev/null
+nvidia=$?
+step "one rank: NCCL, streams, events, graphs, and what calls cost" 200 "${programs}suite"
+status=$?
+if [ "$status" -eq 77 ] && [ "$nvidia" -ne 0 ]; then
+    exit 77
+fi
+[ "$status" -eq 0 ] || exit 1 # nothing below would say more
+devices=${GPU_DEVICES:-$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')}
+[ "$devices" -gt 0 ] || devices=1
+
+# A share of the shapes, since a process starts CUDA in about a second.
+export COMM_TEST_THIN=${COMM_TEST_THIN:-2}
+for n in 2 4 8; do
+    ranks shm "$n"
+done
+ranks tcp 2
+ranks tcp 4
+ranks shm+tcp 4 COMM_HOST=a,a,b,b
+ranks nccl 1
+ranks nccl 1 COMM_ORDER=fixed
+ranks cuda 1
+ranks cuda 2 # on one GPU this is staged
+if [ "$devices" -gt 1 ]; then
+    n=$((devices < 8 ? devices : 8))
+    ranks nccl "$n"
+    ranks nccl "$n" COMM_ORDER=fixed
+    ranks cuda "$n"
+fi
+# NCCL takes two ranks of one GPU if it thinks that they are on two hosts. That is for tests alone.
+# shellcheck disable=SC2016 # the rank's shell expands it
+step "NCCL between two made-up hosts, by its sockets" 120 env COMM_BACKEND=nccl COMM_HOST=a,b COMM_SOCKET_IFNAME=lo NCCL_NET=Socket \
+    "$bin/comm-run" -n 2 sh -c 'NCCL_HOSTID=made-up-$COMM_RANK exec "$0"' "${programs}ranks"
+
+if [ -x "$bin/train_cuda" ]; then
+    step "training, staged, 2 ranks" 120 "$bin/comm-run" -n 2 "$bin/train_cuda" --backend shm --epochs 10
+    step "training over NCCL, 1 rank" 120 "$bin/comm-run" -n 1 "$bin/train_cuda" --backend nccl --epochs 10
+    # The launcher returns an error since a rank is killed; the line is what counts.
+    # shellcheck disable=SC2016 # the step's shell expands it
+    step "training goes on when a rank is killed" 120 sh -c '"$0" -n 3 "$1" --backend shm --epochs 10 --lose 20 2>&1 | tee /dev/stderr |
+        grep -q "train_cuda: ok ranks=2"' "$bin/comm-run" "$bin/train_cuda"
+fi
+
+for n in 1 2 4; do
+    step "figures: staged sums beside the device's copies, $n ranks" 120 env COMM_BACKEND=shm "$bin/comm-run" -n "$n" "${programs}overlap"
+done
+shared='shm tcp'
+own='nccl cuda' # NCCL takes one rank for each GPU
+[ "$devices" -gt 1 ] || own=''
+for backend in $shared $own; do
+    step "figures: comm-perf over $backend, 2 ranks" 120 env COMM_BACKEND="$backend" "$bin/comm-run" -n 2 "$bin/comm-perf" allreduce \
+        --memory device --type bf16 --check --min 8 --max "${GPU_LONGEST:-32M}" --factor 8
+done
+
+title "$passed steps passed"
+[ -z "$failed" ] || printf 'failed:%s\n' "$failed"
+[ -z "$failed" ]
