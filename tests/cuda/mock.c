@@ -187,7 +187,7 @@ static bool can_run(struct mock_op *op)
     case OP_WAIT:
         return op->mark->done;
     case OP_STAND:
-        return (int64_t)(atomic_load_explicit((_Atomic uint64_t *)op->to, memory_order_acquire) - op->value) >= 0;
+        return (int64_t)(atomic_load_explicit((_Atomic uint64_t *)mock_reach(op->to), memory_order_acquire) - op->value) >= 0;
     case OP_FOREIGN:
         return op->ready(op);
     default:
@@ -200,11 +200,10 @@ static bool run(struct mock_op *op)
 {
     switch (op->kind) {
     case OP_COPY:
-        memmove(op->to, op->from, op->bytes);
+        memmove(mock_reach(op->to), mock_reach(op->from), op->bytes);
         return true;
     case OP_FILL:
-        for (size_t i = 0; i < op->bytes; i++)
-            memcpy((char *)op->to + i * op->pitch, &op->value, op->width); /* little endian */
+        mock_fill(op);
         return true;
     case OP_KERNEL:
         op->fn(op->arg);
@@ -213,7 +212,7 @@ static bool run(struct mock_op *op)
         op->mark->done = true;
         return true;
     case OP_WRITE:
-        atomic_store_explicit((_Atomic uint64_t *)op->to, op->value, memory_order_release);
+        atomic_store_explicit((_Atomic uint64_t *)mock_reach(op->to), op->value, memory_order_release);
         return true;
     case OP_FOREIGN:
         return op->go(op);

@@ -136,11 +136,16 @@ MOCK_API int mock_owner(const void *at); /* the device that owns the memory, or 
 bool mock_usable(struct CUstream_st *stream);
 /* True, and a misuse with this text, if the stream is being captured. */
 bool mock_breaks_capture(struct CUstream_st *stream, const char *what);
+void mock_fill(const struct mock_op *op);          /* runs it */
 bool mock_fills(const struct CUstream_st *stream); /* is a fill by bytes on it? */
 int mock_hardware(int device);                     /* the number that is the same in all processes */
 bool mock_may_access(int device, int hardware);    /* whether a device can access memory of that one */
 bool mock_maps(const void *at, int device);        /* is it mapped, and may the device access it? */
 bool mock_is_read(const void *at, size_t bytes);   /* by a kernel that is on a stream: a mailbox or slots */
+/* mock_memory.c: where the machine has the bytes of this address, which may be a device's. The other: the same for all words of a kernel's
+ * arguments that are such addresses. */
+MOCK_API void *mock_reach(const void *at);
+void mock_reach_all(void *arguments, size_t bytes);
 /* Returns the kind of object that contains `at`, or 0. */
 MOCK_API enum mock_thing mock_find(const void *at);
 

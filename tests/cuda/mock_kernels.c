@@ -82,14 +82,17 @@ unsigned mock_cuModuleGetFunction(struct CUfunc_st **function, struct CUmod_st *
 static void run(void *arg)
 {
     struct launched *l = arg;
+    _Alignas(16) unsigned char args[sizeof l->args];
     size_t most = 1;
 
+    memcpy(args, l->args, sizeof args);
+    mock_reach_all(args, l->function->bytes);
     while (most < l->threads)
         most *= 2;
     for (size_t i = 0; i < most; i++) {
         size_t index = (i * (l->order | 1) + (l->order >> 32)) & (most - 1);
         if (index < l->threads)
-            l->function->thread(l->args, index, l->threads);
+            l->function->thread(args, index, l->threads);
     }
     if (!l->recorded)
         free(l);
@@ -219,6 +222,7 @@ static void push_stepped(void *arg, struct CUstream_st *stream)
     struct stepped *s = calloc(1, sizeof *s + args->parts * sizeof s->at[0]);
 
     memcpy(&s->trial, l->args, l->function->bytes);
+    mock_reach_all(&s->trial, l->function->bytes);
     s->phases = s->trial.rounds ? oneshot_trial_phases(&s->trial) : ONESHOT_PHASES;
     s->room = 1 + (uint32_t)mock_draw(args->parts);
     struct mock_op *op = mock_push(stream, OP_FOREIGN);

@@ -1,12 +1,51 @@
 /* The mock driver's memory: what it allocates, what it knows of an address, and fills and copies on streams. */
+#define _GNU_SOURCE
 #include "mock_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 CUDA_CALLS(CUDA_EXPORT)
 
-enum { ALREADY_REGISTERED = 712 };
+enum { ALREADY_REGISTERED = 712, PAGE = 4096 };
+
+/* ------------------------------------------------------------------------------------------------------------ devices' memory */
+/* Memory of a device is at addresses that the host cannot access, so that a test finds who does. The machine has the bytes DISTANCE behind
+ * them. Addresses are not used again. */
+#define DISTANCE ((uintptr_t)64 << 30)
+static char *arena;
+static size_t arena_used;
+static bool has_managed;
+
+static size_t pages(size_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+/* The memory ends where its last page does, and the page behind that stays inaccessible. */
+static void *take_device(size_t bytes)
+{
+    size_t room = pages(bytes ? bytes : 1), exact = (bytes + 255) / 256 * 256;
+
+    if (!arena)
+        arena = mmap(NULL, 2 * DISTANCE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (arena == MAP_FAILED || arena_used + room + PAGE > DISTANCE || mprotect(arena + arena_used + DISTANCE, room, PROT_READ | PROT_WRITE))
+        abort();
+    char *at = arena + arena_used + room - exact;
+    arena_used += room + PAGE;
+    return at;
+}
+
+static void give_device(void *memory, size_t bytes)
+{
+    char *from = (char *)((uintptr_t)memory / PAGE * PAGE);
+
+    if (mmap(from, pages(bytes ? bytes : 1), PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED ||
+        mmap(from + DISTANCE, pages(bytes ? bytes : 1), PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) ==
+            MAP_FAILED)
+        abort();
+}
 
 /* Returns the start or the length of the device allocation that has this byte. */
 static unsigned range_of(void *data, unsigned attribute, uintptr_t at)
@@ -27,18 +66,42 @@ static unsigned range_of(void *data, unsigned attribute, uintptr_t at)
 /* As in the real driver, managed memory is memory of a device, and one more attribute tells. */
 static bool is_managed(uintptr_t at)
 {
-    for (int i = 0; i < MOCK_THINGS; i++)
+    for (int i = 0; has_managed && i < MOCK_THINGS; i++)
         if (mock.thing[i].managed && at - (uintptr_t)mock.thing[i].at < mock.thing[i].bytes)
             return true;
     return false;
 }
 
+/* From now on the host and the machine have it at the same addresses. */
 void mock_manage(void *memory)
 {
     pthread_mutex_lock(&mock.lock);
-    for (int i = 0; i < MOCK_THINGS; i++)
-        mock.thing[i].managed |= mock.thing[i].kind == THING_DEVICE_MEMORY && mock.thing[i].at == memory;
+    for (int i = 0; i < MOCK_THINGS; i++) {
+        if (mock.thing[i].kind != THING_DEVICE_MEMORY || mock.thing[i].at != memory || mock.thing[i].managed)
+            continue;
+        size_t bytes = mock.thing[i].bytes;
+        if (mprotect((char *)((uintptr_t)memory / PAGE * PAGE), pages(bytes ? bytes : 1), PROT_READ | PROT_WRITE))
+            abort();
+        memcpy(memory, mock_reach(memory), bytes);
+        mock.thing[i].managed = has_managed = true;
+    }
     pthread_mutex_unlock(&mock.lock);
+}
+
+void *mock_reach(const void *at)
+{
+    uintptr_t number = (uintptr_t)at;
+    bool moved = arena && number >= (uintptr_t)arena && number < (uintptr_t)arena + DISTANCE && !is_managed(number);
+
+    return (void *)(number + (moved ? DISTANCE : 0));
+}
+
+void mock_reach_all(void *arguments, size_t bytes)
+{
+    void **word = arguments;
+
+    for (size_t i = 0; i < bytes / sizeof *word; i++)
+        word[i] = mock_reach(word[i]);
 }
 
 unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address pointer)
@@ -132,8 +195,8 @@ unsigned mock_cuMemHostUnregister(void *memory)
 unsigned mock_cuMemAlloc(cuda_address *memory, size_t bytes)
 {
     CUDA_BEGIN_INSIDE;
-    void *at = take(bytes);
-    memset(at, 0xa5, bytes);
+    void *at = take_device(bytes);
+    memset(mock_reach(at), 0xa5, bytes);
     mock_add(THING_DEVICE_MEMORY, at, bytes, mock_device());
     *memory = (uintptr_t)at;
     CUDA_END(mock_device() < 0 ? CUDA_INVALID_CONTEXT : CUDA_OK);
@@ -143,10 +206,21 @@ unsigned mock_cuMemFree(cuda_address memory)
 {
     CUDA_BEGIN_INSIDE;
     wait_for_device(mock_device());
-    if (!mock_remove(THING_DEVICE_MEMORY, (void *)(uintptr_t)memory))
+    void *at = (void *)(uintptr_t)memory;
+    size_t bytes = 0;
+    (void)range_of(&bytes, CUDA_POINTER_RANGE_SIZE, (uintptr_t)at);
+    if (!mock_remove(THING_DEVICE_MEMORY, at))
         CUDA_END(CUDA_INVALID_VALUE);
-    free((void *)(uintptr_t)memory);
+    give_device(at, bytes);
     CUDA_END(CUDA_OK);
+}
+
+void mock_fill(const struct mock_op *op)
+{
+    char *to = mock_reach(op->to);
+
+    for (size_t i = 0; i < op->bytes; i++)
+        memcpy(to + i * op->pitch, &op->value, op->width); /* little endian */
 }
 
 /* The library fills by bytes, and the tests fill by words: their streams may end with such work. */

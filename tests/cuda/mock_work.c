@@ -78,7 +78,7 @@ static void reduce(const struct meeting *m, const struct part *p)
         if (r)
             mock_fold(sum, one, all, m->type, m->op);
     }
-    memcpy(p->out, sum + (m->what == REDUCE_SCATTER ? (size_t)rank * bytes : 0), bytes);
+    memcpy(mock_reach(p->out), sum + (m->what == REDUCE_SCATTER ? (size_t)rank * bytes : 0), bytes);
     free(sum);
     free(one);
 }
@@ -88,10 +88,10 @@ static void write_result(const struct meeting *m, const struct part *p)
     size_t bytes = m->count * mock_type_bytes(m->type);
 
     if (m->what == BROADCAST) {
-        memcpy(p->out, m->input[m->root], bytes);
+        memcpy(mock_reach(p->out), m->input[m->root], bytes);
     } else if (m->what == ALL_GATHER) {
         for (int r = 0; r < p->comm->clique->size; r++)
-            memcpy((char *)p->out + (size_t)r * bytes, m->input[r], bytes);
+            memcpy((char *)mock_reach(p->out) + (size_t)r * bytes, m->input[r], bytes);
     } else if (m->what != REDUCE || p->comm->rank == m->root) {
         reduce(m, p);
     }
@@ -163,7 +163,7 @@ static void read_input(struct part *p)
 
     m->input[p->comm->rank] = mock_shared_take(bytes + 1);
     if (p->in)
-        memcpy(m->input[p->comm->rank], p->in, bytes);
+        memcpy(m->input[p->comm->rank], mock_reach(p->in), bytes);
     m->read++;
 }
 
@@ -229,11 +229,11 @@ static void hand_go(struct clique *q, struct hand *h)
     struct transfer *t = h->transfer;
 
     if (!h->sends) {
-        memcpy(h->out, t->data, h->bytes);
+        memcpy(mock_reach(h->out), t->data, h->bytes);
         t->taken = h->done = true;
     } else if (!t->filled) {
         t->data = mock_shared_take(h->bytes + 1);
-        memcpy(t->data, h->in, h->bytes);
+        memcpy(t->data, mock_reach(h->in), h->bytes);
         t->filled = true;
     } else {
         h->done = true;

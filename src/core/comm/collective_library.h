@@ -29,7 +29,7 @@ struct collective_library {
 
 /* Operations on device buffers (staged/): the steps of an entry that has one. */
 struct staged_calls {
-    /* the same results as `takes` of collective_library */
+    /* once it is known what does the call; the same results as `takes` of collective_library */
     enum comm_result (*prepare)(struct comm_state *b, const struct engine_call *call, struct entry *e);
     /* true: enough operations run already; none of them waits for this one */
     bool (*may_not_start)(const struct comm_state *b, const struct entry *e);

@@ -296,10 +296,10 @@ enum comm_result state_issue(struct comm_state *b, const struct engine_call *cal
     r = state_copy_vectors(b, call, e);
     if (r == COMM_OK && BASE_UNLIKELY(call->op & OPERATOR_USER))
         r = hold_operator(b, call->op, e);
-    if (r == COMM_OK && BASE_UNLIKELY(call->on_device))
-        r = b->staged.calls->prepare(b, call, e);
     if (r == COMM_OK)
         r = choose_doer(b, call, e);
+    if (r == COMM_OK && BASE_UNLIKELY(call->on_device))
+        r = b->staged.calls->prepare(b, call, e);
     if (r != COMM_OK) {
         state_forget_entry(b, e);
         return refuse_for_all(b, call, r);

@@ -187,6 +187,14 @@ static void forget(struct comm_state *b, struct entry *e)
     e->stage = NULL;
 }
 
+/* The root of a scatter in place writes nothing: its `out` is a block of its input. */
+static void *out_in_stage(const struct stage *stage, const void *out)
+{
+    bool in_input = !stage->out.at && stage->in.at && (uintptr_t)out - stage->in.from < stage->in.bytes;
+
+    return staging_at(in_input ? &stage->in : &stage->out, out);
+}
+
 static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
     const struct timeline_range *read = &e->head.read, *write = &e->head.write;
@@ -203,7 +211,7 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
     b->staged.bytes += e->stage->bytes;
     b->staged.fetching += e->by == ENTRY_BY_NATIVE;
     e->call.in = staging_at(&e->stage->in, e->call.in);
-    e->call.out = staging_at(&e->stage->out, e->call.out);
+    e->call.out = out_in_stage(e->stage, e->call.out);
     e->stage->cause = STEP_FETCH;
     e->stage->copy = STAGE_WAITING;
     (void)move_on(b, ticket, e);
@@ -238,13 +246,13 @@ static bool within(const struct comm_state *b, const struct timeline_range *rang
     return staging_spans(b->staged.pool, (const void *)range->from, range->to - range->from);
 }
 
-/* Which of the buffers need a stage: all, unless a library takes the call that can use them where they are. */
-static uint8_t foreign_to_library(struct comm_state *b, const struct engine_call *call)
+/* Which of the buffers need a stage: all, except those that a library, if it does the call, can use where they are. */
+static uint8_t foreign_to_doer(struct comm_state *b, const struct engine_call *call, const struct entry *e)
 {
     size_t align = data_type_bytes(call->type);
     uint8_t foreign = call->on_device;
 
-    if (BASE_LIKELY(!(b->library_work.flags & NATIVE_DEVICE)) || b->library->takes(b, call) != COMM_OK)
+    if (BASE_LIKELY(!(b->library_work.flags & NATIVE_DEVICE)) || e->by != ENTRY_BY_NATIVE)
         return foreign;
     if (b->native->native->class->reaches(b->native, call->in, align))
         foreign &= (uint8_t)~CALL_IN_ON_DEVICE;
@@ -270,7 +278,7 @@ static enum comm_result prepare(struct comm_state *b, const struct engine_call *
                     (unsigned long long)(range->to - range->from));
         return COMM_ERR_ARGUMENT;
     }
-    e->on_device = foreign_to_library(b, call);
+    e->on_device = foreign_to_doer(b, call, e);
     if (e->on_device)
         e->record.flags |= COMM_INFO_STAGED;
     return COMM_OK;

@@ -11,7 +11,15 @@
 #include <string.h>
 
 /* Constants of the driver's interface, which is stable (cuda.h: CUresult, CUpointer_attribute, CUmemorytype). */
-enum { CUDA_SUCCESS = 0, CUDA_INVALID_CONTEXT = 201, MEMORY_TYPE = 2, IS_MANAGED = 8, TYPE_DEVICE = 2 };
+enum {
+    CUDA_SUCCESS = 0,
+    CUDA_INVALID_VALUE = 1,
+    CUDA_NOT_INITIALIZED = 3,
+    CUDA_DEINITIALIZED = 4,
+    CUDA_NO_DEVICE = 100,
+    CUDA_UNKNOWN = 999
+};
+enum { MEMORY_TYPE = 2, IS_MANAGED = 8, TYPE_DEVICE = 2 };
 typedef unsigned ask_fn(void *data, unsigned attribute, uintptr_t pointer);
 typedef unsigned count_fn(int *count);
 
@@ -56,13 +64,16 @@ void posix_find_devices(const struct comm_env *env)
     atomic_store_explicit(&posix_devices, 1, memory_order_release);
 }
 
-/* Without a device, or before the driver was started, there is no device memory. */
+/* Without a device, or while the driver is not started, there is no device memory. */
 static bool has_device(void)
 {
     count_fn *counts = atomic_load_explicit(&count_devices, memory_order_relaxed);
     int count = 0;
+    unsigned result = counts ? counts(&count) : CUDA_UNKNOWN;
 
-    return !counts || (counts(&count) == CUDA_SUCCESS && count > 0);
+    if (result == CUDA_SUCCESS)
+        return count > 0;
+    return result != CUDA_NOT_INITIALIZED && result != CUDA_DEINITIALIZED && result != CUDA_NO_DEVICE;
 }
 
 bool posix_on_device(const struct comm_env *env, const void *at)
@@ -74,9 +85,9 @@ bool posix_on_device(const struct comm_env *env, const void *at)
         return false;
     ask_fn *asked = atomic_load_explicit(&ask, memory_order_relaxed);
     unsigned result = asked(&type, MEMORY_TYPE, (uintptr_t)at);
-    if (result == CUDA_INVALID_CONTEXT) /* the driver cannot answer on this thread; if there is a device, the address may be on it */
+    if (result == CUDA_INVALID_VALUE || (result == CUDA_SUCCESS && type != TYPE_DEVICE))
+        return false;           /* the driver does not know the address: it is the host's */
+    if (result != CUDA_SUCCESS) /* no answer: on a thread without a context, or after a fault. On a machine with a device it may be there */
         return has_device();
-    if (result != CUDA_SUCCESS || type != TYPE_DEVICE)
-        return false;
     return asked(&managed, IS_MANAGED, (uintptr_t)at) != CUDA_SUCCESS || !managed;
 }
