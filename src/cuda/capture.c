@@ -7,6 +7,8 @@
 
 #include "base/format.h"
 
+enum { LOOK_NS = 200000, GONE_NS = 100000000 };
+
 /* CUDA calls this on a thread of its own, which may not call CUDA. The channel may be freed at once. */
 static void graph_gone(void *arg)
 {
@@ -67,10 +69,14 @@ enum comm_result cuda_capture(struct cuda_device *d, struct CUstream_st *stream,
     return COMM_OK;
 }
 
-enum comm_result cuda_may_close(const struct cuda_capture *k, char *why, size_t why_bytes)
+/* A graph that the program has destroyed still counts until CUDA's thread has run. */
+enum comm_result cuda_may_close(const struct comm_env *env, struct cuda_capture *k, char *why, size_t why_bytes)
 {
-    uint32_t graphs = atomic_load_explicit(&k->graphs, memory_order_acquire);
+    int64_t start = env->now(env);
+    uint32_t graphs;
 
+    while ((graphs = atomic_load_explicit(&k->graphs, memory_order_acquire)) && env->now(env) - start < GONE_NS)
+        env->park(env, &k->graphs, graphs, env->now(env) + LOOK_NS);
     if (!graphs)
         return COMM_OK;
     base_format(why, why_bytes, "%u CUDA graphs have calls of this communicator; expected none: destroy the graphs first", graphs);

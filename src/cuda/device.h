@@ -137,8 +137,8 @@ bool cuda_is_capturing(struct cuda_device *d, struct CUstream_st *stream);
  * with the reason in `why`. */
 enum comm_result cuda_capture(struct cuda_device *d, struct CUstream_st *stream, struct cuda_capture *k, bool *captured, char *why,
                               size_t why_bytes);
-/* STATE, with the reason in why: graphs still hold it. */
-enum comm_result cuda_may_close(const struct cuda_capture *k, char *why, size_t why_bytes);
+/* STATE, with the reason in why: graphs still hold it. Waits a moment for those that the program has just destroyed. */
+enum comm_result cuda_may_close(const struct comm_env *env, struct cuda_capture *k, char *why, size_t why_bytes);
 /* Is it a stream of this device, which is the same one on all threads? If not, the log says so. */
 bool cuda_has_stream(struct cuda_device *d, const struct base_log *log, const char *who, struct CUstream_st *stream);
 /* Returns the ordinal of the device that owns the memory, or one of these values. Managed memory is a device's. The caller has entered the

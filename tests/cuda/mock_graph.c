@@ -3,10 +3,12 @@
  * again, in the same order. A graph and what was instantiated from it share their operations and user objects, which are freed with the
  * last of them. There are no branches: one stream is captured at a time.
  */
+#define _GNU_SOURCE
 #include "mock_inside.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { OBJECTS = 8, INVALIDATED = 2 };
 struct CUuserObject_st {
@@ -39,13 +41,26 @@ CUDA_NEWER_CALLS(CUDA_EXPORT)
 TEST_CALLS(CUDA_EXPORT)
 
 /* ------------------------------------------------------------------------------------------------------------ user objects */
+/* CUDA calls it on a thread of its own, after the call that destroyed the graph has returned. */
+static void *end(void *arg)
+{
+    struct CUuserObject_st *object = arg;
+
+    nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    object->destroy(object->arg);
+    free(object);
+    return NULL;
+}
+
 static void release(struct CUuserObject_st *object, unsigned count)
 {
+    pthread_t thread;
+
     object->references -= count;
     if (object->references)
         return;
-    object->destroy(object->arg); /* CUDA calls it on a thread of its own */
-    free(object);
+    if (pthread_create(&thread, NULL, end, object) || pthread_detach(thread))
+        abort();
 }
 
 unsigned mock_cuUserObjectCreate(struct CUuserObject_st **object, void *arg, void (*destroy)(void *arg), unsigned count, unsigned flags)

@@ -2,6 +2,7 @@
 #include "cuda/nccl/nccl.h"
 
 #include "base/format.h"
+#include "base/hash.h"
 
 #include <string.h>
 
@@ -73,6 +74,19 @@ static enum comm_result read_options(struct nccl *n, const struct native_config 
     return COMM_ERR_CONFIG;
 }
 
+/* NCCL takes ranks with different NCCL_HOSTID for ranks of different hosts, so each may have a device at the same place. */
+static uint64_t host_of(const struct comm_env *env)
+{
+    struct env_identity identity;
+    const char *named = env->lookup(env, "NCCL_HOSTID");
+    uint64_t host = 0;
+
+    env->identity(env, &identity);
+    for (const char *at = named; at && *at; at++)
+        host = base_hash(host, (unsigned char)*at);
+    return named && *named ? host : identity.host_id;
+}
+
 static enum comm_result class_open(const struct native_config *config, struct native **native)
 {
     const struct comm_env *env = config->env;
@@ -95,9 +109,7 @@ static enum comm_result class_open(const struct native_config *config, struct na
     n->rank = config->rank;
     n->local_rank = config->local_rank;
     n->join_ns = left > JOIN_LEAST_NS ? left : JOIN_LEAST_NS;
-    struct env_identity identity;
-    env->identity(env, &identity);
-    n->host = identity.host_id;
+    n->host = host_of(env);
     base_copy_text(n->named, sizeof n->named, config->device);
     n->ranks = config->ranks;
     if (config->devices && config->rank < 0)
@@ -321,7 +333,9 @@ static enum comm_result class_joined(struct native_channel *channel)
 /* NCCL does not free a communicator while a graph holds it; it would wait. */
 static enum comm_result class_may_close(struct native_channel *channel, char *why, size_t why_bytes)
 {
-    return cuda_may_close(&((const struct nccl_channel *)(const void *)channel)->held, why, why_bytes);
+    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
+
+    return cuda_may_close(c->owner->env, &c->held, why, why_bytes);
 }
 
 static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)

@@ -214,5 +214,7 @@ enum comm_result oneshot_await(struct native_channel *channel, uint64_t cookie, 
 
 enum comm_result oneshot_may_close(struct native_channel *channel, char *why, size_t why_bytes)
 {
-    return cuda_may_close(&channel_of(channel)->held, why, why_bytes);
+    struct oneshot_channel *c = channel_of(channel);
+
+    return cuda_may_close(c->owner->env, &c->held, why, why_bytes);
 }
