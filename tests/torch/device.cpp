@@ -43,7 +43,7 @@ using Handle = CUstream_st *;
 /* ------------------------------------------------------------------------------------------------------------ the driver */
 struct Driver {
     cuda_calls calls{};
-    void (*hold)(Handle stream, bool on) = nullptr;
+    void (*hold)(Handle stream, bool on) = nullptr, (*capture)(Handle stream, bool on) = nullptr;
     std::array<CUctx_st *, devices> contexts{};
     bool here = false;
 
@@ -53,6 +53,7 @@ struct Driver {
         hold = library ? reinterpret_cast<void (*)(Handle, bool)>(dlsym(library, "mock_hold")) : nullptr;
         if (!hold)
             return;
+        capture = reinterpret_cast<void (*)(Handle, bool)>(dlsym(library, "mock_capture"));
 #define FIND(field, symbol, result, parameters) calls.field = reinterpret_cast<decltype(calls.field)>(dlsym(library, symbol));
         CUDA_CALLS(FIND)
         here = calls.cuInit(0) == CUDA_OK;
@@ -402,15 +403,21 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
     if (driver().here)
         new_stream(0); /* It has the hardware queue of the default stream, and nothing is put on it. */
     m.def("has_driver", [] { return driver().here; });
+    m.def("device_count", [] { return devices; });
     m.def("current_device", [] { return static_cast<int>(current_device); });
     m.def("set_device", [](int device) { current_device = static_cast<c10::DeviceIndex>(device); });
     m.def(
         "new_stream", [] { return new_stream(current_device).id(); }, "A stream of the current device.");
     m.def(
+        "current_stream", [] { return current_streams[static_cast<size_t>(current_device)]; }, "That of the current device.");
+    m.def(
         "set_stream", [](int64_t id) { return std::exchange(current_streams[static_cast<size_t>(current_device)], id); },
         "Makes it the current one, and returns which was.");
     m.def(
         "hold", [](int64_t id, bool on) { driver().hold(handle_of(stream_of(0, id)), on); }, "Nothing of this stream runs.");
+    m.def(
+        "capture", [](int64_t id, bool on) { driver().capture(handle_of(stream_of(0, id)), on); },
+        "Whether it is being captured in a graph.");
     m.def("idle", [](int64_t id) { return is_idle(stream_of(current_device, id)); });
     m.def(
         "synchronize", [](int64_t id) { synchronize(stream_of(current_device, id)); }, py::call_guard<py::gil_scoped_release>());

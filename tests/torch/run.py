@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the tests of commstream.torch: `run.py SOURCE LIB WORK`.
+"""Runs the tests of commstream.torch: `run.py SOURCE LIB WORK [TEST...]`. A test is one of TESTS or a part of it, such as
+test_devices.Devices.test_ddp; without one all run. With COMM_TEST_TORCH_CUDA=1 the tests of device tensors use the machine's GPUs.
 
 They run by the Python that COMM_TORCH_PYTHON names; or with COMM_TEST_TORCH=VERSION by an environment that environment.py makes from PyPI;
 or else by this Python. They run around the library in LIB. The package that they import is made in WORK of the sources alone, so that the
@@ -14,7 +15,7 @@ from pathlib import Path
 import environment
 
 TESTS = ["test_collectives", "test_coalescing", "test_works", "test_training", "test_groups", "test_windows", "test_shared", "test_suspend",
-         "test_timeouts", "test_sparse", "test_reports", "test_devices"]
+         "test_timeouts", "test_sparse", "test_reports", "test_devices", "test_bound"]
 FEW = 2  # of them in continuous integration, which has no time for all, unless COMM_TEST_LONG is set
 INFERENCE = ["examples/python/inference.py", "--layers", "2", "--hidden", "64", "--tokens", "8", "--rounds", "1"]
 
@@ -30,6 +31,7 @@ def find_python():
     if version and "COMM_TORCH_PYTHON" not in os.environ:
         return environment.make(environment.VERSION if version == "1" else version)
     python = os.environ.get("COMM_TORCH_PYTHON", sys.executable)
+    python = os.path.abspath(shutil.which(python) or python)
     if not has_torch(python):
         raise environment.Missing(f"torch is not installed for {python}")
     return python
@@ -47,11 +49,12 @@ def prepare(source, lib, work):
     (work / "prefix/lib").symlink_to(lib)
 
 
-def steps(source):
+def steps(source, chosen):
     few = os.environ.get("CI") == "true" and not os.environ.get("COMM_TEST_LONG")
     yield ["-m", "commstream.torch.build", "--quiet"]
-    yield from (["-m", "unittest", "-v", name] for name in TESTS[: FEW if few else None])
-    yield [str(source / INFERENCE[0]), *INFERENCE[1:]]
+    yield from (["-m", "unittest", "-v", name] for name in chosen or TESTS[: FEW if few else None])
+    if not chosen:
+        yield [str(source / INFERENCE[0]), *INFERENCE[1:]]
 
 
 def run_step(python, step, variables, work):
@@ -83,7 +86,7 @@ def main():
         COMMSTREAM_TEST_MOCK=str(lib.parent / "tests/cuda/mock"),
         PATH=os.path.dirname(python) + os.pathsep + os.environ["PATH"],
     )
-    for step in steps(source):
+    for step in steps(source, sys.argv[4:]):
         if run_step(python, step, variables, work):
             return 1
     return 0

@@ -1,8 +1,12 @@
-"""Tensors of a device: a device of the tests' own, on the mock CUDA driver. There is one process for each rank, with a device each."""
+"""Tensors of a device: a device of the tests' own, on the mock CUDA driver, or with COMM_TEST_TORCH_CUDA=1 a real CUDA device (device.py).
+
+There is one process for each rank. It has a device to itself; real devices are shared if there are fewer of them than ranks."""
 
 import copy
 import datetime
+import functools
 import os
+import re
 import time
 import unittest
 import unittest.mock
@@ -11,86 +15,9 @@ import torch
 import torch.distributed as dist
 
 import device
-from team import Team, expect, needs
-
-MOCK = os.environ.get("COMMSTREAM_TEST_MOCK")  # the folder of the mock driver
-VARIABLES = {"COMMSTREAM_TORCH_TEST_DEVICE": "1", "LD_LIBRARY_PATH": f"{MOCK}:{os.environ.get('LD_LIBRARY_PATH', '')}", "MOCK_RUN": "7", "TORCH_FR_BUFFER_SIZE": "0"}
-_module = None
-
-
-def here():
-    """The extension; this rank's device is the current one, with a stream of its own as the current stream."""
-    global _module
-    if _module is None:
-        _module = device.load()
-        _module.set_device(dist.get_rank())
-        _module.set_stream(_module.new_stream())
-    return _module
-
-
-def place():
-    here()
-    return torch.device("privateuseone", dist.get_rank())
-
-
-def put(values):
-    return torch.as_tensor(values, dtype=torch.float32).to(place())
-
-
-def filled(n, value):
-    return put(torch.full((n,), float(value)))
-
-
-def same(t, expected):
-    """Reading on the host is in the order of the current stream."""
-    got = t.cpu()
-    expected = torch.as_tensor(expected, dtype=got.dtype)
-    assert torch.equal(got, expected.expand_as(got)), f"{got}, expected {expected}"
-
-
-def current():
-    """The number of the current stream."""
-    stream = here().set_stream(0)
-    here().set_stream(stream)
-    return stream
-
-
-class held:
-    """The current stream stands until the end of the block."""
-
-    def __enter__(self):
-        self.stream = current()
-        here().hold(self.stream, True)
-        return self
-
-    def let_go(self):
-        here().hold(self.stream, False)
-
-    def __exit__(self, *_):
-        self.let_go()
-
-
-class on_stream:
-    def __init__(self, stream):
-        self.stream = stream
-
-    def __enter__(self):
-        self.before = here().set_stream(self.stream)
-
-    def __exit__(self, *_):
-        here().set_stream(self.before)
-
-
-def eventually(what, seconds=60):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "that did not come"
-        time.sleep(0.005)
-
-
-def triangle():
-    size = dist.get_world_size()
-    return size * (size + 1) // 2
+import samples
+from on_device import current, eventually, filled, held, here, on_stream, place, place_of, put, same, triangle
+from team import Team, expect, needs, refused
 
 
 # ---------------------------------------------------------------------------------------------------------------- results
@@ -186,6 +113,22 @@ def case_coalesced():
     same(several[1], 2 * triangle())
 
 
+def case_types():
+    """Every type, in short and in long tensors."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    backend = dist.group.WORLD._get_backend(place())
+    options = dist.AllreduceOptions()
+    for dtype in samples.ALL:
+        for name, n in (("SUM", 1), ("SUM", 5), ("SUM", 1000), ("SUM", 300000), ("MAX", 1000)):
+            t = samples.sample(dtype, n, rank).to(place())
+            options.reduceOp = samples.OPS[name]
+            refusal = refused(lambda: backend.allreduce([t], options).wait())
+            without = dtype is torch.complex32 or "fnuz" in str(dtype) or (name == "MAX" and dtype.is_complex)
+            assert ("commstream" in refusal) if without else not refusal, f"{dtype} {name}: {refusal}"
+            expected = samples.sample(dtype, n, rank) if without else samples.reduced_by_hand(dtype, name, n, size)
+            samples.same(t.cpu().to(expected.dtype), expected, f"all_reduce of {n} {dtype}, {name}")
+
+
 def case_cpu_beside():
     """The same group serves tensors on the CPU."""
     t = torch.ones(3)
@@ -208,7 +151,9 @@ def case_order():
         assert not work.is_completed()
         time.sleep(0.05)
         assert not work.is_completed()
-        assert here().peek(t)[0] == -5, "nothing of the stream has run"
+        assert not here().idle(current())
+        if not device.CUDA:
+            assert here().peek(t)[0] == -5, "nothing of the stream has run"
         stream.let_go()
         eventually(work.is_completed)
     same(after, triangle())
@@ -271,15 +216,36 @@ def case_many():
             same(t, triangle())
 
 
+def case_busy():
+    """The stream of the call is far behind the host. It writes the tensor again behind the call."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    wide, long = (4096, 1 << 20) if device.CUDA else (32, 1 << 12)
+    big = put(torch.eye(wide))
+    with on_stream(here().new_stream()):
+        results = []
+        for step in range(20):
+            t = torch.empty(long, device=place()).fill_(0)
+            for _ in range(3):
+                big @ big
+            t.add_(rank + 1 + step)
+            work = dist.all_reduce(t, async_op=True)
+            work.wait()
+            results.append(t * 2)
+            t.zero_()
+        for step, result in enumerate(results):
+            same(result, 2 * (triangle() + size * step))
+
+
 def case_dropped():
     """Nobody keeps the work or the input: freed memory is written over at once by the stream that allocated it."""
     rank, size = dist.get_rank(), dist.get_world_size()
     for _ in range(10):
         outs = [[filled(500, -1) for _ in range(size)] for _ in range(3)]
         works = [dist.all_gather(out, filled(500, rank), async_op=True) for out in outs]
+        others = [torch.empty(500, device=place()).fill_(238) for _ in range(6)]  # in the memory that the inputs had, if it is free
         for work in works:
             work.wait()
-        del works, work
+        del works, work, others
         for out in outs:
             for r, part in enumerate(out):
                 same(part, r)
@@ -321,7 +287,8 @@ def case_functional():
 
 def train(model, place):
     """Three steps of gradient descent; returns the weights."""
-    ours = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.001, gradient_as_bucket_view=place.type != "cpu")
+    options = {"gradient_as_bucket_view": place.type != "cpu", "device_ids": [place] if place.type == "cuda" else None}
+    ours = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.001, **options)
     for step in range(3):
         x = torch.full((4, 20), 0.1 * (step + 1 + dist.get_rank()))
         model.zero_grad()
@@ -339,6 +306,11 @@ def case_ddp():
     on_device = copy.deepcopy(plain).to(place())
     for p, q in zip(train(on_device, place()), train(plain, torch.device("cpu")), strict=True):
         torch.testing.assert_close(p, q)
+    weights = torch.cat([p.detach().flatten() for p in on_device.parameters()])
+    everyone = [torch.empty_like(weights) for _ in range(dist.get_world_size())]
+    dist.all_gather(everyone, weights)
+    for other in everyone:
+        same(other, weights.cpu())
 
 
 def case_fsdp():
@@ -349,7 +321,7 @@ def case_fsdp():
     torch.manual_seed(0)
     plain = torch.nn.Sequential(torch.nn.Linear(20, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
     sharded = copy.deepcopy(plain).to(place())
-    mesh = init_device_mesh("privateuseone", (dist.get_world_size(),))
+    mesh = init_device_mesh(device.KIND, (dist.get_world_size(),))
     for layer in (sharded[0], sharded[2], sharded):
         fully_shard(layer, mesh=mesh)
     for step in range(3):
@@ -368,15 +340,43 @@ def case_fsdp():
 def case_refused():
     """By name, and the group goes on."""
     backend = dist.group.WORLD._get_backend(place())
-    other = f"privateuseone:{dist.get_rank() + 2}"
     mixed = [filled(3, 1), torch.ones(3)]
     expect(ValueError, f"tensors on {place()} and on cpu", lambda: backend.allreduce_coalesced(mixed).wait())
     expect(ValueError, f"tensors on cpu and on {place()}", lambda: backend.allgather([[torch.zeros(3), torch.zeros(3)]], [filled(3, 1)]).wait())
-    expect(ValueError, f"and on {other}", lambda: backend.allreduce_coalesced([filled(3, 1), torch.empty(3, device=other)]).wait())
+    other = place_of(dist.get_rank() + dist.get_world_size())
+    if other != place():
+        expect(ValueError, f"and on {other}", lambda: backend.allreduce_coalesced([filled(3, 1), torch.empty(3, device=other)]).wait())
     expect(ValueError, "a tensor on meta; expected one on cpu or cuda", lambda: backend.allreduce([torch.ones(3, device="meta")]).wait())
     t = filled(3, 1)
     dist.all_reduce(t)
     same(t, dist.get_world_size())
+
+
+def case_captured():
+    """A call is refused while its stream is captured in a graph. The capture goes on, and so does the group."""
+    size = dist.get_world_size()
+    t = filled(8, 1)
+    wrong = "allreduce: a tensor on .*; the C library does not take it: COMM_ERR_UNSUPPORTED"
+    if device.CUDA:
+        t.add_(0)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            t.add_(1)
+            refusal = refused(lambda: dist.all_reduce(t))
+            t.add_(1)
+        replay = graph.replay
+    else:
+        here().capture(current(), True)
+        refusal = refused(lambda: dist.all_reduce(t))
+        here().capture(current(), False)
+        replay = functools.partial(t.add_, 2)
+    assert refusal and re.search(wrong, refusal), refusal
+    expected = 1
+    for _ in range(3):  # in turn with launches of the graph
+        replay()
+        dist.all_reduce(t)
+        expected = (expected + 2) * size
+        same(t, expected)
 
 
 def case_no_driver():
@@ -425,14 +425,14 @@ def case_timed_out():
     dist.barrier()
 
 
-@unittest.skipUnless(MOCK, "the mock driver is not named by COMMSTREAM_TEST_MOCK")
+@device.needed
 class Devices(unittest.TestCase):
     variables = {}
 
     @classmethod
     def setUpClass(cls):
-        device.build()
-        with unittest.mock.patch.dict(os.environ, {**VARIABLES, **cls.variables}):
+        device.prepare()
+        with unittest.mock.patch.dict(os.environ, {**device.variables(), **cls.variables}):
             cls.team = Team(2)
 
     @classmethod
@@ -447,8 +447,11 @@ class Devices(unittest.TestCase):
     def test_results(self):
         self.call(case_results, case_lists, case_strided, case_messages, case_coalesced, case_cpu_beside)
 
+    def test_types(self):
+        self.call(case_types)
+
     def test_order(self):
-        self.call(case_order, case_other_stream, case_seen_first, case_many, case_dropped)
+        self.call(case_order, case_other_stream, case_seen_first, case_many, case_busy, case_dropped)
 
     def test_futures(self):
         self.call(case_futures)
@@ -465,6 +468,9 @@ class Devices(unittest.TestCase):
     def test_refused(self):
         self.call(case_refused)
 
+    def test_captured(self):
+        self.call(case_captured)
+
     @needs("abort")
     def test_aborted(self):
         self.call(case_aborted)
@@ -477,10 +483,11 @@ class OverTcp(Devices):
     variables = {"COMM_BACKEND": "tcp"}
 
 
-@unittest.skipUnless(MOCK, "the mock driver is not named by COMMSTREAM_TEST_MOCK")
+@unittest.skipIf(device.CUDA, "a CUDA device has its driver")
+@device.needed
 class NoDriver(unittest.TestCase):
     def test_no_driver(self):
-        device.build()
+        device.prepare()
         with unittest.mock.patch.dict(os.environ, COMMSTREAM_TORCH_TEST_DEVICE="1"):
             team = Team(2)
         team.call(case_no_driver)

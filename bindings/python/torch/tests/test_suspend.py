@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 import commstream.torch
 import device
+from on_device import filled, same
 from team import Team, expect, needs, refused
-from test_devices import MOCK, VARIABLES, filled, same
 
 CPU = torch.device("cpu")
 
@@ -462,11 +462,11 @@ class Alone(unittest.TestCase):
 
 
 @needs("suspend", "resume")
-@unittest.skipUnless(MOCK, "the mock driver is not named by COMMSTREAM_TEST_MOCK")
+@device.needed
 class Devices(unittest.TestCase):
     def test_on_a_device(self):
-        device.build()
-        team = team_of(2, **VARIABLES)
+        device.prepare()
+        team = team_of(2, **device.variables())
         team.call(case_on_a_device)
         team.close()
 
