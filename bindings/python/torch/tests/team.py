@@ -59,7 +59,7 @@ def monitored_barrier(group=None, **options):
         (group or dist.group.WORLD).monitored_barrier(timeout, wait_all_ranks=options.get("wait_all_ranks", False))
 
 
-def _serve(pipe, rank, size, backend, store):
+def _serve(pipe, rank, size, backend, store, device):
     import torch
     import torch.distributed as dist
 
@@ -68,7 +68,7 @@ def _serve(pipe, rank, size, backend, store):
     torch.set_num_threads(1)
     timeout = datetime.timedelta(seconds=60)
     pipe.send((True, None))
-    dist.init_process_group(backend, store=dist.FileStore(store, size), rank=rank, world_size=size, timeout=timeout)
+    dist.init_process_group(backend, store=dist.FileStore(store, size), rank=rank, world_size=size, timeout=timeout, device_id=device)
     while True:
         task = pipe.recv()
         if task is None:
@@ -83,14 +83,15 @@ def _serve(pipe, rank, size, backend, store):
 
 
 class Team:
-    def __init__(self, size: int, backend: str = "commstream"):
+    def __init__(self, size: int, backend: str = "commstream", devices=None):
+        """`devices` has one for each rank, to which its default group is bound."""
         context = multiprocessing.get_context("spawn")
         self.folder = tempfile.TemporaryDirectory()
         store = os.path.join(self.folder.name, "store")
         self.pipes, self.processes = [], []
         for rank in range(size):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, rank, size, backend, store), daemon=True)
+            process = context.Process(target=_serve, args=(theirs, rank, size, backend, store, devices and devices[rank]), daemon=True)
             process.start()
             self.pipes.append(ours)
             self.processes.append(process)
