@@ -44,6 +44,7 @@ using Handle = CUstream_st *;
 struct Driver {
     cuda_calls calls{};
     void (*hold)(Handle stream, bool on) = nullptr, (*capture)(Handle stream, bool on) = nullptr;
+    void *(*reach)(const void *at) = nullptr; /* where a kernel finds memory of a device, which the host cannot access */
     std::array<CUctx_st *, devices> contexts{};
     bool here = false;
 
@@ -54,6 +55,7 @@ struct Driver {
         if (!hold)
             return;
         capture = reinterpret_cast<void (*)(Handle, bool)>(dlsym(library, "mock_capture"));
+        reach = reinterpret_cast<void *(*)(const void *)>(dlsym(library, "mock_reach"));
 #define FIND(field, symbol, result, parameters) calls.field = reinterpret_cast<decltype(calls.field)>(dlsym(library, symbol));
         CUDA_CALLS(FIND)
         here = calls.cuInit(0) == CUDA_OK;
@@ -279,10 +281,11 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ kernels */
-/* The memory of a tensor as the CPU's. It keeps nothing alive. */
+/* The memory of a tensor as kernels have it, on the CPU. It keeps nothing alive. */
 at::Tensor memory_of(const at::Tensor &t)
 {
-    at::Tensor same = at::from_blob(t.data_ptr(), t.sizes(), t.strides(), at::TensorOptions().dtype(t.dtype()));
+    void *at = driver().reach ? driver().reach(t.data_ptr()) : t.data_ptr();
+    at::Tensor same = at::from_blob(at, t.sizes(), t.strides(), at::TensorOptions().dtype(t.dtype()));
     same = t.is_conj() ? same.conj() : same;
     return t.is_neg() ? same._neg_view() : same;
 }

@@ -7,6 +7,7 @@ import datetime
 import functools
 import os
 import re
+import threading
 import time
 import unittest
 import unittest.mock
@@ -138,27 +139,25 @@ def case_cpu_beside():
 
 # ---------------------------------------------------------------------------------------------------------------- order
 def case_order():
-    """A call starts behind what its stream has; a wait holds the stream and not the host."""
+    """A call starts behind what its stream has, and returns at once. A wait for a staged operation holds the host, and no stream."""
     rank, size = dist.get_rank(), dist.get_world_size()
     t = filled(1000, -5)
     here().synchronize(current())
     with held() as stream:
         t.fill_(rank + 1)
         work = dist.all_reduce(t, async_op=True)
-        work.wait()
-        after = torch.empty_like(t)
-        after.copy_(t)
-        assert not work.is_completed()
         time.sleep(0.05)
         assert not work.is_completed()
-        assert not here().idle(current())
         if not device.CUDA:
             assert here().peek(t)[0] == -5, "nothing of the stream has run"
-        stream.let_go()
-        eventually(work.is_completed)
+        threading.Timer(0.1, stream.let_go).start()
+        work.wait()
+        assert work.is_completed()
+        after = torch.empty_like(t)
+        after.copy_(t)
     same(after, triangle())
     dist.barrier()
-    # One rank alone holds: the other's work is not complete either, and its stream stands.
+    # One rank alone holds: the other's work is not complete either.
     t = filled(10, rank + 1)
     if rank == 0:
         with held() as stream:
@@ -177,7 +176,7 @@ def case_order():
 
 
 def case_other_stream():
-    """A wait holds the stream that is current then. The second wait is for what the first one put on another stream."""
+    """The second wait is in another stream, for what the first one put on its stream."""
     rank, size = dist.get_rank(), dist.get_world_size()
     parts = [filled(1000, -1) for _ in range(size)]
     work = dist.all_gather(parts, filled(1000, rank), async_op=True)
@@ -204,7 +203,7 @@ def case_seen_first():
 
 
 def case_many():
-    """More waits than the library has streams for: the host waits for some."""
+    """Many operations at once, waited for in either order."""
     for wait_last in (False, True):
         tensors = [filled(100, dist.get_rank() + 1) for _ in range(12)]
         works = [dist.all_reduce(t, async_op=True) for t in tensors]
@@ -391,19 +390,15 @@ def case_no_driver():
 
 # ---------------------------------------------------------------------------------------------------------------- failures
 def case_aborted():
-    """A failure after wait() is not seen by the stream, which goes on. The work and the next call have it."""
+    """A failure ends the wait. The work and the next call have it."""
     g = dist.new_group(backend="commstream")
     if dist.get_rank() == 0:
         t = filled(10, 1)
         work = dist.all_reduce(t, group=g, async_op=True)
-        work.wait()
-        copy = torch.empty_like(t)
-        copy.copy_(t)
         dist.barrier()
-        eventually(work.is_completed)
-        here().synchronize(current())
         expect(dist.DistBackendError, "COMM_ERR_ABORTED", work.wait)
-        assert not work.is_success()
+        assert work.is_completed() and not work.is_success()
+        here().synchronize(current())
         expect(dist.DistBackendError, "COMM_ERR_ABORTED", lambda: dist.all_reduce(t, group=g))
         expect(dist.DistBackendError, "COMM_ERR_ABORTED", lambda: work.get_future().wait())
     else:
@@ -413,15 +408,14 @@ def case_aborted():
 
 
 def case_timed_out():
-    """The group's own timeout ends what waits for a rank that does not come, and lets the stream go."""
+    """The group's own timeout ends what waits for a rank that does not come."""
     g = dist.new_group(backend="commstream", timeout=datetime.timedelta(seconds=2))
     if dist.get_rank() == 0:
         t = filled(10, 1)
         work = dist.all_reduce(t, group=g, async_op=True)
-        work.wait()
-        here().synchronize(current())
-        eventually(work.is_completed)
         expect(dist.DistBackendError, "COMM_ERR_TIMEOUT", work.wait)
+        assert work.is_completed()
+        here().synchronize(current())
     dist.barrier()
 
 

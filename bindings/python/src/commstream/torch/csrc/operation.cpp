@@ -1,6 +1,7 @@
 #include "operation.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -329,6 +330,18 @@ std::exception_ptr Operation::error()
     return settled() ? error_ : nullptr;
 }
 
+/* The host still has calls of CUDA to make for a staged operation. If a stream stood until they are made, they could be made no more while
+ * the program is in a call of CUDA that waits for that stream inside the driver: one that loads a kernel at its first use, or that frees
+ * memory. */
+bool Operation::needs_host() const
+{
+    if (settled() || world->in_device_order())
+        return false;
+    comm_request_info info = {};
+    info.size = sizeof info;
+    return comm_describe_request(request, &info) != COMM_OK || strcmp(info.algorithm, "cuda") != 0;
+}
+
 /* False: the host waits. The library has few streams that wait in another's place, and none without stream memory operations. */
 bool Operation::wait_in_stream()
 {
@@ -355,6 +368,8 @@ void Operation::wait(std::chrono::milliseconds limit)
         wait_on_host(limit);
         return;
     }
+    if (needs_host())
+        wait_on_host(limit);
     if (!wait_in_stream()) {
         wait_on_host(limit);
         wait_in_stream();

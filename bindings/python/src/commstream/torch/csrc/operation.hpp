@@ -130,6 +130,7 @@ struct Operation : std::enable_shared_from_this<Operation> {
     FuturePtr promise(FuturePtr Operation::*which, const c10::TypePtr &type, const std::vector<c10::Device> &devices);
     void finish_futures();
     void finish_tensors(c10::ivalue::Future &future);
+    bool needs_host() const;
     bool wait_in_stream();
     void copy_results();
     void copy_results_in(const c10::Stream &stream);

@@ -199,12 +199,22 @@ std::string World::text_of(comm_result result) const
     return text.compare(0, name.size(), name) == 0 ? text : name + ": " + text;
 }
 
-bool World::sees_devices() const
+comm_info World::describe() const
 {
     comm_info info{};
     info.size = sizeof info;
     check(comm_describe(get(), &info), "describe");
-    return info.device_buffers;
+    return info;
+}
+
+bool World::sees_devices() const
+{
+    return describe().device_buffers;
+}
+
+bool World::in_device_order() const
+{
+    return describe().device_order;
 }
 
 void World::late(const Operation &operation, std::chrono::milliseconds limit) const

@@ -106,8 +106,10 @@ class World
     /* Throws what a result says, with the library's text. */
     void check(comm_result result, const std::string &name) const;
     std::string text_of(comm_result result) const;
+    comm_info describe() const;
     /* Whether the library tells memory of a device from the host's. */
     bool sees_devices() const;
+    bool in_device_order() const; /* operations end in streams of the device, and the host has no part in that */
     [[noreturn]] void late(const Operation &operation, std::chrono::milliseconds limit) const;
 
     /* What the user of the backend wants to be told: each operation that completed well, by its work's key, and failures. */
