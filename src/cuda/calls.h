@@ -70,8 +70,24 @@ struct cuda_access {
     struct cuda_where where;
     unsigned flags;
 };
+/* Rows of bytes that are copied, from memory of the host or of a device to the other. */
+struct cuda_rows {
+    size_t from_x, from_y;
+    unsigned from_type;
+    const void *from_host;
+    cuda_address from;
+    void *from_array;
+    size_t from_pitch;
+    size_t to_x, to_y;
+    unsigned to_type;
+    void *to_host;
+    cuda_address to;
+    void *to_array;
+    size_t to_pitch, width, height;
+};
 /* tests/cuda/headers.c defines these as the types of the real header. */
 #ifndef CUDA_MEMORY_KIND
+#    define CUDA_ROWS struct cuda_rows
 #    define CUDA_MEMORY_KIND struct cuda_memory_kind
 #    define CUDA_ACCESS struct cuda_access
 #endif
@@ -120,6 +136,7 @@ struct cuda_access {
     X(cuMemsetD2D32Async, "cuMemsetD2D32Async", unsigned,                                                                                  \
       (cuda_address to, size_t pitch, unsigned value, size_t width, size_t height, struct CUstream_st *stream))                            \
     X(cuMemcpyAsync, "cuMemcpyAsync", unsigned, (cuda_address to, cuda_address from, size_t bytes, struct CUstream_st * stream))           \
+    X(cuMemcpy2DAsync, "cuMemcpy2DAsync_v2", unsigned, (const CUDA_ROWS *rows, struct CUstream_st *stream))                                \
     X(cuLaunchHostFunc, "cuLaunchHostFunc", unsigned, (struct CUstream_st * stream, void (*fn)(void *arg), void *arg))                     \
     X(cuModuleLoadData, "cuModuleLoadData", unsigned, (struct CUmod_st * *module, const void *image))                                      \
     X(cuModuleUnload, "cuModuleUnload", unsigned, (struct CUmod_st * module))                                                              \

@@ -1,6 +1,8 @@
 /* Copies on this library's streams and on the program's streams, and allocation of device memory. */
 #include "cuda/device.h"
 
+enum { SHORT_BYTES = 32768 };
+
 /* ------------------------------------------------------------------------------------------------------------ on our streams */
 /* The priority is between that of park streams, which is the highest, and that of the program's streams. So a copy shares no hardware queue
  * with a blocked stream, which may be waiting for this copy.
@@ -32,10 +34,29 @@ static enum comm_result place_copies(struct cuda_device *d, struct cuda_copies *
     return cuda_result(result);
 }
 
-static enum comm_result move(struct cuda_device *d, struct cuda_copies *c, const struct device_piece *pieces, uint32_t count,
+/* CUDA has the compute engine write short pieces to the device, and processes that share a device take turns there: such a copy took up to
+ * 0.3 ms beside those of one other process. Two rows are copied by the copy engine, in 10 us. */
+static unsigned copy_piece(const struct cuda_calls *calls, enum device_way way, const struct device_piece *p, struct CUstream_st *stream)
+{
+    struct cuda_rows rows = {.from_type = CUDA_MEMORY_HOST,
+                             .from_host = p->from,
+                             .from_pitch = p->bytes / 2,
+                             .to_type = CUDA_MEMORY_DEVICE,
+                             .to = (uintptr_t)p->to,
+                             .to_pitch = p->bytes / 2,
+                             .width = p->bytes / 2,
+                             .height = 2};
+
+    if (way == DEVICE_OUT && p->bytes < SHORT_BYTES && p->bytes % 2 == 0)
+        return calls->cuMemcpy2DAsync(&rows, stream);
+    return calls->cuMemcpyAsync((uintptr_t)p->to, (uintptr_t)p->from, p->bytes, stream);
+}
+
+static enum comm_result move(struct cuda_device *d, enum device_way way, const struct device_piece *pieces, uint32_t count,
                              struct device_place *place)
 {
     static _Atomic uint64_t nothing;
+    struct cuda_copies *c = &d->copies[way];
     unsigned result = c->stream ? CUDA_OK : make_copies(d, c);
     uint32_t begun = 0;
 
@@ -47,7 +68,7 @@ static enum comm_result move(struct cuda_device *d, struct cuda_copies *c, const
     if (!c->word && !d->free)
         return COMM_ERR_FULL;
     for (; begun < count && result == CUDA_OK; begun += result == CUDA_OK)
-        result = d->calls->cuMemcpyAsync((uintptr_t)pieces[begun].to, (uintptr_t)pieces[begun].from, pieces[begun].bytes, c->stream);
+        result = copy_piece(d->calls, way, &pieces[begun], c->stream);
     if (!begun)
         return cuda_result(result);
     place->word = NULL;
@@ -65,7 +86,7 @@ enum comm_result cuda_move(struct device *device, enum device_way way, const str
         place->word = NULL;
         return COMM_ERR_BACKEND;
     }
-    enum comm_result r = move(d, &d->copies[way], pieces, count, place);
+    enum comm_result r = move(d, way, pieces, count, place);
     cuda_end(d, &inside);
     return r;
 }

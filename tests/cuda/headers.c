@@ -5,6 +5,7 @@
 
 #define CUDA_MEMORY_KIND CUmemAllocationProp
 #define CUDA_ACCESS CUmemAccessDesc
+#define CUDA_ROWS CUDA_MEMCPY2D
 #define NCCL_ID ncclUniqueId
 #define NCCL_CONFIG ncclConfig_t
 #include "cuda/calls.h"
@@ -131,6 +132,19 @@ SHARED_PLACE(where, location);
 SHARED_PLACE(where.id, location.id);
 SHARED_PLACE(for_windows, win32HandleMetaData);
 SHARED_PLACE(flags, allocFlags);
+#define ROWS(ours, theirs)                                                                                                                 \
+    static_assert(offsetof(struct cuda_rows, ours) == offsetof(CUDA_MEMCPY2D, theirs) &&                                                   \
+                      sizeof((struct cuda_rows){0}.ours) == sizeof((CUDA_MEMCPY2D){0}.theirs),                                             \
+                  #ours " differs from " #theirs)
+ROWS(from_type, srcMemoryType);
+ROWS(from_host, srcHost);
+ROWS(from_pitch, srcPitch);
+ROWS(to_type, dstMemoryType);
+ROWS(to, dstDevice);
+ROWS(to_pitch, dstPitch);
+ROWS(width, WidthInBytes);
+ROWS(height, Height);
+static_assert(sizeof(struct cuda_rows) == sizeof(CUDA_MEMCPY2D), "CUDA_MEMCPY2D");
 static_assert(sizeof(struct cuda_memory_kind) == sizeof(CUmemAllocationProp) && sizeof(struct cuda_access) == sizeof(CUmemAccessDesc) &&
                   offsetof(struct cuda_access, flags) == offsetof(CUmemAccessDesc, flags),
               "memory that is shared");

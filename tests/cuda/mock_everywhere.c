@@ -337,6 +337,12 @@ unsigned mock_cuMemcpyAsync(cuda_address to, cuda_address from, size_t bytes, st
     return put(stream, &(struct op){.to = (void *)(uintptr_t)to, .from = (const void *)(uintptr_t)from, .bytes = bytes}, bytes != 0);
 }
 
+unsigned mock_cuMemcpy2DAsync(const struct cuda_rows *rows, struct CUstream_st *stream)
+{
+    BEGIN;
+    return put(stream, &(struct op){.to = (void *)(uintptr_t)rows->to, .from = rows->from_host, .bytes = rows->width * rows->height}, true);
+}
+
 unsigned mock_cuStreamWriteValue64(struct CUstream_st *stream, cuda_address word, uint64_t value, unsigned flags)
 {
     BEGIN;

@@ -280,3 +280,19 @@ unsigned mock_cuMemcpyAsync(cuda_address to, cuda_address from, size_t bytes, st
     op->bytes = bytes;
     CUDA_END(CUDA_OK);
 }
+
+/* Rows without gaps, from the host to a device: the library copies no others. */
+unsigned mock_cuMemcpy2DAsync(const struct cuda_rows *rows, struct CUstream_st *stream)
+{
+    CUDA_BEGIN_INSIDE;
+    if (!mock_usable(stream))
+        CUDA_END(CUDA_INVALID_HANDLE);
+    if (rows->from_type != CUDA_MEMORY_HOST || rows->to_type != CUDA_MEMORY_DEVICE || !rows->width || rows->from_pitch != rows->width ||
+        rows->to_pitch != rows->width)
+        CUDA_END(CUDA_INVALID_VALUE);
+    struct mock_op *op = mock_push(mock_stream(stream), OP_COPY);
+    op->to = (void *)(uintptr_t)rows->to;
+    op->from = rows->from_host;
+    op->bytes = rows->width * rows->height;
+    CUDA_END(CUDA_OK);
+}

@@ -42,7 +42,7 @@ static const struct stage {
   staged_stages[] = {{"making a stage", "cuMemHostRegister", AT_FIRST, 1, 1},
                      {"fetch", "cuMemcpyAsync", AT_LATER, 1, 0},
                      {"the word behind a fetch", "cuStreamWriteValue64", AT_LATER, 1, 3},
-                     {"store", "cuMemcpyAsync", AT_LATER, 2, 2},
+                     {"store", "cuMemcpy2DAsync", AT_LATER, 1, 2},
                      {"in the middle of an operation", NULL, AT_LATER, 0, 1},
                      {"close", "cuMemHostUnregister", AT_CLOSE, 1, 2}},
   cuda_stages[] = {{"pinning a mailbox", "cuMemHostRegister", AT_OPEN, 2, 2},
