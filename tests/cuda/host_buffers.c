@@ -20,6 +20,7 @@
 enum { RANKS = 2, BYTES = 1 << 16, N = 100 };
 
 static double *device, *managed;
+static void (*fault)(unsigned result);
 
 static void load_driver(void)
 {
@@ -29,6 +30,9 @@ static void load_driver(void)
     void *symbol = dlsym(driver, "mock_ranges");
     CHECK(symbol != NULL);
     memcpy(&ranges, &symbol, sizeof ranges);
+    symbol = dlsym(driver, "mock_fault");
+    CHECK(symbol != NULL);
+    memcpy(&fault, &symbol, sizeof fault);
     device = mmap(NULL, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     managed = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(device != MAP_FAILED && managed != MAP_FAILED);
@@ -129,6 +133,23 @@ RIG_TEST(device_memory_is_refused_by_the_hosts_communicators)
     rig_close(&rig);
 }
 
+/* The driver answers no more. Memory of the host still works, and memory of a device is still not read. */
+RIG_TEST(a_driver_that_answers_with_an_error)
+{
+    static const unsigned errors[] = {201, 700, 719, 999};
+    struct rig rig;
+    load_driver();
+    rig_open(&rig, RANKS, NULL);
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        fault(errors[i]);
+        rig_proves_alive(rig.world, RANKS);
+        collectives(rig.world);
+        managed_memory(rig.world);
+    }
+    fault(0);
+    rig_close(&rig);
+}
+
 /* If the driver is loaded later, communicators created after that detect it. */
 RIG_TEST(device_memory_of_a_driver_that_came_later)
 {
@@ -148,6 +169,7 @@ RIG_TEST(device_memory_of_a_driver_that_came_later)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(device_memory_is_refused_by_the_hosts_communicators),
+                                       cmocka_unit_test(a_driver_that_answers_with_an_error),
                                        cmocka_unit_test(device_memory_of_a_driver_that_came_later)};
 
     return cmocka_run_group_tests_name("cuda_host_buffers", tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+void mock_fault(unsigned result);
 void mock_ranges(void *device, size_t device_bytes, void *managed, size_t managed_bytes);
 unsigned cuPointerGetAttribute(void *data, unsigned attribute, uintptr_t pointer);
 
@@ -10,6 +11,13 @@ static struct {
     uintptr_t at;
     size_t bytes;
 } device, managed;
+static unsigned fault;
+
+/* From now on every query gives this error, as after a fault of the device; 0: no more. */
+void mock_fault(unsigned result)
+{
+    fault = result;
+}
 
 void mock_ranges(void *d, size_t device_bytes, void *m, size_t managed_bytes)
 {
@@ -25,6 +33,8 @@ unsigned cuPointerGetAttribute(void *data, unsigned attribute, uintptr_t pointer
 {
     int is_device = pointer - device.at < device.bytes, is_managed = pointer - managed.at < managed.bytes;
 
+    if (fault)
+        return fault;
     if (!is_device && !is_managed)
         return 1;
     if (attribute == 2)

@@ -9,6 +9,8 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 /* Constants of the driver's interface, which is stable (cuda.h: CUresult, CUpointer_attribute, CUmemorytype). */
 enum {
@@ -76,6 +78,15 @@ static bool has_device(void)
     return result != CUDA_NOT_INITIALIZED && result != CUDA_DEINITIALIZED && result != CUDA_NO_DEVICE;
 }
 
+/* Asks the kernel, which gives an error where the CPU would fault. It may refuse to answer (process_vm_readv(2), in some containers). */
+static bool host_reads(const void *at)
+{
+    char byte;
+    struct iovec here = {&byte, 1}, there = {(void *)(uintptr_t)at, 1};
+
+    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1;
+}
+
 bool posix_on_device(const struct comm_env *env, const void *at)
 {
     unsigned type = 0, managed = 0;
@@ -87,7 +98,7 @@ bool posix_on_device(const struct comm_env *env, const void *at)
     unsigned result = asked(&type, MEMORY_TYPE, (uintptr_t)at);
     if (result == CUDA_INVALID_VALUE || (result == CUDA_SUCCESS && type != TYPE_DEVICE))
         return false;           /* the driver does not know the address: it is the host's */
-    if (result != CUDA_SUCCESS) /* no answer: on a thread without a context, or after a fault. On a machine with a device it may be there */
-        return has_device();
+    if (result != CUDA_SUCCESS) /* on a thread without a context, or after a fault of the device */
+        return has_device() && !host_reads(at);
     return asked(&managed, IS_MANAGED, (uintptr_t)at) != CUDA_SUCCESS || !managed;
 }
