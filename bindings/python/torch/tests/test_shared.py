@@ -155,6 +155,13 @@ class OverTcp(unittest.TestCase):
             team.close()
 
 
+class NoGroup(unittest.TestCase):
+    def test_no_group(self):
+        """There is no default group, and none is passed."""
+        expect(ValueError, "has not been initialized", lambda: commstream.torch.empty(3))
+        expect(ValueError, "has not been initialized", lambda: commstream.torch.shared_tensor(torch.ones(3)))
+
+
 class OfTwo(TeamTest):
     ranks = 2
 

@@ -15,6 +15,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -36,21 +37,22 @@ def shared_tensor(tensor: torch.Tensor | None = None, *, group: dist.ProcessGrou
     that rank has its tensor or has not destroyed the group, also after it was killed. The memory is given back when the group is
     destroyed and the tensors are gone; so make a group of its own for tensors that come and go.
 
-    Raises ValueError on all ranks if the tensor cannot be shared, TypeError if the group's backend is another one.
+    Raises ValueError on all ranks if the tensor cannot be shared, and if there is no default group, TypeError if the group's backend is
+    another one.
     """
-    group = group or dist.group.WORLD
+    group = _or_default(group)
     rank, size = dist.get_rank(group), dist.get_world_size(group)
     if not 0 <= group_src < size:
         raise ValueError(f"commstream: shared_tensor: group_src={group_src}; expected 0 to {size - 1}")
     backend = _backend_of(group, "shared_tensor")
-    told = [_describe(tensor) if rank == group_src else None]
+    told = [_describe(tensor if rank == group_src else None)]
     dist.broadcast_object_list(told, src=dist.get_global_rank(group, group_src), group=group, device=torch.device("cpu"))
     wrong, dtype, shape, count = told[0]
     if wrong:
         raise ValueError(f"commstream: shared_tensor: rank {group_src} passed {wrong}; expected a dense tensor on the CPU")
     if count == 0:
         return torch.empty(shape, dtype=dtype)
-    given = tensor.detach().contiguous() if rank == group_src else None
+    given = tensor.detach().contiguous() if tensor is not None and rank == group_src else None
     return _extension.share(backend, given, count * dtype.itemsize, group_src).view(dtype).view(shape)
 
 
@@ -63,14 +65,20 @@ def empty(*size: int | Sequence[int], dtype: torch.dtype | None = None, group: d
     The memory comes out of the group's segment (``COMM_SHM_SEGMENT_BYTES``). It outlives the group, and is given back when the last tensor
     that uses it is gone. While it is in use, `suspend` of the group is refused.
 
-    Raises TypeError if the group's backend is another one, RuntimeError if there is no room.
+    Raises TypeError if the group's backend is another one, ValueError if there is no default group, RuntimeError if there is no room.
     """
-    shape = torch.Size(size[0] if len(size) == 1 and not isinstance(size[0], int) else size)
+    one = len(size) == 1 and not isinstance(size[0], int)
+    shape = torch.Size(cast("Sequence[int]", size[0] if one else size))
     dtype = dtype or torch.get_default_dtype()
-    backend = _backend_of(group or dist.group.WORLD, "empty")
+    backend = _backend_of(_or_default(group), "empty")
     if min(shape, default=1) < 0:
         raise ValueError(f"commstream: empty: sizes {tuple(shape)}; expected 0 or more")
     return _extension.allocate(backend, shape.numel() * dtype.itemsize).view(dtype).view(shape)
+
+
+def _or_default(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
+    """Raises ValueError, as torch does, if that is the default group and there is none."""
+    return group or dist.distributed_c10d._get_default_group()
 
 
 def _backend_of(group: dist.ProcessGroup, call: str):

@@ -103,6 +103,7 @@ def load(verbose: bool = False) -> ModuleType:
     if not built.exists():
         compile_into(where, name, verbose)
     spec = importlib.util.spec_from_file_location(name, built)
+    assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
