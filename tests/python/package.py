@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tools
 
-PARTS = ["bindings/python", "CMakeLists.txt", "LICENSE", "cmake", "include", "src", "docs/CMakeLists.txt", "docs/reference", "tests/cuda"]
+PARTS = ["bindings/python", "CMakeLists.txt", "LICENSE", "cmake", "include", "src", "docs/CMakeLists.txt", "docs/reference"]
 
 PAGES = ["docs/getting-started/python.md", "docs/migrate/from-mpi4py.md"]
 

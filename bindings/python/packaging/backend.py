@@ -14,7 +14,7 @@ TREE = HERE.parent.parent
 COPY = HERE / "library"
 # What the library's own CMakeLists.txt reads when it is a part of another project.
 PARTS = ["CMakeLists.txt", "LICENSE", "cmake", "include", "src", "docs/CMakeLists.txt", "docs/reference/Doxyfile.in",
-         "docs/reference/man.sh", "tests/cuda/gpu", "tests/cuda/bench.c"]
+         "docs/reference/man.sh"]
 
 
 def copy_library():
