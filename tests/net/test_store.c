@@ -112,10 +112,12 @@ static void serve(struct launcher *l, int rank, const char *line)
 /* ------------------------------------------------------------------------------------------------------------ version 2 */
 static void answer_2(struct launcher *l, int rank, const char *text)
 {
-    char message[3 * LINE];
+    char length[24];
 
-    snprintf(message, sizeof message, "%6zu%s", strlen(text), text);
-    answer(l, rank, message);
+    snprintf(length, sizeof length, "%6zu", strlen(text));
+    answer(l, rank, length); /* hydra too writes a message in two pieces */
+    rig_nap(2 * RIG_MS);
+    answer(l, rank, text);
 }
 
 static void arrive_2(struct launcher *l)

@@ -102,16 +102,29 @@ static ino_t socket_of(int fd)
     return fstat(fd, &about) == 0 ? about.st_ino : 0;
 }
 
-/* The answer is read: a socket that is closed with unread bytes ends with an error for the launcher, and flux then waits for ever. */
+/* To its end, which may come in a piece of its own: a line ends in version 1, a field in version 2. */
+static void read_answer(int fd)
+{
+    struct pollfd answer = {.fd = fd, .events = POLLIN};
+    char bytes[256];
+    ssize_t n = 1;
+
+    while (n > 0 && poll(&answer, 1, GOODBYE_MS) > 0) {
+        n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (n > 0 && (bytes[n - 1] == '\n' || bytes[n - 1] == ';'))
+            return;
+    }
+}
+
+/* The answer is read: a socket that is closed with unread bytes, or before they are written, ends with an error for the launcher. flux then
+ * waits for ever, and hydra ends the job. */
 static void say_goodbye(void)
 {
     const char *message = session.protocol->goodbye;
-    struct pollfd answer = {.fd = session.fd, .events = POLLIN};
-    char bytes[256];
 
     if (session.process == getpid() && socket_of(session.fd) == session.socket &&
-        send(session.fd, message, strlen(message), MSG_NOSIGNAL | MSG_DONTWAIT) > 0 && poll(&answer, 1, GOODBYE_MS) > 0)
-        (void)!recv(session.fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        send(session.fd, message, strlen(message), MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
+        read_answer(session.fd);
 }
 
 void pmi_must_say_goodbye(struct pmi_op *op)
