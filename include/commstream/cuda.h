@@ -57,7 +57,10 @@ COMM_MUST enum comm_result comm_queue_wait_stream(struct comm_communicator *c, s
 COMM_MUST enum comm_result comm_stream_wait_event(struct CUstream_st *stream, struct comm_event *event);
 
 /**
- * As comm_stream_wait_event(), for the completion of an operation: the device uses a result without the host in between.
+ * As comm_stream_wait_event(), for the completion of an operation: the device uses a result without the host in between. While a stream
+ * waits for a staged operation, the program must make no call of CUDA that waits for that stream, such as the first launch of a kernel:
+ * CUDA would then not let the library copy, and both would stand until the operation's deadline (docs/guide/cuda.md). comm_wait() has no
+ * such limit.
  *
  * @param stream   the stream
  * @param request  the operation

@@ -18,13 +18,6 @@ static int skip(const char *why)
     return 77;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 int main(void)
 {
     struct nccl_calls nccl;
@@ -51,8 +44,8 @@ int main(void)
         double run[RUNS];
         for (int k = 0; k < runs; k++)
             run[k] = suite_figures[i].measure(&s);
-        qsort(run, (size_t)runs, sizeof *run, compare);
-        printf("  %-62s%8.2f %s (%.2f to %.2f)\n", suite_figures[i].name, run[runs / 2], suite_figures[i].unit, run[0], run[runs - 1]);
+        double median = suite_median(run, runs);
+        printf("  %-62s%8.2f %s (%.2f to %.2f)\n", suite_figures[i].name, median, suite_figures[i].unit, run[0], run[runs - 1]);
     }
     suite_close(&s);
     played_end();

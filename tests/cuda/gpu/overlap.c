@@ -24,13 +24,6 @@ static struct {
     int32_t rank, ranks, rounds;
 } my;
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void barrier(void)
 {
     struct comm_request q;
@@ -55,8 +48,7 @@ static double median(void (*round)(void))
         OK(comm_wait(q, SUITE_PATIENCE_NS));
         time[i] = slowest;
     }
-    qsort(time, (size_t)my.rounds, sizeof *time, compare);
-    return time[my.rounds / 2];
+    return suite_median(time, my.rounds);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ rounds */

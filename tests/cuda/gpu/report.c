@@ -1,3 +1,4 @@
+/* How the programs for GPUs fail, and what they measure with. */
 #define _GNU_SOURCE
 #include "suite.h"
 
@@ -18,4 +19,17 @@ double suite_now_us(void)
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double suite_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, compare);
+    return values[count / 2];
 }

@@ -47,6 +47,7 @@ double suite_one_kernel_round_trip(struct suite *s);
 /* report.c */
 _Noreturn void suite_die(const char *file, int line, const char *what);
 double suite_now_us(void);
+double suite_median(double *values, int count); /* sorts them */
 #define HOLDS(condition) ((condition) ? (void)0 : suite_die(__FILE__, __LINE__, #condition))
 #define OK(call) HOLDS((call) == COMM_OK)
 

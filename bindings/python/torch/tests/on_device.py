@@ -1,7 +1,5 @@
 """What the tests of device tensors do on a rank: its device, the current stream, tensors of the device."""
 
-import time
-
 import torch
 import torch.distributed as dist
 
@@ -75,13 +73,6 @@ class on_stream:
 
     def __exit__(self, *_):
         here().set_stream(self.before)
-
-
-def eventually(what, seconds=60):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "that did not come"
-        time.sleep(0.005)
 
 
 def triangle():

@@ -10,6 +10,7 @@ import datetime
 import multiprocessing
 import os
 import tempfile
+import time
 import traceback
 import unittest
 
@@ -35,6 +36,13 @@ def expect(error, text, call):
         assert text in str(e), e
     else:
         raise AssertionError(f"expected {error.__name__}: {text}")
+
+
+def eventually(what, seconds=60):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "that did not come"
+        time.sleep(0.005)
 
 
 def refused(call):

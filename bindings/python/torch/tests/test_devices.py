@@ -17,8 +17,8 @@ import torch.distributed as dist
 
 import device
 import samples
-from on_device import current, eventually, filled, held, here, on_stream, place, place_of, put, same, triangle
-from team import Team, expect, needs, refused
+from on_device import current, filled, held, here, on_stream, place, place_of, put, same, triangle
+from team import eventually, Team, expect, needs, refused
 
 
 # ---------------------------------------------------------------------------------------------------------------- results

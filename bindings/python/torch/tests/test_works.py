@@ -14,7 +14,7 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from team import expect, needs, Team, TeamTest
+from team import eventually, expect, needs, Team, TeamTest
 
 
 # Takes the place of two functions of the library, and says what the library says when it is hard to bring about.
@@ -64,13 +64,6 @@ def answer(**values):
     library = ctypes.CDLL(os.environ["LD_PRELOAD"])
     for name, value in values.items():
         ctypes.c_int.in_dll(library, name).value = value
-
-
-def eventually(what, seconds=60):
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "that did not come"
-        time.sleep(0.005)
 
 
 def case_wait_that_ends_early():
