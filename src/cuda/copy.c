@@ -4,21 +4,29 @@
 enum { SHORT_BYTES = 32768 };
 
 /* ------------------------------------------------------------------------------------------------------------ on our streams */
+unsigned cuda_make_stream(struct cuda_device *d, int below, struct CUstream_st **stream)
+{
+    int least = 0, greatest = 0;
+    unsigned result = d->calls->cuCtxGetStreamPriorityRange(&least, &greatest);
+
+    if (result == CUDA_OK)
+        result =
+            d->calls->cuStreamCreateWithPriority(stream, CUDA_STREAM_NON_BLOCKING, greatest + below < least ? greatest + below : least);
+    if (result != CUDA_OK)
+        *stream = NULL;
+    return result;
+}
+
 /* The priority is between that of park streams, which is the highest, and that of the program's streams. So a copy shares no hardware queue
  * with a blocked stream, which may be waiting for this copy.
  * These streams run only copies, so their work always ends. The places of one stream are reached in order, so one counting word serves all.
  */
 static unsigned make_copies(struct cuda_device *d, struct cuda_copies *c)
 {
-    int least = 0, greatest = 0;
-    unsigned result = d->calls->cuCtxGetStreamPriorityRange(&least, &greatest);
+    unsigned result = cuda_make_stream(d, 1, &c->stream);
 
-    if (result == CUDA_OK)
-        result = d->calls->cuStreamCreateWithPriority(&c->stream, CUDA_STREAM_NON_BLOCKING, greatest + 1 < least ? greatest + 1 : least);
-    if (result != CUDA_OK) {
-        c->stream = NULL;
+    if (result != CUDA_OK)
         return result;
-    }
     c->word = d->memops ? cuda_take_word(d) : 0;
     c->begun = c->word ? atomic_load_explicit(&d->words[c->word], memory_order_relaxed) : 0;
     return CUDA_OK;
@@ -34,9 +42,15 @@ static enum comm_result place_copies(struct cuda_device *d, struct cuda_copies *
     return cuda_result(result);
 }
 
+static unsigned copy_whole(const struct cuda_calls *calls, enum device_way way, const struct device_piece *p, struct CUstream_st *stream)
+{
+    (void)way;
+    return calls->cuMemcpyAsync((uintptr_t)p->to, (uintptr_t)p->from, p->bytes, stream);
+}
+
 /* CUDA has the compute engine write short pieces to the device, and processes that share a device take turns there: such a copy took up to
  * 0.3 ms beside those of one other process. Two rows are copied by the copy engine, in 10 us. */
-static unsigned copy_piece(const struct cuda_calls *calls, enum device_way way, const struct device_piece *p, struct CUstream_st *stream)
+static unsigned copy_rows(const struct cuda_calls *calls, enum device_way way, const struct device_piece *p, struct CUstream_st *stream)
 {
     struct cuda_rows rows = {.from_type = CUDA_MEMORY_HOST,
                              .from_host = p->from,
@@ -49,10 +63,12 @@ static unsigned copy_piece(const struct cuda_calls *calls, enum device_way way, 
 
     if (way == DEVICE_OUT && p->bytes < SHORT_BYTES && p->bytes % 2 == 0)
         return calls->cuMemcpy2DAsync(&rows, stream);
-    return calls->cuMemcpyAsync((uintptr_t)p->to, (uintptr_t)p->from, p->bytes, stream);
+    return copy_whole(calls, way, p, stream);
 }
 
-static enum comm_result move(struct cuda_device *d, enum device_way way, const struct device_piece *pieces, uint32_t count,
+typedef unsigned copy_fn(const struct cuda_calls *, enum device_way, const struct device_piece *, struct CUstream_st *);
+
+static enum comm_result move(struct cuda_device *d, enum device_way way, copy_fn *copy, const struct device_piece *pieces, uint32_t count,
                              struct device_place *place)
 {
     static _Atomic uint64_t nothing;
@@ -63,12 +79,10 @@ static enum comm_result move(struct cuda_device *d, enum device_way way, const s
     *place = (struct device_place){&nothing, 0};
     if (result != CUDA_OK)
         return cuda_result(result);
-    if (!c->word && !d->free)
-        (void)cuda_poll(d);
-    if (!c->word && !d->free)
+    if (!c->word && !cuda_has_place(d))
         return COMM_ERR_FULL;
     for (; begun < count && result == CUDA_OK; begun += result == CUDA_OK)
-        result = copy_piece(d->calls, way, &pieces[begun], c->stream);
+        result = copy(d->calls, way, &pieces[begun], c->stream);
     if (!begun)
         return cuda_result(result);
     place->word = NULL;
@@ -76,8 +90,8 @@ static enum comm_result move(struct cuda_device *d, enum device_way way, const s
     return result == CUDA_OK ? placed : cuda_result(result);
 }
 
-enum comm_result cuda_move(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
-                           struct device_place *place)
+static enum comm_result begin_and_move(struct device *device, enum device_way way, copy_fn *copy, const struct device_piece *pieces,
+                                       uint32_t count, struct device_place *place)
 {
     struct cuda_device *d = (struct cuda_device *)(void *)device;
     struct cuda_inside inside;
@@ -86,9 +100,21 @@ enum comm_result cuda_move(struct device *device, enum device_way way, const str
         place->word = NULL;
         return COMM_ERR_BACKEND;
     }
-    enum comm_result r = move(d, way, pieces, count, place);
+    enum comm_result r = move(d, way, copy, pieces, count, place);
     cuda_end(d, &inside);
     return r;
+}
+
+enum comm_result cuda_move(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
+                           struct device_place *place)
+{
+    return begin_and_move(device, way, copy_rows, pieces, count, place);
+}
+
+enum comm_result cuda_move_whole(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
+                                 struct device_place *place)
+{
+    return begin_and_move(device, way, copy_whole, pieces, count, place);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory of the device */

@@ -77,6 +77,7 @@ struct cuda_device {
         _Atomic(struct CUfunc_st *) fold;    /* NULL: the host does it */
         _Atomic(struct CUfunc_st *) oneshot; /* NULL: it is staged */
         _Atomic(struct CUfunc_st *) trial;
+        _Atomic(struct CUfunc_st *) combine; /* NULL: the host reduces */
     } kernels;
 };
 
@@ -102,12 +103,18 @@ struct cuda_device *cuda_begin_on(struct device *device, struct CUstream_st *str
 /* copy.c: functions of device_cuda */
 enum comm_result cuda_move(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
                            struct device_place *place);
+/* The same for pieces whose other end may be pinned memory too. */
+enum comm_result cuda_move_whole(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
+                                 struct device_place *place);
+/* A stream whose priority is by so much below the greatest, or the least. The caller has entered the device. */
+unsigned cuda_make_stream(struct cuda_device *d, int below, struct CUstream_st **stream);
 void cuda_hold(struct device *device);
 void *cuda_take(struct device *device, size_t bytes);
 void cuda_give(struct device *device, void *memory);
 enum comm_result cuda_put(struct device *device, struct CUstream_st *stream, void *to, const void *from, size_t bytes);
 /* The caller has entered the device and holds its lock. */
 enum comm_result cuda_place(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place);
+bool cuda_has_place(struct cuda_device *d); /* false: cuda_place would return FULL */
 enum comm_result cuda_wait(struct cuda_device *d, struct CUstream_st *stream, const struct device_place *place);
 enum comm_result cuda_park(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place);
 /* The stream waits until the device's `word` is at least value. Another stream, or the host instead of it, writes the word. */

@@ -21,10 +21,11 @@
 
 enum { FOLD_LEVELS = 7 /* of the tree of 64 inputs */ };
 
-/* The argument of the kernel. Input r begins r * stride bytes behind `in`. */
+/* The argument of the kernel. Input r begins r * stride bytes behind `in`, or at inputs[r]. */
 struct fold_args {
     const void *in;
-    void *out; /* it overlaps no input */
+    const char *const *inputs; /* NULL: `in` has them all */
+    void *out;                 /* it overlaps no input */
     size_t stride, elements;
     uint32_t ways, divisor; /* divisor: of AVG */
     uint32_t type, op;
@@ -170,6 +171,11 @@ FOLD_FLOATS(fold_singles, float, uint32_t)
 FOLD_FLOATS(fold_doubles, double, uint64_t)
 
 /* ------------------------------------------------------------------------------------------------------------ the tree */
+FOLD_INLINE const char *fold_input(const struct fold_args *a, uint32_t r)
+{
+    return a->inputs ? a->inputs[r] : (const char *)a->in + r * a->stride;
+}
+
 /* Inputs are paired along bit 0 of their index, then bit 1, and so on, the lower one on the left. */
 #define FOLD_TREE(name, value_type, load, combine)                                                                                         \
     FOLD_INLINE value_type name(const struct fold_args *a, size_t at)                                                                      \
@@ -177,7 +183,7 @@ FOLD_FLOATS(fold_doubles, double, uint64_t)
         value_type waiting[FOLD_LEVELS] = {0};                                                                                             \
         uint32_t depth = 0;                                                                                                                \
         for (uint32_t r = 0; r < a->ways; r++) {                                                                                           \
-            const char *from = (const char *)a->in + r * a->stride + at;                                                                   \
+            const char *from = fold_input(a, r) + at;                                                                                      \
             value_type value = load;                                                                                                       \
             for (uint32_t bits = r; bits & 1; bits >>= 1) {                                                                                \
                 value_type left = waiting[--depth];                                                                                        \

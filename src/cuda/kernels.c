@@ -6,7 +6,7 @@ enum { THREADS = 256, BLOCKS_MOST = 128, LOOK_NS = 10000000 };
 static void load(struct cuda_device *d)
 {
     const struct cuda_calls *calls = d->calls;
-    struct CUfunc_st *fold = NULL, *oneshot = NULL, *trial = NULL;
+    struct CUfunc_st *fold = NULL, *oneshot = NULL, *trial = NULL, *combine = NULL;
 
     if (calls->cuModuleLoadData(&d->kernels.module, cuda_kernels) != CUDA_OK) {
         d->kernels.module = NULL; /* the driver is older than the toolkit, or the device is older than all that it compiled for */
@@ -18,6 +18,8 @@ static void load(struct cuda_device *d)
         atomic_store_explicit(&d->kernels.oneshot, oneshot, memory_order_release);
     if (calls->cuModuleGetFunction(&trial, d->kernels.module, "comm_trial") == CUDA_OK)
         atomic_store_explicit(&d->kernels.trial, trial, memory_order_release);
+    if (calls->cuModuleGetFunction(&combine, d->kernels.module, "comm_combine") == CUDA_OK)
+        atomic_store_explicit(&d->kernels.combine, combine, memory_order_release);
 }
 
 void cuda_load_kernels(struct cuda_device *d)
@@ -47,23 +49,46 @@ bool cuda_can_fold(struct cuda_device *d, enum comm_type type, comm_op op)
     return fold_has(type, op) && atomic_load_explicit(&d->kernels.fold, memory_order_acquire);
 }
 
+/* A thread for each unit, up to a number of blocks; then each thread has several. */
+static unsigned launch_for(struct cuda_device *d, struct CUfunc_st *function, size_t units, void *args, struct CUstream_st *stream)
+{
+    size_t blocks = (units + THREADS - 1) / THREADS;
+
+    return d->calls->cuLaunchKernel(function, (unsigned)(blocks < BLOCKS_MOST ? blocks : BLOCKS_MOST), 1, 1, THREADS, 1, 1, 0, stream,
+                                    (void *[]){args}, NULL);
+}
+
 unsigned cuda_fold(struct cuda_device *d, const struct fold_args *args, struct CUstream_st *stream)
 {
     struct fold_args copy = *args;
-    void *parameters[] = {&copy};
-    size_t blocks = (args->elements + THREADS - 1) / THREADS;
 
-    return d->calls->cuLaunchKernel(atomic_load_explicit(&d->kernels.fold, memory_order_acquire),
-                                    (unsigned)(blocks < BLOCKS_MOST ? blocks : BLOCKS_MOST), 1, 1, THREADS, 1, 1, 0, stream, parameters,
-                                    NULL);
+    return launch_for(d, atomic_load_explicit(&d->kernels.fold, memory_order_acquire), args->elements, &copy, stream);
+}
+
+static bool has_host_pointers(struct cuda_device *d)
+{
+    int has = 0;
+
+    return d->calls->cuDeviceGetAttribute(&has, CUDA_ATTRIBUTE_HOST_POINTERS, d->ordinal) == CUDA_OK && has;
+}
+
+bool cuda_can_combine(struct cuda_device *d)
+{
+    return atomic_load_explicit(&d->kernels.combine, memory_order_acquire) && has_host_pointers(d);
+}
+
+unsigned cuda_combine(struct cuda_device *d, const struct combine_args *args, struct CUstream_st *stream)
+{
+    struct combine_args copy = *args;
+    size_t each = args->in_pieces ? ONESHOT_PIECE_BYTES / fold_bytes(args->type) : 1;
+
+    return launch_for(d, atomic_load_explicit(&d->kernels.combine, memory_order_acquire), (args->elements + each - 1) / each, &copy,
+                      stream);
 }
 
 bool cuda_can_run_oneshot(struct cuda_device *d)
 {
-    int host_pointers = 0;
-
-    return atomic_load_explicit(&d->kernels.oneshot, memory_order_acquire) &&
-           d->calls->cuDeviceGetAttribute(&host_pointers, CUDA_ATTRIBUTE_HOST_POINTERS, d->ordinal) == CUDA_OK && host_pointers;
+    return atomic_load_explicit(&d->kernels.oneshot, memory_order_acquire) && has_host_pointers(d);
 }
 
 unsigned cuda_run_oneshot(struct cuda_device *d, const struct oneshot_args *args, struct CUstream_st *stream)

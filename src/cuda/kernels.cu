@@ -1,9 +1,14 @@
 /* The kernels of the module, for devices. nvcc compiles this file where it is; the module has the result as data, and loads it. */
-#include "cuda/oneshot_kernel.h"
+#include "cuda/combine_kernel.h"
 
 extern "C" __global__ void comm_fold(struct fold_args a)
 {
     fold_thread(&a, (size_t)blockIdx.x * blockDim.x + threadIdx.x, (size_t)gridDim.x * blockDim.x);
+}
+
+extern "C" __global__ void __launch_bounds__(ONESHOT_THREADS) comm_combine(const __grid_constant__ struct combine_args a)
+{
+    combine_thread(&a, (size_t)blockIdx.x * blockDim.x + threadIdx.x, (size_t)gridDim.x * blockDim.x);
 }
 
 /* A thread that must wait looks again. The others of its block wait at the barrier. */

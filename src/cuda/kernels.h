@@ -5,8 +5,8 @@
 #ifndef CUDA_KERNELS_H
 #define CUDA_KERNELS_H
 
+#include "cuda/combine_kernel.h"
 #include "cuda/device.h"
-#include "cuda/oneshot_kernel.h"
 
 /* What nvcc made of kernels.cu (cmake/kernels.cmake). */
 extern const unsigned char cuda_kernels[];
@@ -18,6 +18,9 @@ void cuda_unload_kernels(struct cuda_device *d);
 bool cuda_can_fold(struct cuda_device *d, enum comm_type type, comm_op op);
 /* Only where cuda_can_fold. Puts the reduction on the stream. */
 unsigned cuda_fold(struct cuda_device *d, const struct fold_args *args, struct CUstream_st *stream);
+/* The reduction of a block of all ranks, most of which are in pinned memory. */
+bool cuda_can_combine(struct cuda_device *d);
+unsigned cuda_combine(struct cuda_device *d, const struct combine_args *args, struct CUstream_st *stream);
 /* The allreduce in one kernel. Staged buffers are registered memory, so a device that cannot use host pointers does not run it. */
 bool cuda_can_run_oneshot(struct cuda_device *d);
 unsigned cuda_run_oneshot(struct cuda_device *d, const struct oneshot_args *args, struct CUstream_st *stream);

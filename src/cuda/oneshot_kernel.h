@@ -29,7 +29,12 @@ enum {
 
 /* A mailbox: words of its owner's host, then flags and two slots, for operations with even and with odd numbers. Slots in memory of a
  * device are at the same place of a piece of the same length; where the words and flags would be, it has the buffers of a trial. */
-enum { ONESHOT_FLAGS_AT = 64, ONESHOT_SLOTS_AT = 4096, ONESHOT_BOX_BYTES = ONESHOT_SLOTS_AT + 2 * ONESHOT_BYTES };
+enum {
+    ONESHOT_FLAGS_AT = 64,
+    ONESHOT_PIPELINE_AT = 3072, /* words of the host for long sums (pipeline/pipeline.h) */
+    ONESHOT_SLOTS_AT = 4096,
+    ONESHOT_BOX_BYTES = ONESHOT_SLOTS_AT + 2 * ONESHOT_BYTES
+};
 
 enum oneshot_kind { ONESHOT_SUM, ONESHOT_GATHER, ONESHOT_BROADCAST, ONESHOT_SCATTER, ONESHOT_BARRIER /* one part of no elements */ };
 
@@ -323,6 +328,7 @@ FOLD_INLINE void oneshot_reduce(const struct oneshot_args *a, struct oneshot_blo
     struct fold_args fold;
 
     fold.in = b->tile;
+    fold.inputs = NULL;
     fold.out = (char *)a->out + span.at;
     fold.stride = oneshot_part_bytes(a->ranks);
     fold.elements = span.elements;

@@ -72,6 +72,13 @@ static enum comm_result take_slot(struct cuda_device *d, uint32_t *index)
     return COMM_OK;
 }
 
+bool cuda_has_place(struct cuda_device *d)
+{
+    if (!d->free)
+        (void)cuda_poll(d);
+    return d->free != 0;
+}
+
 /* Appends the slot to the pending list, and returns its new place. */
 static void keep_slot(struct cuda_device *d, uint32_t index, struct device_place *place)
 {

@@ -11,7 +11,7 @@
 
 static uint64_t device_clock;
 #define ONESHOT_NOW() device_clock
-#include "cuda/oneshot_kernel.h"
+#include "cuda/combine_kernel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,13 @@ static void fold(const void *args, size_t index, size_t count)
     fold_thread(args, index, count);
 }
 
+static void combine(const void *args, size_t index, size_t count)
+{
+    combine_thread(args, index, count);
+}
+
 static struct CUfunc_st functions[] = {{"comm_fold", sizeof(struct fold_args), fold},
+                                       {"comm_combine", sizeof(struct combine_args), combine},
                                        {"comm_allreduce", sizeof(struct oneshot_args), NULL},
                                        {"comm_trial", sizeof(struct oneshot_trial), NULL}};
 
@@ -272,6 +278,15 @@ static bool sees_all(const struct oneshot_args *a)
     return all;
 }
 
+static bool sees_inputs(const struct combine_args *a)
+{
+    bool all = sees(a->to) && (!a->copy || sees(a->copy));
+
+    for (uint32_t r = 0; r < a->ranks; r++)
+        all = all && sees(a->from[r]) && sees(a->from[r] + a->elements * fold_bytes(a->type) - 1);
+    return all;
+}
+
 static void count(const struct oneshot_args *a, size_t bytes)
 {
     mock.launched.all += bytes == sizeof *a;
@@ -314,6 +329,8 @@ unsigned mock_cuLaunchKernel(struct CUfunc_st *function, unsigned blocks_x, unsi
             pthread_cond_wait(&mock.changed, &mock.lock);
         CUDA_END(CUDA_OK);
     }
+    if (function->thread == combine && !sees_inputs((const struct combine_args *)(const void *)l->args))
+        mock.misused = "a kernel got memory that the device cannot access";
     struct mock_op *op = mock_push(mock_stream(stream), OP_KERNEL);
     op->fn = run;
     op->arg = l;

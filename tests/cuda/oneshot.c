@@ -12,6 +12,7 @@
 struct side sides[RANKS];
 struct rig device, host;
 int32_t ranks;
+size_t room = ROOM;
 
 void open_sides(int32_t n, const int *devices)
 {
@@ -20,11 +21,11 @@ void open_sides(int32_t n, const int *devices)
         struct side *s = &sides[r];
         bench_open(&s->bench, devices ? devices[r] : r);
         s->stream = bench_stream(&s->bench);
-        s->in = (char *)bench_memory(&s->bench, ROOM / 4);
-        s->out = (char *)bench_memory(&s->bench, ROOM / 4);
-        s->host_in = calloc(1, ROOM);
-        s->host_out = calloc(1, ROOM);
-        s->got = calloc(1, ROOM);
+        s->in = (char *)bench_memory(&s->bench, room / 4);
+        s->out = (char *)bench_memory(&s->bench, room / 4);
+        s->host_in = calloc(1, room);
+        s->host_out = calloc(1, room);
+        s->got = calloc(1, room);
     }
 }
 
@@ -111,7 +112,11 @@ void compare(const struct sum *s)
     for (int32_t r = 0; r < ranks; r++) {
         struct side *side = &sides[r];
         const char *from = (s->in_place ? side->in : side->out) + s->shift;
-        bench_read(&side->bench, side->stream, (uint32_t *)(void *)side->got, (const uint32_t *)(const void *)from, (bytes + 3) / 4);
+        for (size_t piece = 0; piece < bytes; piece += BENCH_READ_BYTES) {
+            size_t some = bytes - piece < BENCH_READ_BYTES ? bytes - piece : BENCH_READ_BYTES;
+            bench_read(&side->bench, side->stream, (uint32_t *)(void *)(side->got + piece), (const uint32_t *)(const void *)(from + piece),
+                       (some + 3) / 4);
+        }
         size_t at = oracle_differ(side->got, side->host_out, s->n, s->type);
         if (at < s->n)
             rig_die(__FILE__, __LINE__, "%s of %s, %d ranks, n=%zu: rank %d, element %zu differs from the host's", oracle_op_name(s->op),
@@ -133,4 +138,54 @@ void sum_and_compare(const struct sum *s, uint64_t seed, bool is_staged)
     for (int32_t r = 0; r < ranks; r++)
         check_way(q[r], is_staged);
     compare(s);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ failures */
+void open_failing(int32_t n, int64_t timeout_ns)
+{
+    mock_reset(&(struct mock_options){.seed = 3, .queues = 32});
+    mock_run(true);
+    rig_open(&device, n, COMM_CONFIG(.backend = "cuda", .operation_timeout_ns = timeout_ns));
+    open_sides(n, NULL);
+}
+
+/* Closes within its bound, whatever the result of the close is. */
+void close_failed(void)
+{
+    for (int32_t r = 0; r < ranks; r++) {
+        int64_t start = rig_now();
+        (void)!comm_close(device.world[r], 2 * RIG_S);
+        CHECK(rig_now() - start < 4 * RIG_S);
+    }
+    close_sides();
+}
+
+uint32_t first_word(int32_t r, const char *at)
+{
+    uint32_t word;
+
+    bench_read(&sides[r].bench, sides[r].stream, &word, (const uint32_t *)(const void *)at, 1);
+    return word;
+}
+
+void call_on(int32_t r, size_t n, struct comm_request *q)
+{
+    MUST(comm_allreduce(device.world[r], sides[r].in, sides[r].out, n, COMM_F32, COMM_SUM, q));
+}
+
+void is_mismatch(const struct comm_request *q, const char *text)
+{
+    struct comm_error error = {.size = sizeof error};
+
+    for (int32_t r = 0; r < ranks; r++)
+        IS(comm_wait(q[r], RIG_PATIENCE), COMM_ERR_MISMATCH);
+    MUST(comm_error_detail(device.world[0], &error));
+    if (!strstr(error.text, text))
+        rig_die(__FILE__, __LINE__, "\"%s\" does not say \"%s\"", error.text, text);
+}
+
+void fill(int32_t r, uint32_t value, size_t words)
+{
+    bench_fill(&sides[r].bench, sides[r].stream, (uint32_t *)(void *)sides[r].in, value, words);
+    (void)first_word(r, sides[r].in);
 }

@@ -17,6 +17,7 @@ struct side {
 extern struct side sides[RANKS];
 extern struct rig device, host;
 extern int32_t ranks;
+extern size_t room; /* bytes of a buffer; a test may change it before it opens the sides */
 
 /* devices: by rank; NULL: each rank has the device of its number. */
 void open_sides(int32_t n, const int *devices);
@@ -24,6 +25,13 @@ void close_sides(void);
 /* Both worlds and the sides. */
 void open_all(int32_t n, const struct mock_options *options);
 void close_all(void);
+/* The ranks with devices alone. They close within their bound, whatever the result is. */
+void open_failing(int32_t n, int64_t timeout_ns);
+void close_failed(void);
+void call_on(int32_t r, size_t n, struct comm_request *q); /* a sum of f32 */
+void is_mismatch(const struct comm_request *q, const char *text);
+uint32_t first_word(int32_t r, const char *at); /* in memory of the rank's device */
+void fill(int32_t r, uint32_t value, size_t words);
 
 struct sum {
     enum comm_type type;

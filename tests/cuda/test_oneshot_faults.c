@@ -17,38 +17,6 @@
 #include <cmocka.h>
 
 /* ------------------------------------------------------------------------------------------------------------ failures */
-static void open_failing(int32_t n, int64_t timeout_ns)
-{
-    mock_reset(&(struct mock_options){.seed = 3, .queues = 32});
-    mock_run(true);
-    rig_open(&device, n, COMM_CONFIG(.backend = "cuda", .operation_timeout_ns = timeout_ns));
-    open_sides(n, NULL);
-}
-
-/* Closes within its bound, whatever the result of the close is. */
-static void close_failed(void)
-{
-    for (int32_t r = 0; r < ranks; r++) {
-        int64_t start = rig_now();
-        (void)!comm_close(device.world[r], 2 * RIG_S);
-        CHECK(rig_now() - start < 4 * RIG_S);
-    }
-    close_sides();
-}
-
-static uint32_t first_word(int32_t r, const char *at)
-{
-    uint32_t word;
-
-    bench_read(&sides[r].bench, sides[r].stream, &word, (const uint32_t *)(const void *)at, 1);
-    return word;
-}
-
-static void call_on(int32_t r, size_t n, struct comm_request *q)
-{
-    MUST(comm_allreduce(device.world[r], sides[r].in, sides[r].out, n, COMM_F32, COMM_SUM, q));
-}
-
 RIG_TEST(a_rank_that_never_calls)
 {
     struct comm_request q[RANKS];
@@ -59,17 +27,6 @@ RIG_TEST(a_rank_that_never_calls)
     IS(comm_wait(q[0], RIG_PATIENCE), COMM_ERR_TIMEOUT);
     IS(comm_wait(q[1], RIG_PATIENCE), COMM_ERR_TIMEOUT);
     close_failed();
-}
-
-static void is_mismatch(const struct comm_request *q, const char *text)
-{
-    struct comm_error error = {.size = sizeof error};
-
-    for (int32_t r = 0; r < ranks; r++)
-        IS(comm_wait(q[r], RIG_PATIENCE), COMM_ERR_MISMATCH);
-    MUST(comm_error_detail(device.world[0], &error));
-    if (!strstr(error.text, text))
-        rig_die(__FILE__, __LINE__, "\"%s\" does not say \"%s\"", error.text, text);
 }
 
 RIG_TEST(lengths_that_differ)
@@ -199,9 +156,7 @@ static bool fault_at(uint64_t n, bool makes)
     rig_note("call %llu fails, %s", (unsigned long long)n, makes ? "in a dup" : "in sums");
     open_failing(2, 20 * RIG_S);
     for (int32_t i = 0; i < ranks; i++)
-        bench_fill(&sides[i].bench, sides[i].stream, (uint32_t *)(void *)sides[i].in, 5, 2000);
-    for (int32_t i = 0; i < ranks; i++)
-        (void)first_word(i, sides[i].in);
+        fill(i, 5, 2000);
     mock_fail(n, false);
     for (int turn = 0; turn < 2; turn++) {
         for (int32_t i = 0; i < ranks; i++)

@@ -12,7 +12,7 @@ import tidy
 ROOM = re.compile(r"/(src/(?:[a-z0-9_]+/)+[a-z0-9_]+\.c)\.o$")
 MODULE = re.compile(r"CMakeFiles/\w+\.dir/(?:\./)?")  # an object of a folder's own target
 # What wire/table.c names: the backends, the host's env, and how ranks meet.
-NAMED_BY_TABLE = {"channel", "hybrid", "net/boot", "net/mpi", "net/posix", "net/tcp", "shm", "cuda", "cuda/nccl", "cuda/oneshot"}
+NAMED_BY_TABLE = {"channel", "hybrid", "net/boot", "net/mpi", "net/posix", "net/tcp", "shm", "cuda", "cuda/nccl", "cuda/oneshot", "cuda/pipeline"}
 
 
 def room_of(path):

@@ -64,13 +64,13 @@ void oneshot_leave_box(struct oneshot *n, struct oneshot_box *box)
     base_unlock(&n->lock, n->env);
 }
 
-static unsigned pin(struct cuda_device *d, char *at, cuda_address *there)
+static unsigned pin(struct cuda_device *d, char *at, size_t bytes, cuda_address *there)
 {
     struct cuda_inside inside;
 
     if (!cuda_enter(d, &inside))
         return CUDA_INVALID_CONTEXT;
-    unsigned result = d->calls->cuMemHostRegister(at, ONESHOT_BOX_BYTES, CUDA_REGISTER_PORTABLE | CUDA_REGISTER_MAPPED);
+    unsigned result = d->calls->cuMemHostRegister(at, bytes, CUDA_REGISTER_PORTABLE | CUDA_REGISTER_MAPPED);
     if (result == CUDA_OK) {
         result = d->calls->cuMemHostGetDevicePointer(there, at, 0);
         if (result != CUDA_OK)
@@ -81,7 +81,7 @@ static unsigned pin(struct cuda_device *d, char *at, cuda_address *there)
 }
 
 /* The lock is held while the driver pins, since two ranks of this process may want the same mailbox. */
-cuda_address oneshot_pin(struct oneshot *n, struct cuda_device *d, char *at)
+cuda_address oneshot_pin(struct oneshot *n, struct cuda_device *d, char *at, size_t bytes)
 {
     cuda_address there = 0;
 
@@ -90,7 +90,7 @@ cuda_address oneshot_pin(struct oneshot *n, struct cuda_device *d, char *at)
     while (p && p->at != at)
         p = p->next;
     if (!p && (p = n->env->take(n->env, sizeof *p, 64))) {
-        unsigned result = pin(d, at, &there);
+        unsigned result = pin(d, at, bytes, &there);
         *p = (struct oneshot_pin){.next = n->pins, .at = at, .there = there, .by = d};
         if (result == CUDA_OK) {
             n->pins = p;
@@ -119,6 +119,8 @@ void oneshot_free_boxes(struct oneshot *n)
     for (struct oneshot_box *box = n->boxes, *next; box; box = next) {
         next = box->next;
         box->memory->give(box->wire, box->at, true);
+        if (box->pages.at)
+            box->memory->give(box->wire, box->pages.at, true);
         n->env->give(n->env, box, sizeof *box);
     }
     n->pins = NULL;

@@ -1,6 +1,6 @@
 /*
- * The life of a channel. A communicator has one if each of its ranks has a device of its own that can run the kernel, and all are on one
- * host. All members decide that alike, from their offers.
+ * The life of a channel. A communicator has one if all of its ranks are on one host, and the kernel for short sums or the pipeline for long
+ * ones works on all of their devices. All members decide that alike, from their offers.
  */
 #include "cuda/kernels.h"
 #include "cuda/oneshot/oneshot.h"
@@ -21,13 +21,8 @@ static enum comm_result stage(struct oneshot *n, const struct wire_team *team, b
 static unsigned make_stream(struct oneshot_channel *c)
 {
     struct cuda_device *d = c->d;
-    int least = 0, greatest = 0;
-    unsigned result = d->calls->cuCtxGetStreamPriorityRange(&least, &greatest);
+    unsigned result = cuda_make_stream(d, 2, &c->stream); /* the copies' is 1, so the two share no hardware queue (copy.c) */
 
-    if (result == CUDA_OK) /* below that of the copies, where there are so many, so that the two share no hardware queue (copy.c) */
-        result = d->calls->cuStreamCreateWithPriority(&c->stream, CUDA_STREAM_NON_BLOCKING, greatest + 2 < least ? greatest + 2 : least);
-    if (result != CUDA_OK)
-        c->stream = NULL;
     c->done = cuda_take_word(d);
     c->wrong = cuda_take_word(d);
     c->abort = cuda_take_word(d);
@@ -70,6 +65,8 @@ static void free_channel(struct oneshot_channel *c)
     struct cuda_inside inside;
 
     oneshot_stop_choosing(c);
+    if (c->pipeline)
+        pipeline_free(c->pipeline);
     if (c->box)
         oneshot_leave_box(n, c->box);
     if (cuda_begin(c->d, &inside)) {
@@ -133,18 +130,27 @@ static struct oneshot_channel *make(struct oneshot *n, const struct wire_team *t
     return c;
 }
 
+/* NULL: this rank's device can run the kernel. */
+static const char *lacks_kernel(struct oneshot_channel *c, uint64_t *hardware)
+{
+    if (cuda_launches_block())
+        return "CUDA_LAUNCH_BLOCKING is set, so a launch waits for the kernels of other ranks";
+    if (!cuda_can_run_oneshot(c->d))
+        return "the module or the driver has no kernel for a rank's device, or the device cannot use registered memory";
+    return device_cuda.where(&c->d->head, hardware) == COMM_OK ? NULL : "CUDA does not tell which device a rank has";
+}
+
 static enum comm_result offer_of(struct oneshot_channel *c, const struct wire_team *team, struct oneshot_offer *offer)
 {
     struct oneshot *n = c->owner;
+    const char *why = lacks_kernel(c, &offer->hardware);
 
     offer->host = n->host;
-    if (cuda_launches_block())
-        return stage(n, team, false, "CUDA_LAUNCH_BLOCKING is set, so a launch waits for the kernels of other ranks");
-    if (!cuda_can_run_oneshot(c->d))
-        return stage(n, team, false,
-                     "the module or the driver has no kernel for a rank's device, or the device cannot use registered memory");
-    if (device_cuda.where(&c->d->head, &offer->hardware) != COMM_OK)
-        return stage(n, team, false, "CUDA does not tell which device a rank has");
+    offer->serves = (why ? 0 : ONESHOT_HAS_KERNEL) | (cuda_can_combine(c->d) ? ONESHOT_HAS_PIPELINE : 0);
+    if (why)
+        (void)stage(n, team, false, why);
+    if (!offer->serves)
+        return COMM_ERR_UNSUPPORTED;
     c->box = oneshot_take_box(n, team->channel, oneshot_here(n, world_rank_of(team)));
     if (!c->box)
         return stage(n, team, false, "there is not enough shared memory for a rank's mailbox");
@@ -182,22 +188,30 @@ static enum comm_result begin(struct oneshot *n, const struct wire_team *team, v
     return COMM_OK;
 }
 
-/* Kernels of one device may not run at the same time, so ranks that share a device would wait for each other. */
-static enum comm_result check_devices(struct oneshot *n, const struct wire_team *team, const unsigned char *offers)
+/* What all members can do. Kernels of one device may not run at the same time, so ranks that share a device would wait for each other in
+ * the kernel for short sums. */
+static uint32_t agree(struct oneshot *n, const struct wire_team *team, const unsigned char *offers)
 {
+    uint32_t serves = ONESHOT_HAS_KERNEL | ONESHOT_HAS_PIPELINE;
     char why[96];
 
     for (int32_t i = 0; i < team->size; i++) {
+        struct oneshot_offer a = oneshot_offer_at(offers, i);
+        serves &= a.serves;
         for (int32_t k = 0; k < i; k++) {
-            struct oneshot_offer a = oneshot_offer_at(offers, i), b = oneshot_offer_at(offers, k);
-            if (a.host != b.host)
-                return stage(n, team, true, "its ranks are on several hosts");
+            struct oneshot_offer b = oneshot_offer_at(offers, k);
+            if (a.host != b.host) {
+                (void)stage(n, team, true, "its ranks are on several hosts");
+                return 0;
+            }
+            if (!(serves & ONESHOT_HAS_KERNEL) || a.hardware != b.hardware)
+                continue;
             base_format(why, sizeof why, "ranks %d and %d have one device; expected a device for each", k, i);
-            if (a.hardware == b.hardware)
-                return stage(n, team, true, why);
+            (void)stage(n, team, true, why);
+            serves &= ~(uint32_t)ONESHOT_HAS_KERNEL;
         }
     }
-    return COMM_OK;
+    return serves;
 }
 
 static void know_peers(struct oneshot_channel *c, const struct wire_team *team, const unsigned char *offers)
@@ -217,7 +231,7 @@ static enum comm_result pin_all(struct oneshot_channel *c, const struct wire_tea
 {
     for (int32_t r = 0, peer = 0; r < team->size; r++) {
         char *at = r == team->rank ? c->box->at : (char *)(uintptr_t)c->box->peer[peer++].head;
-        cuda_address there = oneshot_pin(c->owner, c->d, at);
+        cuda_address there = oneshot_pin(c->owner, c->d, at, ONESHOT_BOX_BYTES);
         if (!there) {
             if (c->owner->log)
                 base_log(c->owner->log, LOG_ERROR, "cuda rank=%d: the mailbox of rank %d cannot be pinned; backend shm needs none",
@@ -229,6 +243,50 @@ static enum comm_result pin_all(struct oneshot_channel *c, const struct wire_tea
     return COMM_OK;
 }
 
+static cuda_address pin_pages(void *owner, struct cuda_device *d, char *at, size_t bytes)
+{
+    return oneshot_pin(owner, d, at, bytes);
+}
+
+static struct pipeline *make_pipeline(struct oneshot_channel *c, const struct wire_team *team)
+{
+    struct oneshot_box *box = c->box;
+    struct pipeline_config config = {.env = c->owner->env,
+                                     .log = c->owner->log,
+                                     .d = c->d,
+                                     .memory = box->memory,
+                                     .wire = box->wire,
+                                     .channel = team->channel,
+                                     .own = &box->pages,
+                                     .rank = c->args.rank,
+                                     .ranks = c->args.ranks,
+                                     .pin = pin_pages,
+                                     .owner = c->owner};
+
+    for (uint32_t r = 0, peer = 0; r < config.ranks; r++) {
+        uintptr_t at = r == config.rank ? (uintptr_t)box->at : (uintptr_t)box->peer[peer++].head;
+        config.words[r] = (struct pipeline_words *)(at + ONESHOT_PIPELINE_AT);
+    }
+    return pipeline_make(&config);
+}
+
+/* In a stream of the program's, only the kernel serves. */
+static enum comm_result connect(struct oneshot_channel *c, const struct wire_team *team, const unsigned char *offers)
+{
+    uint32_t serves = agree(c->owner, team, offers);
+
+    c->has_kernel = serves & ONESHOT_HAS_KERNEL;
+    if (!c->has_kernel && (c->given || !(serves & ONESHOT_HAS_PIPELINE)))
+        return COMM_ERR_UNSUPPORTED;
+    know_peers(c, team, offers);
+    enum comm_result r = pin_all(c, team);
+    if (r == COMM_OK && serves & ONESHOT_HAS_PIPELINE) {
+        c->pipeline = make_pipeline(c, team);
+        r = c->pipeline ? COMM_OK : COMM_ERR_MEMORY;
+    }
+    return r == COMM_OK && c->has_kernel ? oneshot_choose(c, team, offers) : r;
+}
+
 enum comm_result oneshot_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
                               struct native_channel **channel)
 {
@@ -238,13 +296,7 @@ enum comm_result oneshot_join(struct native *native, const struct wire_team *tea
     if (!offers)
         return begin(n, team, offer, channel);
     struct oneshot_channel *c = (struct oneshot_channel *)(void *)*channel;
-    enum comm_result r = check_devices(n, team, offers);
-    if (r == COMM_OK) {
-        know_peers(c, team, offers);
-        r = pin_all(c, team);
-    }
-    if (r == COMM_OK)
-        r = oneshot_choose(c, team, offers);
+    enum comm_result r = connect(c, team, offers);
     if (r != COMM_OK) {
         oneshot_vote_against(c);
         (void)drop(c);
@@ -273,6 +325,8 @@ uint32_t oneshot_leave(struct native_channel *channel, enum wire_leave how)
     struct oneshot_channel *c = (struct oneshot_channel *)(void *)channel;
 
     oneshot_stop_choosing(c);
+    if (c->pipeline)
+        pipeline_stop(c->pipeline);
     bool runs = is_held(c);
     if (runs || how == WIRE_ABORT)
         atomic_store_explicit(&c->d->words[c->abort], 1, memory_order_release);

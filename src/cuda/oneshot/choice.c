@@ -254,9 +254,16 @@ static void check(struct oneshot_channel *c)
     }
 }
 
+static const char *chosen(const struct oneshot_channel *c)
+{
+    return c->choice.by_devices ? "the devices' memory" : "the host's pages";
+}
+
 const char *oneshot_through(struct native_channel *channel)
 {
-    return ((struct oneshot_channel *)(void *)channel)->choice.by_devices ? "the devices' memory" : "the host's pages";
+    struct oneshot_channel *c = (struct oneshot_channel *)(void *)channel;
+
+    return c->took_long ? "the host's pages, for each chunk of 4 MiB or less" : chosen(c);
 }
 
 static void compare(struct oneshot_channel *c)
@@ -276,7 +283,7 @@ static void compare(struct oneshot_channel *c)
         base_log(n->log, atomic_exchange_explicit(&n->told, true, memory_order_relaxed) ? LOG_DEBUG : LOG_INFO,
                  "cuda ranks=%u: kernels exchange through %s: an exchange took %llu ns through the devices' memory, %llu ns through the "
                  "host's pages",
-                 c->args.ranks, oneshot_through(&c->head), (unsigned long long)(devices / c->args.ranks / (ROUNDS - 1)),
+                 c->args.ranks, chosen(c), (unsigned long long)(devices / c->args.ranks / (ROUNDS - 1)),
                  (unsigned long long)(host / c->args.ranks / (ROUNDS - 1)));
     go(c, ONESHOT_RESTING);
 }
@@ -397,6 +404,8 @@ enum comm_result oneshot_joined(struct native_channel *channel)
     struct oneshot_channel *c = (struct oneshot_channel *)(void *)channel;
     struct oneshot *n = c->owner;
 
+    if (!c->has_kernel)
+        return COMM_OK;
     base_lock(&n->lock, n->env);
     for (struct oneshot_channel *other = n->choosing; other; other = other->choice.next)
         if (other != c)

@@ -6,6 +6,8 @@
 #include "base/hash.h"
 
 enum { CHECK_NS = 100000000 };
+/* A call is not less than so long where the kernel does short ones, and where nothing else but staging does. */
+enum { PIPELINE_LEAST = 256 << 10, PIPELINE_LEAST_ALONE = 1 << 20 };
 
 static struct oneshot_channel *channel_of(struct native_channel *channel)
 {
@@ -32,12 +34,17 @@ static const struct kind *kind_of(uint32_t collective)
     return NULL;
 }
 
+static bool is_long(const struct oneshot_channel *c, const struct native_call *call)
+{
+    return c->pipeline && !c->given && pipeline_serves(call, c->has_kernel ? PIPELINE_LEAST : PIPELINE_LEAST_ALONE);
+}
+
 /* In a stream nothing is staged, so there the kernel serves more: other collectives, and any length. */
 static bool serves(const struct oneshot_channel *c, const struct native_call *call)
 {
     const struct kind *kind = kind_of(call->collective);
 
-    if (!kind || (!call->n && kind->kind != ONESHOT_BARRIER))
+    if (!c->has_kernel || !kind || (!call->n && kind->kind != ONESHOT_BARRIER))
         return false;
     if (!c->given && (kind->kind != ONESHOT_SUM || call->n > ONESHOT_BYTES / call->element_bytes))
         return false;
@@ -52,7 +59,8 @@ enum comm_result oneshot_accept(struct native_channel *channel, const struct nat
     if (c->given)
         return oneshot_accept_in_stream(c, call, served, why, why_bytes);
     c->ways = NATIVE_ON_DEVICE;
-    return served && call->on_device ? COMM_OK : COMM_ERR_UNSUPPORTED;
+    c->took_long = is_long(c, call);
+    return (served || c->took_long) && call->on_device ? COMM_OK : COMM_ERR_UNSUPPORTED;
 }
 
 uint32_t oneshot_ways(struct native_channel *channel)
@@ -141,6 +149,8 @@ enum comm_result oneshot_start(struct native_channel *channel, const struct nati
     struct oneshot_channel *c = channel_of(channel);
 
     *code = 0;
+    if (is_long(c, call))
+        return pipeline_start(c->pipeline, call);
     if (!oneshot_has_room(c))
         return COMM_ERR_MEMORY;
     c->calls[c->issued++ & (c->room - 1)] = call_of(call);
@@ -179,14 +189,17 @@ static void ask_cuda(struct oneshot_channel *c)
 }
 
 /* Until the choice is made, the stream has trials, and the first values of counters, which belong to the next channel that takes the word.
- */
+ * Without the kernel there is no choice. */
+static bool kernel_runs(struct oneshot_channel *c)
+{
+    if (c->choice.stage != ONESHOT_CHOSEN)
+        return oneshot_rests(c) != CUDA_OK;
+    return c->given ? !oneshot_given_rests(c) : ended(c) != c->launched;
+}
+
 bool oneshot_runs(struct oneshot_channel *c)
 {
-    bool has_ended = c->given ? oneshot_given_rests(c) : ended(c) == c->launched;
-
-    if (c->choice.stage != ONESHOT_CHOSEN)
-        has_ended = oneshot_rests(c) == CUDA_OK;
-    if (c->broken || has_ended)
+    if (c->broken || !(kernel_runs(c) || (c->pipeline && pipeline_runs(c->pipeline))))
         return false;
     ask_cuda(c);
     return !c->broken;
@@ -225,10 +238,8 @@ static struct native_event end_one(struct oneshot_channel *c)
     return event;
 }
 
-uint32_t oneshot_advance(struct native_channel *channel, struct native_event *events, uint32_t max)
+static uint32_t advance_kernel(struct oneshot_channel *c, struct native_event *events, uint32_t max)
 {
-    struct oneshot_channel *c = channel_of(channel);
-
     if (c->told == c->issued || !max)
         return 0;
     bool has_ended = c->given ? oldest_mark(c) <= oneshot_marked(c) : c->told < c->launched && ended(c) > c->told;
@@ -241,4 +252,16 @@ uint32_t oneshot_advance(struct native_channel *channel, struct native_event *ev
     *events = (struct native_event){
         .cookie = cookie_of(c, c->told), .result = COMM_ERR_BACKEND, .code = -(int32_t)(c->refused ? c->refused : c->broken)};
     return 1;
+}
+
+uint32_t oneshot_advance(struct native_channel *channel, struct native_event *events, uint32_t max)
+{
+    struct oneshot_channel *c = channel_of(channel);
+    uint32_t count = advance_kernel(c, events, max);
+
+    if (!c->pipeline || !pipeline_is_pending(c->pipeline))
+        return count;
+    if (is_broken(c))
+        pipeline_break(c->pipeline, -(int32_t)c->broken);
+    return count + pipeline_advance(c->pipeline, events + count, max - count);
 }

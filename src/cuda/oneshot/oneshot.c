@@ -111,6 +111,10 @@ static void class_close(struct native *native)
 /* ------------------------------------------------------------------------------------------------------------ the class */
 static void class_explain(struct native *native, int32_t code, char *text, size_t bytes)
 {
+    static const char *const texts[] = {[ONESHOT_ABORTED] = "the host ended the kernel",
+                                        [ONESHOT_DIFFERS] = "a peer's call has another type, operator or length",
+                                        [PIPELINE_NO_MEMORY] = "a rank has no pages for long sums that devices can access",
+                                        [PIPELINE_REFUSED] = "CUDA refused a copy or a kernel of a long sum"};
     const char *name = NULL;
 
     (void)native;
@@ -119,9 +123,7 @@ static void class_explain(struct native *native, int32_t code, char *text, size_
     if (code < 0)
         base_format(text, bytes, "CUDA: %s (%d)", name ? name : "unknown error", -code);
     else
-        base_copy_text(text, bytes,
-                       code == ONESHOT_DIFFERS ? "the kernel found a peer's call of another type, operator or length"
-                                               : "the host ended the kernel");
+        base_copy_text(text, bytes, code > 0 && (size_t)code < sizeof texts / sizeof *texts ? texts[code] : "unknown error");
 }
 
 const struct native_class native_oneshot = {.name = "cuda",

@@ -1,26 +1,31 @@
 /*
- * The native backend cuda: a short allreduce of device buffers is one kernel on each rank's device (cuda/oneshot_kernel.h). All else is the
- * wire's: the core stages it. In a stream of the program's, where nothing is staged, a longer one is several kernels, and reduce_scatter,
- * allgather, broadcast and barrier are kernels too. One instance per world, one channel per communicator. This header is shared by its
- * files.
+ * The native backend cuda: a short allreduce of device buffers is one kernel on each rank's device (cuda/oneshot_kernel.h), and a long one
+ * goes through a pipeline (cuda/pipeline/pipeline.h). All else is the wire's: the core stages it. In a stream of the program's, where
+ * nothing is staged, a longer one is several kernels, and reduce_scatter, allgather, broadcast and barrier are kernels too. One instance
+ * per world, one channel per communicator. This header is shared by its files.
  */
 #ifndef CUDA_ONESHOT_H
 #define CUDA_ONESHOT_H
 
 #include "cuda/device.h"
 #include "cuda/oneshot_kernel.h"
+#include "cuda/pipeline/pipeline.h"
 #include "cuda/post.h"
 #include "cuda/share.h"
 #include "wire/native.h"
 
 #include <string.h>
 
+/* What a rank's device can do. A communicator has what all can do; the kernel also needs a device for each rank. */
+enum oneshot_serves { ONESHOT_HAS_KERNEL = 1, ONESHOT_HAS_PIPELINE = 2 };
+
 /* What a rank sends to the others for a new communicator. */
 struct oneshot_offer {
     uint64_t host, hardware; /* of its device */
     uint64_t where, life;    /* of its mailbox */
     uint64_t place, secret;  /* its processes reach each other's sockets; for letters to this rank */
-    uint32_t slots, unused;  /* where in the memory that it shares its slots may lie: 1 + index; 0: nowhere */
+    uint32_t slots;          /* where in the memory that it shares its slots may lie: 1 + index; 0: nowhere */
+    uint32_t serves;         /* enum oneshot_serves */
     char post[CUDA_POST_NAME_BYTES];
 };
 
@@ -42,6 +47,7 @@ struct oneshot_box {
     struct wire *wire;
     char *at;
     uint64_t where, life;
+    struct pipeline_pages pages;
     int32_t rank;   /* of those in this process */
     uint32_t slots; /* in the memory that the rank shares: 1 + index; 0: nowhere */
     bool taken;
@@ -52,7 +58,7 @@ struct oneshot_box {
     } peer[ONESHOT_RANKS];
 };
 
-/* A mailbox, of any rank, that devices of this process can access. */
+/* A mailbox or the pages of a pipeline, of any rank, that devices of this process can access. */
 struct oneshot_pin {
     struct oneshot_pin *next;
     char *at;
@@ -113,6 +119,9 @@ struct oneshot_channel {
     struct oneshot_call *calls;      /* a ring, indexed by number */
     uint32_t room;
     struct oneshot_box *box;
+    bool has_kernel;
+    struct pipeline *pipeline; /* NULL: the core stages long sums */
+    bool took_long;            /* the call that was accepted last is the pipeline's */
     struct oneshot_choice choice;
     struct oneshot_args args;  /* what is equal for all operations */
     struct CUstream_st *given; /* the program's stream, which gets the operations; NULL: `stream` does */
@@ -152,8 +161,8 @@ struct oneshot {
 /* box.c. rank: of those in this process. NULL: no memory. */
 struct oneshot_box *oneshot_take_box(struct oneshot *n, const struct wire_channel *wire, int32_t rank);
 void oneshot_leave_box(struct oneshot *n, struct oneshot_box *box);
-/* The device's address of a mailbox, or 0. */
-cuda_address oneshot_pin(struct oneshot *n, struct cuda_device *d, char *at);
+/* The device's address of a mailbox, or of the pages of a pipeline; or 0. */
+cuda_address oneshot_pin(struct oneshot *n, struct cuda_device *d, char *at, size_t bytes);
 void oneshot_free_boxes(struct oneshot *n);
 static inline struct oneshot_head *oneshot_head_of(char *box)
 {
@@ -173,7 +182,7 @@ enum comm_result oneshot_choose(struct oneshot_channel *c, const struct wire_tea
 enum comm_result oneshot_joined(struct native_channel *channel);
 void oneshot_vote_against(struct oneshot_channel *c);
 void oneshot_stop_choosing(struct oneshot_channel *c);
-const char *oneshot_through(struct native_channel *channel); /* the chosen memory, as a text */
+const char *oneshot_through(struct native_channel *channel); /* the memory that the call accepted last goes through, as a text */
 unsigned oneshot_rests(const struct oneshot_channel *c);     /* CUDA's answer about the channel's own stream */
 /* channel.c */
 enum comm_result oneshot_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,

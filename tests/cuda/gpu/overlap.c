@@ -1,8 +1,8 @@
 /*
- * Figures of ranks that stage, which may share a device: the program is started by comm-run, a process for each rank. A sum of 20 MB of
- * bf16, first alone and then beside work of the device's that takes as long, and beside them the device's bare copies of the same bytes:
- * every rank's to the host and back to the device at once, which is what a staged sum must move. Each is the median of several rounds; a
- * round takes as long as its slowest rank.
+ * Figures of ranks that may share a device: the program is started by comm-run, a process for each rank. A sum of 20 MB of bf16, which is
+ * staged, or on backend cuda reduced by the devices. First alone and then beside work of the device's that takes as long, and beside them
+ * the device's bare copies of the same bytes: every rank's to the host and back to the device at once, which is what such a sum must move.
+ * Each is the median of several rounds; a round takes as long as its slowest rank.
  */
 #define _GNU_SOURCE
 #include "played.h"
@@ -177,7 +177,7 @@ int main(void)
         double megabytes = (double)(my.words * sizeof *my.in) / 1e6, shorter = alone < busy ? alone : busy;
         printf("  %.0f MB of bf16, %d ranks: bare copies, both ways at once %9.0f us, %.1f GB/s each way\n", megabytes, my.ranks, bare,
                megabytes * my.ranks * 1e3 / bare);
-        printf("  %.0f MB of bf16, %d ranks: staged sum                     %9.0f us, %.0f %% of the copies' rate\n", megabytes, my.ranks,
+        printf("  %.0f MB of bf16, %d ranks: sum                            %9.0f us, %.0f %% of the copies' rate\n", megabytes, my.ranks,
                alone, 100 * bare / alone);
         printf("  %.0f MB of bf16, %d ranks: beside %.0f us of work           %9.0f us, %.0f %% hidden\n", megabytes, my.ranks, busy, both,
                100 * (alone + busy - both) / shorter);

@@ -57,7 +57,7 @@ ranks shm+tcp 4 COMM_HOST=a,a,b,b
 ranks nccl 1
 ranks nccl 1 COMM_ORDER=fixed
 ranks cuda 1
-ranks cuda 2 # on one GPU this is staged
+ranks cuda 2 # on one GPU, long sums go through the pipeline, and all else is staged
 if [ "$devices" -gt 1 ]; then
     n=$((devices < 8 ? devices : 8))
     ranks nccl "$n"
@@ -79,10 +79,13 @@ if [ -x "$bin/train_cuda" ]; then
 fi
 
 for n in 1 2 4; do
-    step "figures: staged sums beside the device's copies, $n ranks" 120 env COMM_BACKEND=shm "$bin/comm-run" -n "$n" "${programs}overlap"
+    for backend in shm cuda; do
+        step "figures: sums over $backend beside the device's copies, $n ranks" 120 env COMM_BACKEND="$backend" "$bin/comm-run" -n "$n" \
+            "${programs}overlap"
+    done
 done
-shared='shm tcp'
-own='nccl cuda' # NCCL takes one rank for each GPU
+shared='shm tcp cuda'
+own='nccl' # it takes one rank for each GPU
 [ "$devices" -gt 1 ] || own=''
 for backend in $shared $own; do
     step "figures: comm-perf over $backend, 2 ranks" 120 env COMM_BACKEND="$backend" "$bin/comm-run" -n 2 "$bin/comm-perf" allreduce \

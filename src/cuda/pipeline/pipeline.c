@@ -1,0 +1,397 @@
+/* The steps of a pipeline: what each may wait for, what it puts on the device, and the ends of calls. */
+#include "cuda/pipeline/pipeline.h"
+
+#include "base/hash.h"
+#include "cuda/kernels.h"
+#include "cuda/ring.h"
+
+enum { BLOCK_ALIGN = 256 };
+
+/* ------------------------------------------------------------------------------------------------------------ making and freeing */
+struct pipeline *pipeline_make(const struct pipeline_config *config)
+{
+    struct pipeline *p = config->env->take(config->env, sizeof *p, 64);
+
+    if (p)
+        *p = (struct pipeline){.is = *config};
+    return p;
+}
+
+void pipeline_free(struct pipeline *p)
+{
+    const struct comm_env *env = p->is.env;
+    struct cuda_inside inside;
+
+    if (p->stream && cuda_begin(p->is.d, &inside)) {
+        p->is.d->calls->cuStreamDestroy(p->stream);
+        cuda_end(p->is.d, &inside);
+    }
+    env_give_back(env, p->calls, p->room * sizeof *p->calls);
+    env->give(env, p, sizeof *p);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ calls */
+bool pipeline_serves(const struct native_call *call, size_t least_bytes)
+{
+    return call->collective == COLLECTIVE_ALLREDUCE && fold_has(call->type, call->op) && call->n >= least_bytes / call->element_bytes;
+}
+
+static struct pipeline_call *call_at(const struct pipeline *p, uint64_t number)
+{
+    return &p->calls[number & (p->room - 1)];
+}
+
+/* Chunks of one call have the same length, except for the last one; all ranks cut alike. */
+static struct pipeline_call call_of(const struct pipeline *p, const struct native_call *call)
+{
+    uint64_t bytes = (uint64_t)call->n * call->element_bytes, most = PIPELINE_CHUNK_BYTES / p->is.ranks / BLOCK_ALIGN * BLOCK_ALIGN;
+    uint64_t chunks = (bytes + most * p->is.ranks - 1) / (most * p->is.ranks);
+    uint64_t each = (bytes + chunks - 1) / chunks, block = (each + p->is.ranks - 1) / p->is.ranks;
+    uint64_t before = p->issued ? call_at(p, p->issued - 1)->end : 0;
+
+    return (struct pipeline_call){.in = call->in ? call->in : call->out,
+                                  .out = call->out,
+                                  .bytes = bytes,
+                                  .block = (block + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN,
+                                  .end = before + chunks,
+                                  .cookie = call->cookie,
+                                  .chunks = (uint32_t)chunks,
+                                  .fingerprint = (uint32_t)base_hash(base_hash(bytes, call->type), call->op),
+                                  .type = call->type,
+                                  .op = call->op};
+}
+
+enum comm_result pipeline_start(struct pipeline *p, const struct native_call *call)
+{
+    uint64_t oldest = p->told ? p->told - 1 : 0; /* the one before the next is read by call_of */
+
+    if (p->issued - oldest >= p->room) {
+        struct pipeline_call *more = cuda_ring_grow(p->is.env, p->calls, &p->room, sizeof *more, oldest, p->issued);
+        if (!more)
+            return COMM_ERR_MEMORY;
+        p->calls = more;
+    }
+    struct pipeline_call made = call_of(p, call);
+    *call_at(p, p->issued++) = made;
+    return COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ blocks */
+/* Of a call: bytes from `at` on. */
+struct span {
+    uint64_t at, bytes;
+};
+
+static struct span clip(const struct pipeline_call *call, uint64_t from, uint64_t to)
+{
+    to = to < call->bytes ? to : call->bytes;
+    return (struct span){from, from < to ? to - from : 0};
+}
+
+static uint64_t chunk_at(const struct pipeline *p, const struct pipeline_call *call, uint64_t chunk)
+{
+    return (chunk - (call->end - call->chunks)) * call->block * p->is.ranks;
+}
+
+static struct span block_of(const struct pipeline *p, const struct pipeline_call *call, uint64_t chunk, uint32_t rank)
+{
+    uint64_t at = chunk_at(p, call, chunk) + rank * call->block;
+
+    return clip(call, at, at + call->block);
+}
+
+/* Where a rank's pages have a block that it sends, and one that it has reduced. */
+static uint64_t sent_at(const struct pipeline_call *call, uint64_t chunk, uint32_t block)
+{
+    return chunk % PIPELINE_SLOTS * PIPELINE_CHUNK_BYTES + block * call->block;
+}
+
+static uint64_t sum_at(uint64_t chunk)
+{
+    return PIPELINE_SLOTS * (uint64_t)PIPELINE_CHUNK_BYTES + chunk % PIPELINE_SLOTS * PIPELINE_SUM_BYTES;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what a step waits for */
+static uint64_t done(const struct pipeline *p, uint32_t rank, enum pipeline_step step)
+{
+    return atomic_load_explicit(&p->is.words[rank]->done[step], memory_order_acquire);
+}
+
+/* All ranks, this one too, have done the step for all chunks before `least`. */
+static bool all_done(const struct pipeline *p, enum pipeline_step step, uint64_t least)
+{
+    for (uint32_t r = 0; r < p->is.ranks; r++)
+        if (done(p, r, step) < least)
+            return false;
+    return true;
+}
+
+static bool has_slot(const struct pipeline *p, enum pipeline_step frees, uint64_t chunk)
+{
+    return chunk < PIPELINE_SLOTS || all_done(p, frees, chunk + 1 - PIPELINE_SLOTS);
+}
+
+/* A slot that is free on all ranks is free on this one: so is its place. */
+static bool may_begin(const struct pipeline *p, enum pipeline_step step, uint64_t chunk)
+{
+    if (step == PIPELINE_SEND)
+        return has_slot(p, PIPELINE_REDUCE, chunk);
+    if (step == PIPELINE_REDUCE)
+        return all_done(p, PIPELINE_SEND, chunk + 1) && has_slot(p, PIPELINE_TAKE, chunk);
+    return all_done(p, PIPELINE_REDUCE, chunk + 1);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ calls that differ */
+static uint64_t mark_of(const struct pipeline_call *call, uint64_t number)
+{
+    return (number + 1) << 32 | call->fingerprint;
+}
+
+/* Before the first chunk is sent. */
+static void mark(struct pipeline *p, uint64_t number)
+{
+    atomic_store_explicit(&p->is.words[p->is.rank]->mark[number % PIPELINE_MARKS], mark_of(call_at(p, number), number),
+                          memory_order_release);
+}
+
+/* All calls before this one were the same on all ranks. So its first chunk is the first of the same call of each peer. */
+static bool all_marked(const struct pipeline *p, uint64_t number)
+{
+    uint64_t mine = mark_of(call_at(p, number), number);
+
+    for (uint32_t r = 0; r < p->is.ranks; r++)
+        if (atomic_load_explicit(&p->is.words[r]->mark[number % PIPELINE_MARKS], memory_order_acquire) != mine)
+            return false;
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ steps */
+static void add(struct device_piece *pieces, uint32_t *count, char *to, const char *from, size_t bytes)
+{
+    if (bytes)
+        pieces[(*count)++] = (struct device_piece){to, from, bytes};
+}
+
+static enum comm_result move(struct pipeline *p, enum device_way way, const struct device_piece *pieces, uint32_t count,
+                             struct device_place *place)
+{
+    *place = (struct device_place){NULL, 0};
+    return count ? cuda_move_whole(&p->is.d->head, way, pieces, count, place) : COMM_OK;
+}
+
+/* All blocks but the own one. */
+static enum comm_result send(struct pipeline *p, const struct pipeline_call *call, uint64_t chunk, struct device_place *place)
+{
+    struct device_piece pieces[2];
+    uint64_t begin = chunk_at(p, call, chunk), own = begin + p->is.rank * call->block, end = begin + p->is.ranks * call->block;
+    struct span before = clip(call, begin, own), after = clip(call, own + call->block, end);
+    char *pages = p->pages[p->is.rank];
+    uint32_t count = 0;
+
+    if (p->is.ranks > 1) {
+        add(pieces, &count, pages + sent_at(call, chunk, 0), call->in + before.at, before.bytes);
+        add(pieces, &count, pages + sent_at(call, chunk, p->is.rank + 1), call->in + after.at, after.bytes);
+    }
+    return move(p, DEVICE_IN, pieces, count, place);
+}
+
+static struct combine_args combine_of(const struct pipeline *p, const struct pipeline_call *call, uint64_t chunk)
+{
+    struct span own = block_of(p, call, chunk, p->is.rank);
+    struct combine_args a = {
+        .to = call->out + own.at, .elements = own.bytes / fold_bytes(call->type), .type = call->type, .op = call->op, .ranks = p->is.ranks};
+    uintptr_t all = (uintptr_t)a.to;
+
+    for (uint32_t r = 0; r < p->is.ranks; r++) {
+        a.from[r] = r == p->is.rank ? call->in + own.at : (const char *)(uintptr_t)(p->there[r] + sent_at(call, chunk, p->is.rank));
+        all |= (uintptr_t)a.from[r];
+    }
+    if (p->is.ranks > 1)
+        a.copy = (char *)(uintptr_t)(p->there[p->is.rank] + sum_at(chunk));
+    a.in_pieces = p->is.ranks <= ONESHOT_BATCH && !(all % ONESHOT_PIECE_BYTES);
+    return a;
+}
+
+static enum comm_result launch(struct pipeline *p, const struct combine_args *a, struct device_place *place)
+{
+    unsigned result = p->stream ? CUDA_OK : cuda_make_stream(p->is.d, 1, &p->stream);
+
+    if (result != CUDA_OK)
+        return cuda_result(result);
+    if (!cuda_has_place(p->is.d))
+        return COMM_ERR_FULL;
+    result = cuda_combine(p->is.d, a, p->stream);
+    if (result != CUDA_OK)
+        return cuda_result(result);
+    place->word = NULL;
+    return cuda_place(p->is.d, p->stream, place);
+}
+
+static enum comm_result reduce(struct pipeline *p, const struct pipeline_call *call, uint64_t chunk, struct device_place *place)
+{
+    static _Atomic uint64_t nothing;
+    struct combine_args a = combine_of(p, call, chunk);
+    struct cuda_inside inside;
+
+    *place = (struct device_place){&nothing, 0};
+    if (!a.elements)
+        return COMM_OK;
+    if (!cuda_begin(p->is.d, &inside))
+        return COMM_ERR_BACKEND;
+    enum comm_result r = launch(p, &a, place);
+    cuda_end(p->is.d, &inside);
+    return r;
+}
+
+static enum comm_result take(struct pipeline *p, const struct pipeline_call *call, uint64_t chunk, struct device_place *place)
+{
+    struct device_piece pieces[ONESHOT_RANKS];
+    uint32_t count = 0;
+
+    for (uint32_t r = 0; r < p->is.ranks; r++) {
+        struct span theirs = block_of(p, call, chunk, r);
+        if (r != p->is.rank)
+            add(pieces, &count, call->out + theirs.at, p->pages[r] + sum_at(chunk), theirs.bytes);
+    }
+    return move(p, DEVICE_OUT, pieces, count, place);
+}
+
+/* True: the next chunk of this step has begun. */
+static bool begin(struct pipeline *p, enum pipeline_step step)
+{
+    static enum comm_result (*const begins[])(struct pipeline *, const struct pipeline_call *, uint64_t,
+                                              struct device_place *) = {send, reduce, take};
+    uint64_t number = p->at[step].call, chunk = p->at[step].chunk;
+
+    if (number == p->issued || !may_begin(p, step, chunk))
+        return false;
+    const struct pipeline_call *call = call_at(p, number);
+    bool is_first = chunk == call->end - call->chunks;
+    if (step == PIPELINE_SEND && is_first)
+        mark(p, number);
+    if (step == PIPELINE_REDUCE && is_first && !all_marked(p, number)) {
+        p->wrong = ONESHOT_DIFFERS;
+        return false;
+    }
+    struct device_place *place = &p->at[step].place[chunk % PIPELINE_SLOTS];
+    enum comm_result r = begins[step](p, call, chunk, place);
+    if (r == COMM_ERR_FULL)
+        return false;
+    if (r != COMM_OK)
+        p->wrong = PIPELINE_REFUSED;
+    p->is_lost = p->is_lost || (r != COMM_OK && !place->word);
+    p->at[step].chunk++;
+    p->at[step].call += p->at[step].chunk == call->end;
+    return true;
+}
+
+static bool is_reached(const struct device_place *place)
+{
+    return !place->word || atomic_load_explicit(place->word, memory_order_acquire) >= place->value;
+}
+
+/* Tells the peers of what the device has done. */
+static bool publish(struct pipeline *p, enum pipeline_step step)
+{
+    uint64_t before = done(p, p->is.rank, step), now = before;
+
+    while (now < p->at[step].chunk && is_reached(&p->at[step].place[now % PIPELINE_SLOTS]))
+        now++;
+    if (now != before)
+        atomic_store_explicit(&p->is.words[p->is.rank]->done[step], now, memory_order_release);
+    return now != before;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ moving */
+static bool move_step(struct pipeline *p, enum pipeline_step step)
+{
+    bool moved = publish(p, step);
+
+    while (!p->wrong && begin(p, step))
+        moved = true;
+    return moved;
+}
+
+static void move_all(struct pipeline *p)
+{
+    if (p->has_stopped || !pipeline_find_pages(p))
+        return;
+    if (p->is.d->head.polled)
+        (void)device_cuda.poll(&p->is.d->head);
+    for (int turn = 0; turn < PIPELINE_STEPS; turn++) {
+        bool moved = false;
+        for (enum pipeline_step step = PIPELINE_SEND; step < PIPELINE_STEPS; step++)
+            moved |= move_step(p, step);
+        if (!moved)
+            break;
+    }
+}
+
+static bool has_ended(const struct pipeline *p, const struct pipeline_call *call)
+{
+    for (enum pipeline_step step = PIPELINE_SEND; step < PIPELINE_STEPS; step++)
+        if (done(p, p->is.rank, step) < call->end)
+            return false;
+    return true;
+}
+
+uint32_t pipeline_advance(struct pipeline *p, struct native_event *events, uint32_t max)
+{
+    uint32_t count = 0;
+
+    if (p->told == p->issued)
+        return 0;
+    move_all(p);
+    for (; count < max && p->told < p->issued; p->told++) {
+        const struct pipeline_call *call = call_at(p, p->told);
+        bool is_over = has_ended(p, call);
+        if (!is_over && !p->wrong)
+            break;
+        events[count++] =
+            (struct native_event){.cookie = call->cookie, .result = is_over ? COMM_OK : COMM_ERR_BACKEND, .code = is_over ? 0 : p->wrong};
+    }
+    return count;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ ending early */
+void pipeline_break(struct pipeline *p, int32_t code)
+{
+    p->wrong = code;
+}
+
+void pipeline_stop(struct pipeline *p)
+{
+    p->has_stopped = true;
+}
+
+static bool runs(const struct pipeline *p, enum pipeline_step step)
+{
+    for (uint64_t chunk = done(p, p->is.rank, step); chunk < p->at[step].chunk; chunk++)
+        if (!is_reached(&p->at[step].place[chunk % PIPELINE_SLOTS]))
+            return true;
+    return false;
+}
+
+/* No word says when it ends, so CUDA is asked whether the streams have come to their ends. */
+static bool still_lost(const struct pipeline *p)
+{
+    const struct cuda_device *d = p->is.d;
+    struct CUstream_st *const streams[] = {p->stream, d->copies[DEVICE_IN].stream, d->copies[DEVICE_OUT].stream};
+    bool rest = true;
+    struct cuda_inside inside;
+
+    if (!cuda_enter(p->is.d, &inside))
+        return true;
+    for (size_t i = 0; i < sizeof streams / sizeof *streams && rest; i++)
+        rest = !streams[i] || d->calls->cuStreamQuery(streams[i]) == CUDA_OK;
+    cuda_leave(p->is.d, &inside);
+    return !rest;
+}
+
+bool pipeline_runs(struct pipeline *p)
+{
+    if (p->is.d->head.polled)
+        (void)device_cuda.poll(&p->is.d->head);
+    p->is_lost = p->is_lost && still_lost(p);
+    return p->is_lost || runs(p, PIPELINE_SEND) || runs(p, PIPELINE_REDUCE) || runs(p, PIPELINE_TAKE);
+}

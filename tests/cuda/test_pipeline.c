@@ -1,0 +1,350 @@
+/*
+ * Backend cuda: a long allreduce of device buffers, which goes through a pipeline (cuda/pipeline/pipeline.h). Its results must have the
+ * bits of the same call on host buffers, also where ranks share a device, and however it ends.
+ */
+#define _GNU_SOURCE
+#include "oneshot.h"
+
+#include "clean.h"
+#include "cuda/pipeline/pipeline.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* LEAST: where the kernel does shorter ones. ALONE: where staging does. ROOM_LONG: for one that is longer, at an odd address. */
+enum { LEAST = 256 << 10, ALONE = 1 << 20, ROOM_LONG = 2 << 20, LEAST_F32 = LEAST / 4, ALONE_F32 = ALONE / 4 };
+
+/* ------------------------------------------------------------------------------------------------------------ results */
+/* Types and operators on 1 to 8 ranks; lengths around the ends of blocks; addresses that no kernel can read in whole pieces. */
+RIG_TEST(every_pair_has_the_hosts_bits)
+{
+    unsigned thin = rig_thin(11, 31, 97), pair = 0;
+
+    room = ROOM_LONG;
+    for (int32_t n = 1; n <= RANKS; n++) {
+        open_all(n, &(struct mock_options){.seed = (uint64_t)n, .queues = n % 2 ? 32 : 2, .no_memops = n % 4 == 3});
+        for (int type = 0; type < 64; type++) {
+            for (comm_op op = COMM_SUM; op <= COMM_LXOR; op++) {
+                if (!fold_has((enum comm_type)type, op) || ++pair % thin)
+                    continue;
+                size_t element = fold_bytes((uint32_t)type), least = LEAST / element;
+                size_t lengths[] = {least, least + 1, least + 255, least + 256 / element * (size_t)n, least + 12345};
+                struct sum s = {.type = (enum comm_type)type,
+                                .op = op,
+                                .n = lengths[pair % 5],
+                                .shift = pair % 2 ? element : 0,
+                                .in_place = pair % 3 == 0};
+                sum_and_compare(&s, pair, false);
+            }
+        }
+        sum_and_compare(&(struct sum){.type = COMM_F32, .op = COMM_AVG, .n = LEAST_F32 + 3}, 7, false);
+        close_all();
+    }
+}
+
+/* Parts of it are longer than a chunk, and it has more chunks than the pages have slots. */
+RIG_TEST(more_chunks_than_slots)
+{
+    size_t n = (16 * (size_t)PIPELINE_CHUNK_BYTES + (1 << 20)) / 8 + 5;
+
+    room = 8 * n + 64;
+    open_all(2, &(struct mock_options){.seed = 4, .queues = 4});
+    sum_and_compare(&(struct sum){.type = COMM_F64, .op = COMM_SUM, .n = n, .in_place = true}, 1, false);
+    close_all();
+    room = ROOM_LONG;
+}
+
+/* What is shorter is staged, or done in one kernel; so is what the kernel lacks. */
+RIG_TEST(which_calls_it_does)
+{
+    room = ROOM_LONG;
+    open_all(3, &(struct mock_options){.seed = 5, .queues = 4});
+    sum_and_compare(&(struct sum){.type = COMM_F32, .op = COMM_SUM, .n = LEAST_F32 - 1}, 1, true);
+    sum_and_compare(&(struct sum){.type = COMM_F32, .op = COMM_SUM, .n = LEAST_F32}, 2, false);
+    sum_and_compare(&(struct sum){.type = COMM_F8E4M3, .op = COMM_SUM, .n = LEAST}, 3, true);
+    sum_and_compare(&(struct sum){.type = COMM_F32, .op = COMM_SUM, .n = 100}, 4, false);
+    close_all();
+}
+
+static void open_on(const char *const *names, const int *devices, const struct mock_options *options)
+{
+    mock_reset(options);
+    mock_run(true);
+    MUST(comm_open_local(COMM_CONFIG(.backend = "cuda", .operation_timeout_ns = 20 * RIG_S), 3, names, device.world));
+    device.ranks = 3;
+    rig_open(&host, 3, COMM_CONFIG(.engine_of = device.world[0], .backend = "local"));
+    open_sides(3, devices);
+}
+
+RIG_TEST(ranks_that_share_a_device)
+{
+    static const char *const names[] = {"cuda:0", "cuda:1", "cuda:0"};
+    static const int devices[] = {0, 1, 0};
+
+    room = ROOM_LONG;
+    for (uint64_t seed = 1; seed <= rig_thin(20, 8, 2); seed++) {
+        open_on(names, devices, &(struct mock_options){.seed = seed, .queues = 1 + (int)(seed % 4)});
+        sum_and_compare(&(struct sum){.type = COMM_BF16, .op = COMM_SUM, .n = ALONE / 2 + 7}, seed, false);
+        sum_and_compare(&(struct sum){.type = COMM_F32, .op = COMM_SUM, .n = ALONE_F32 - 1}, seed, true);
+        close_all();
+    }
+}
+
+/* More than the pages have slots, each with values of its own. */
+RIG_TEST(many_at_once)
+{
+    enum { AT_ONCE = 24 };
+    struct comm_request q[RANKS];
+
+    room = AT_ONCE * LEAST;
+    for (uint64_t seed = 1; seed <= rig_thin(40, 20, 4); seed++) {
+        open_all(3, &(struct mock_options){.seed = seed, .queues = 32});
+        for (int32_t r = 0; r < ranks; r++)
+            for (uint32_t i = 0; i < AT_ONCE; i++)
+                bench_fill(&sides[r].bench, sides[r].stream, (uint32_t *)(void *)(sides[r].in + i * LEAST), (uint32_t)(r + 1) * (i + 1),
+                           LEAST_F32);
+        for (int32_t r = 0; r < ranks; r++)
+            MUST(comm_queue_wait_stream(device.world[r], sides[r].stream));
+        for (uint32_t i = 0; i < AT_ONCE; i++)
+            for (int32_t r = 0; r < ranks; r++)
+                MUST(comm_allreduce(device.world[r], sides[r].in + i * LEAST, sides[r].out + i * LEAST, LEAST_F32, COMM_U32, COMM_SUM,
+                                    &q[r]));
+        rig_wait_all(q, 3);
+        for (uint32_t i = 0; i < AT_ONCE; i++)
+            for (int32_t r = 0; r < ranks; r++)
+                for (uint32_t at = 0; at < LEAST; at += LEAST / 16)
+                    EQUAL(first_word(r, sides[r].out + i * LEAST + at), 6 * (i + 1));
+        close_all();
+    }
+    room = ROOM_LONG;
+}
+
+/* Long and short ones at the same time, on two communicators, which the ranks give in different orders. */
+RIG_TEST(two_communicators_in_different_orders)
+{
+    enum { AT_ONCE = 6 };
+    static const size_t lengths[] = {LEAST_F32, 50, LEAST_F32 + 99};
+    struct comm_communicator *dup[RANKS];
+    static struct comm_request q[2][AT_ONCE][RANKS];
+
+    room = 2 * AT_ONCE * (LEAST + 4096);
+    for (uint64_t seed = 1; seed <= rig_thin(20, 8, 2); seed++) {
+        open_all(3, &(struct mock_options){.seed = seed, .queues = 1 + (int)(seed % 4)});
+        rig_dup(device.world, 3, dup);
+        for (int32_t r = 0; r < ranks; r++)
+            fill(r, (uint32_t)(r + 1), room / 4);
+        for (int32_t r = 0; r < ranks; r++) {
+            for (int turn = 0; turn < 2 * AT_ONCE; turn++) {
+                int which = (turn / AT_ONCE + r) % 2, i = turn % AT_ONCE;
+                size_t at = (size_t)(2 * i + which) * (LEAST + 4096);
+                MUST(comm_allreduce(which ? dup[r] : device.world[r], sides[r].in + at, sides[r].out + at, lengths[i % 3], COMM_U32,
+                                    COMM_SUM, &q[which][i][r]));
+            }
+        }
+        for (int which = 0; which < 2; which++)
+            for (int i = 0; i < AT_ONCE; i++)
+                rig_wait_all(q[which][i], 3);
+        for (int32_t r = 0; r < ranks; r++) {
+            for (int i = 0; i < 2 * AT_ONCE; i++) {
+                const char *last = sides[r].out + (size_t)i * (LEAST + 4096) + 4 * (lengths[i / 2 % 3] - 1);
+                EQUAL(first_word(r, last), 6);
+            }
+            MUST(comm_close(dup[r], COMM_DEFAULT_TIMEOUT));
+        }
+        close_all();
+    }
+    room = ROOM_LONG;
+}
+
+static void count_one(void *arg)
+{
+    ++*(int *)arg;
+}
+
+/* Communicators come and go; each of them uses pages that others had before. */
+RIG_TEST(pages_are_used_again)
+{
+    struct comm_communicator *made[RANKS];
+    struct comm_request q[RANKS];
+    struct sum s = {.type = COMM_F32, .op = COMM_SUM, .n = LEAST_F32};
+    int pinned = 0;
+
+    room = ROOM_LONG;
+    open_all(3, &(struct mock_options){.seed = 9, .queues = 8});
+    for (int turn = 0; turn < 6; turn++) {
+        rig_dup(device.world, 3, made);
+        put_inputs(&s, (uint64_t)turn);
+        issue(&s, made, q);
+        rig_wait_all(q, 3);
+        check_way(q[0], false);
+        for (int32_t r = 0; r < ranks; r++)
+            MUST(comm_close(made[r], COMM_DEFAULT_TIMEOUT));
+        if (turn == 1)
+            mock_at("cuMemHostRegister", count_one, &pinned);
+    }
+    mock_at(NULL, NULL, NULL);
+    EQUAL(pinned, 0);
+    close_all();
+}
+
+/* A buffer of another rank's device has a stage, which the pipeline reads and writes. */
+RIG_TEST(memory_of_another_device)
+{
+    const struct sum s = {.type = COMM_F32, .op = COMM_SUM, .n = LEAST_F32 + 1000};
+    struct comm_request q[RANKS], h[RANKS];
+
+    room = ROOM_LONG;
+    open_all(3, &(struct mock_options){.seed = 2, .queues = 3});
+    put_inputs(&s, 4);
+    for (int32_t r = 0; r < ranks; r++) { /* ranks 0 and 1 change places */
+        struct side *side = &sides[r == 2 ? 2 : 1 - r];
+        MUST(comm_queue_wait_stream(device.world[r], side->stream));
+        MUST(comm_allreduce(device.world[r], side->in, side->out, s.n, s.type, s.op, &q[r]));
+        MUST(comm_allreduce(host.world[r], sides[r].host_in, sides[r].host_out, s.n, s.type, s.op, &h[r]));
+    }
+    rig_wait_all(q, 3);
+    rig_wait_all(h, 3);
+    EQUAL(describe(q[0]).flags, COMM_INFO_STAGED);
+    CHECK(strcmp(describe(q[0]).algorithm, "cuda") == 0);
+    check_way(q[2], false);
+    compare(&s);
+    close_all();
+}
+
+/* ------------------------------------------------------------------------------------------------------------ failures */
+RIG_TEST(a_rank_that_never_calls)
+{
+    struct comm_request q[RANKS];
+
+    room = ROOM_LONG;
+    open_failing(3, RIG_S);
+    call_on(0, LEAST_F32, &q[0]);
+    call_on(1, LEAST_F32, &q[1]);
+    IS(comm_wait(q[0], RIG_PATIENCE), COMM_ERR_TIMEOUT);
+    IS(comm_wait(q[1], RIG_PATIENCE), COMM_ERR_TIMEOUT);
+    close_failed();
+}
+
+/* Also after calls that were equal, and where one rank has an operator of the same length and type. */
+RIG_TEST(calls_that_differ)
+{
+    struct comm_request q[RANKS];
+
+    room = ROOM_LONG;
+    for (int turn = 0; turn < 4; turn++) {
+        open_failing(2, 20 * RIG_S);
+        for (int32_t r = 0; r < ranks; r++)
+            for (int i = 0; i < turn; i++)
+                call_on(r, LEAST_F32, &q[r]);
+        call_on(0, LEAST_F32, &q[0]);
+        if (turn % 2)
+            MUST(comm_allreduce(device.world[1], sides[1].in, sides[1].out, LEAST_F32, COMM_F32, COMM_MAX, &q[1]));
+        else
+            call_on(1, LEAST_F32 + 1, &q[1]);
+        is_mismatch(q, turn % 2 ? "op=max" : "n=65537");
+        close_failed();
+    }
+}
+
+RIG_TEST(an_abort_ends_it)
+{
+    struct comm_request q[RANKS];
+
+    room = ROOM_LONG;
+    for (int turn = 0; turn < 4; turn++) {
+        open_failing(3, 20 * RIG_S);
+        for (int32_t r = 0; r < 2; r++)
+            for (int i = 0; i < 3; i++)
+                MUST(comm_allreduce(device.world[r], sides[r].in + i * LEAST, sides[r].out + i * LEAST, LEAST_F32, COMM_F32, COMM_SUM,
+                                    &q[r]));
+        rig_progress_for(device.world[0], turn * 2 * RIG_MS);
+        MUST(comm_abort(device.world[1], 7));
+        IS(comm_wait(q[0], RIG_PATIENCE), COMM_ERR_ABORTED);
+        IS(comm_wait(q[1], RIG_PATIENCE), COMM_ERR_ABORTED);
+        close_failed();
+    }
+}
+
+RIG_TEST(a_device_that_fails)
+{
+    struct comm_request q[RANKS];
+
+    room = ROOM_LONG;
+    open_failing(2, 20 * RIG_S);
+    mock_fault(1, true);
+    call_on(0, LEAST_F32, &q[0]);
+    enum comm_result r = comm_allreduce(device.world[1], sides[1].in, sides[1].out, LEAST_F32, COMM_F32, COMM_SUM, &q[1]);
+    IS(comm_wait(q[0], RIG_PATIENCE), COMM_ERR_BACKEND);
+    if (r == COMM_OK)
+        IS(comm_wait(q[1], RIG_PATIENCE), COMM_ERR_BACKEND);
+    mock_fault(1, false);
+    close_failed();
+}
+
+/* The n-th call of the driver fails, in two sums of all ranks. Nothing hangs, whatever has a result has the right one, and nothing is left.
+ * Returns false if there are fewer calls. */
+static bool fault_at(uint64_t n)
+{
+    struct comm_request q[RANKS];
+    enum comm_result r[RANKS];
+
+    rig_note("call %llu fails", (unsigned long long)n);
+    open_failing(2, 20 * RIG_S);
+    for (int32_t i = 0; i < ranks; i++)
+        fill(i, 5, LEAST_F32);
+    mock_fail(n, false);
+    for (int turn = 0; turn < 2; turn++) {
+        for (int32_t i = 0; i < ranks; i++)
+            r[i] = comm_allreduce(device.world[i], sides[i].in, sides[i].out, LEAST_F32, COMM_U32, COMM_SUM, &q[i]);
+        for (int32_t i = 0; i < ranks; i++)
+            r[i] = r[i] == COMM_OK ? comm_wait(q[i], RIG_PATIENCE) : r[i];
+        if (r[0] != COMM_OK || r[1] != COMM_OK)
+            break;
+    }
+    bool failed = mock_failed() != NULL;
+    mock_fail(0, false);
+    for (int32_t i = 0; i < ranks; i++) {
+        CHECK(r[i] != COMM_ERR_TIMEOUT && r[i] != COMM_PENDING);
+        if (r[i] == COMM_OK)
+            EQUAL(first_word(i, sides[i].out + LEAST - 4), 10);
+    }
+    close_failed();
+    return failed;
+}
+
+RIG_TEST(a_fault_at_every_call)
+{
+    uint64_t n = 1, step = rig_thin(1, 2, 5);
+
+    room = ROOM_LONG;
+    while (fault_at(n))
+        n += step;
+    CHECK(n > 10);
+}
+
+int main(int count, char **arguments)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pair_has_the_hosts_bits),
+        cmocka_unit_test(more_chunks_than_slots),
+        cmocka_unit_test(which_calls_it_does),
+        cmocka_unit_test(ranks_that_share_a_device),
+        cmocka_unit_test(many_at_once),
+        cmocka_unit_test(two_communicators_in_different_orders),
+        cmocka_unit_test(pages_are_used_again),
+        cmocka_unit_test(memory_of_another_device),
+        cmocka_unit_test(a_rank_that_never_calls),
+        cmocka_unit_test(calls_that_differ),
+        cmocka_unit_test(an_abort_ends_it),
+        cmocka_unit_test(a_device_that_fails),
+        cmocka_unit_test(a_fault_at_every_call),
+    };
+    if (count > 1)
+        cmocka_set_test_filter(arguments[1]);
+    return cmocka_run_group_tests_name("cuda_pipeline", tests, NULL, NULL);
+}
