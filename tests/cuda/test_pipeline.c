@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "oneshot.h"
 
+#include "../conform/oracle.h"
 #include "clean.h"
 #include "cuda/pipeline/pipeline.h"
 
@@ -45,6 +46,82 @@ RIG_TEST(every_pair_has_the_hosts_bits)
         sum_and_compare(&(struct sum){.type = COMM_F32, .op = COMM_AVG, .n = LEAST_F32 + 3}, 7, false);
         close_all();
     }
+}
+
+static void read_all(int32_t r, const char *at, size_t bytes)
+{
+    for (size_t from = 0; from < bytes; from += BENCH_READ_BYTES)
+        bench_read(&sides[r].bench, sides[r].stream, (uint32_t *)(void *)(sides[r].got + from), (const uint32_t *)(const void *)(at + from),
+                   (bytes - from < BENCH_READ_BYTES ? bytes - from : BENCH_READ_BYTES) / 4);
+}
+
+static uint32_t word_of(const char *at, size_t index)
+{
+    return ((const uint32_t *)(const void *)at)[index];
+}
+
+/* n words a rank. */
+static void gather(size_t n, bool in_place, uint64_t seed)
+{
+    struct comm_request q[RANKS];
+
+    rig_note("allgather of %zu words, %d ranks%s", n, ranks, in_place ? ", in place" : "");
+    for (int32_t r = 0; r < ranks; r++) {
+        struct side *side = &sides[r];
+        oracle_fill(side->host_in, n, COMM_U32, COMM_SUM, seed, r);
+        bench_copy(&side->bench, side->stream, in_place ? side->out + (size_t)r * n * 4 : side->in, side->host_in, n * 4);
+        MUST(comm_queue_wait_stream(device.world[r], side->stream));
+        MUST(comm_allgather(device.world[r], in_place ? COMM_IN_PLACE : side->in, side->out, n, COMM_U32, &q[r]));
+    }
+    rig_wait_all(q, (size_t)ranks);
+    for (int32_t r = 0; r < ranks; r++) {
+        check_way(q[r], false);
+        read_all(r, sides[r].out, n * 4 * (size_t)ranks);
+        for (int32_t k = 0; k < ranks; k++)
+            CHECK(memcmp(sides[r].got + (size_t)k * n * 4, sides[k].host_in, n * 4) == 0);
+    }
+}
+
+static void scatter(size_t n, bool in_place, uint64_t seed)
+{
+    struct comm_request q[RANKS];
+
+    rig_note("reduce_scatter of %zu words, %d ranks%s", n, ranks, in_place ? ", in place" : "");
+    for (int32_t r = 0; r < ranks; r++) {
+        struct side *side = &sides[r];
+        oracle_fill(side->host_in, n * (size_t)ranks, COMM_U32, COMM_SUM, seed, r);
+        bench_copy(&side->bench, side->stream, side->in, side->host_in, n * (size_t)ranks * 4);
+        MUST(comm_queue_wait_stream(device.world[r], side->stream));
+        MUST(comm_reduce_scatter(device.world[r], in_place ? COMM_IN_PLACE : side->in, in_place ? side->in : side->out, n, COMM_U32,
+                                 COMM_SUM, &q[r]));
+    }
+    rig_wait_all(q, (size_t)ranks);
+    for (int32_t r = 0; r < ranks; r++) {
+        check_way(q[r], false);
+        read_all(r, in_place ? sides[r].in + (size_t)r * n * 4 : sides[r].out, n * 4);
+        for (size_t i = 0; i < n; i++) {
+            uint32_t want = 0;
+            for (int32_t k = 0; k < ranks; k++)
+                want += word_of(sides[k].host_in, (size_t)r * n + i);
+            EQUAL(word_of(sides[r].got, i), want);
+        }
+    }
+}
+
+/* From the shortest to several chunks. */
+RIG_TEST(allgather_and_reduce_scatter)
+{
+    for (int32_t n = 1; n <= 5; n++) {
+        room = 2 * (size_t)PIPELINE_CHUNK_BYTES + 4096;
+        open_all(n, &(struct mock_options){.seed = (uint64_t)n, .queues = n % 2 ? 32 : 2, .no_memops = n == 3});
+        for (uint64_t turn = 0; turn < 4; turn++) {
+            size_t least = (LEAST_F32 + (size_t)n - 1) / (size_t)n, most = 2 * (size_t)PIPELINE_CHUNK_BYTES / 4 / (size_t)n;
+            gather(turn < 2 ? least : most, turn % 2, turn);
+            scatter(turn < 2 ? least + 1 : most - 3, turn % 2, turn);
+        }
+        close_all();
+    }
+    room = ROOM_LONG;
 }
 
 /* Parts of it are longer than a chunk, and it has more chunks than the pages have slots. */
@@ -331,6 +408,7 @@ int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_has_the_hosts_bits),
+        cmocka_unit_test(allgather_and_reduce_scatter),
         cmocka_unit_test(more_chunks_than_slots),
         cmocka_unit_test(which_calls_it_does),
         cmocka_unit_test(ranks_that_share_a_device),

@@ -36,7 +36,7 @@ static const struct kind *kind_of(uint32_t collective)
 
 static bool is_long(const struct oneshot_channel *c, const struct native_call *call)
 {
-    return c->pipeline && !c->given && pipeline_serves(call, c->has_kernel ? PIPELINE_LEAST : PIPELINE_LEAST_ALONE);
+    return c->pipeline && !c->given && pipeline_serves(call, c->args.ranks, c->has_kernel ? PIPELINE_LEAST : PIPELINE_LEAST_ALONE);
 }
 
 /* In a stream nothing is staged, so there the kernel serves more: other collectives, and any length. */

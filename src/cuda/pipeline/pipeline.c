@@ -31,9 +31,19 @@ void pipeline_free(struct pipeline *p)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
-bool pipeline_serves(const struct native_call *call, size_t least_bytes)
+static bool kind_of(uint32_t collective, uint32_t *kind)
 {
-    return call->collective == COLLECTIVE_ALLREDUCE && fold_has(call->type, call->op) && call->n >= least_bytes / call->element_bytes;
+    *kind = collective == COLLECTIVE_ALLREDUCE ? PIPELINE_SUM : collective == COLLECTIVE_ALLGATHER ? PIPELINE_GATHER : PIPELINE_SCATTER;
+    return *kind != PIPELINE_SCATTER || collective == COLLECTIVE_REDUCE_SCATTER;
+}
+
+bool pipeline_serves(const struct native_call *call, uint32_t ranks, size_t least_bytes)
+{
+    size_t blocks = call->collective == COLLECTIVE_ALLREDUCE ? 1 : ranks;
+    uint32_t kind;
+
+    return kind_of(call->collective, &kind) && (kind == PIPELINE_GATHER || fold_has(call->type, call->op)) &&
+           call->n >= (least_bytes + call->element_bytes * blocks - 1) / (call->element_bytes * blocks);
 }
 
 static struct pipeline_call *call_at(const struct pipeline *p, uint64_t number)
@@ -42,23 +52,31 @@ static struct pipeline_call *call_at(const struct pipeline *p, uint64_t number)
 }
 
 /* Chunks of one call have the same length, except for the last one; all ranks cut alike. */
+static void cut(const struct pipeline *p, struct pipeline_call *call)
+{
+    uint64_t ranks = p->is.ranks, together = call->kind == PIPELINE_SUM ? ranks : 1; /* blocks that `bytes` are cut into, of a chunk */
+    uint64_t most = PIPELINE_CHUNK_BYTES / (ranks > 1 ? ranks : 2) / BLOCK_ALIGN * BLOCK_ALIGN * together;
+    uint64_t chunks = (call->bytes + most - 1) / most, each = (call->bytes + chunks - 1) / chunks;
+
+    call->chunks = (uint32_t)chunks;
+    call->block = ((each + together - 1) / together + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
+    call->end = (p->issued ? call_at(p, p->issued - 1)->end : 0) + chunks;
+}
+
 static struct pipeline_call call_of(const struct pipeline *p, const struct native_call *call)
 {
-    uint64_t bytes = (uint64_t)call->n * call->element_bytes, most = PIPELINE_CHUNK_BYTES / p->is.ranks / BLOCK_ALIGN * BLOCK_ALIGN;
-    uint64_t chunks = (bytes + most * p->is.ranks - 1) / (most * p->is.ranks);
-    uint64_t each = (bytes + chunks - 1) / chunks, block = (each + p->is.ranks - 1) / p->is.ranks;
-    uint64_t before = p->issued ? call_at(p, p->issued - 1)->end : 0;
+    struct pipeline_call made = {.in = call->in,
+                                 .out = call->out,
+                                 .bytes = (uint64_t)call->n * call->element_bytes,
+                                 .cookie = call->cookie,
+                                 .type = call->type,
+                                 .op = call->op};
 
-    return (struct pipeline_call){.in = call->in ? call->in : call->out,
-                                  .out = call->out,
-                                  .bytes = bytes,
-                                  .block = (block + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN,
-                                  .end = before + chunks,
-                                  .cookie = call->cookie,
-                                  .chunks = (uint32_t)chunks,
-                                  .fingerprint = (uint32_t)base_hash(base_hash(bytes, call->type), call->op),
-                                  .type = call->type,
-                                  .op = call->op};
+    (void)kind_of(call->collective, &made.kind);
+    made.stride = made.kind == PIPELINE_SUM ? 0 : made.bytes;
+    made.fingerprint = (uint32_t)base_hash(base_hash(made.bytes, made.type), (uint64_t)made.kind << 32 | made.op);
+    cut(p, &made);
+    return made;
 }
 
 enum comm_result pipeline_start(struct pipeline *p, const struct native_call *call)
@@ -77,27 +95,25 @@ enum comm_result pipeline_start(struct pipeline *p, const struct native_call *ca
 }
 
 /* ------------------------------------------------------------------------------------------------------------ blocks */
-/* Of a call: bytes from `at` on. */
+/* Bytes from `at` on. */
 struct span {
     uint64_t at, bytes;
 };
 
-static struct span clip(const struct pipeline_call *call, uint64_t from, uint64_t to)
-{
-    to = to < call->bytes ? to : call->bytes;
-    return (struct span){from, from < to ? to - from : 0};
-}
-
-static uint64_t chunk_at(const struct pipeline *p, const struct pipeline_call *call, uint64_t chunk)
-{
-    return (chunk - (call->end - call->chunks)) * call->block * p->is.ranks;
-}
-
+/* What a chunk has of a rank: in the longer buffer, if one is longer. */
 static struct span block_of(const struct pipeline *p, const struct pipeline_call *call, uint64_t chunk, uint32_t rank)
 {
-    uint64_t at = chunk_at(p, call, chunk) + rank * call->block;
+    uint64_t index = chunk - (call->end - call->chunks);
+    uint64_t at = call->kind == PIPELINE_SUM ? (index * p->is.ranks + rank) * call->block : index * call->block;
+    uint64_t left = at < call->bytes ? call->bytes - at : 0;
 
-    return clip(call, at, at + call->block);
+    return (struct span){rank * call->stride + at, left < call->block ? left : call->block};
+}
+
+/* Where the own block is in the shorter one. */
+static uint64_t own_at(const struct pipeline *p, const struct pipeline_call *call, uint64_t chunk)
+{
+    return block_of(p, call, chunk, p->is.rank).at - p->is.rank * call->stride;
 }
 
 /* Where a rank's pages have a block that it sends, and one that it has reduced. */
@@ -166,47 +182,72 @@ static bool all_marked(const struct pipeline *p, uint64_t number)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ steps */
-static void add(struct device_piece *pieces, uint32_t *count, char *to, const char *from, size_t bytes)
+struct moves {
+    struct device_piece piece[ONESHOT_RANKS];
+    uint32_t count;
+};
+
+/* Neighbours are one piece. */
+static void add(struct moves *m, char *to, const char *from, size_t bytes)
 {
-    if (bytes)
-        pieces[(*count)++] = (struct device_piece){to, from, bytes};
+    struct device_piece *last = m->count ? &m->piece[m->count - 1] : NULL;
+
+    if (last && (char *)last->to + last->bytes == to && (const char *)last->from + last->bytes == from)
+        last->bytes += bytes;
+    else if (bytes)
+        m->piece[m->count++] = (struct device_piece){to, from, bytes};
 }
 
-static enum comm_result move(struct pipeline *p, enum device_way way, const struct device_piece *pieces, uint32_t count,
-                             struct device_place *place)
+static enum comm_result move(struct pipeline *p, enum device_way way, const struct moves *m, struct device_place *place)
 {
     *place = (struct device_place){NULL, 0};
-    return count ? cuda_move_whole(&p->is.d->head, way, pieces, count, place) : COMM_OK;
+    return m->count ? cuda_move_whole(&p->is.d->head, way, m->piece, m->count, place) : COMM_OK;
 }
 
-/* All blocks but the own one. */
 static enum comm_result send(struct pipeline *p, const struct pipeline_call *call, uint64_t chunk, struct device_place *place)
 {
-    struct device_piece pieces[2];
-    uint64_t begin = chunk_at(p, call, chunk), own = begin + p->is.rank * call->block, end = begin + p->is.ranks * call->block;
-    struct span before = clip(call, begin, own), after = clip(call, own + call->block, end);
-    char *pages = p->pages[p->is.rank];
-    uint32_t count = 0;
+    struct moves m;
 
-    if (p->is.ranks > 1) {
-        add(pieces, &count, pages + sent_at(call, chunk, 0), call->in + before.at, before.bytes);
-        add(pieces, &count, pages + sent_at(call, chunk, p->is.rank + 1), call->in + after.at, after.bytes);
+    m.count = 0;
+    for (uint32_t r = 0; r < p->is.ranks && call->kind != PIPELINE_GATHER; r++) {
+        struct span theirs = block_of(p, call, chunk, r);
+        if (r != p->is.rank)
+            add(&m, p->pages[p->is.rank] + sent_at(call, chunk, r), call->in + theirs.at, theirs.bytes);
     }
-    return move(p, DEVICE_IN, pieces, count, place);
+    return move(p, DEVICE_IN, &m, place);
+}
+
+/* Of an allgather: the own block goes to the own pages, and to the output. */
+static enum comm_result show(struct pipeline *p, const struct pipeline_call *call, uint64_t chunk, struct device_place *place)
+{
+    struct span own = block_of(p, call, chunk, p->is.rank);
+    const char *from = call->in + own_at(p, call, chunk);
+    struct moves m;
+
+    m.count = 0;
+    if (p->is.ranks > 1)
+        add(&m, p->pages[p->is.rank] + sum_at(chunk), from, own.bytes);
+    if (from != call->out + own.at)
+        add(&m, call->out + own.at, from, own.bytes);
+    return move(p, DEVICE_IN, &m, place);
 }
 
 static struct combine_args combine_of(const struct pipeline *p, const struct pipeline_call *call, uint64_t chunk)
 {
     struct span own = block_of(p, call, chunk, p->is.rank);
-    struct combine_args a = {
-        .to = call->out + own.at, .elements = own.bytes / fold_bytes(call->type), .type = call->type, .op = call->op, .ranks = p->is.ranks};
+    struct combine_args a = {.to = call->out + own_at(p, call, chunk),
+                             .elements = own.bytes / fold_bytes(call->type),
+                             .type = call->type,
+                             .op = call->op,
+                             .ranks = p->is.ranks};
     uintptr_t all = (uintptr_t)a.to;
 
     for (uint32_t r = 0; r < p->is.ranks; r++) {
-        a.from[r] = r == p->is.rank ? call->in + own.at : (const char *)(uintptr_t)(p->there[r] + sent_at(call, chunk, p->is.rank));
-        all |= (uintptr_t)a.from[r];
+        uintptr_t there = r == p->is.rank ? (uintptr_t)(call->in + own.at) : p->there[r] + sent_at(call, chunk, p->is.rank);
+        a.from[r] = (const char *)there;
+        all |= there;
     }
-    if (p->is.ranks > 1)
+    if (p->is.ranks > 1 && call->kind == PIPELINE_SUM)
         a.copy = (char *)(uintptr_t)(p->there[p->is.rank] + sum_at(chunk));
     a.in_pieces = p->is.ranks <= ONESHOT_BATCH && !(all % ONESHOT_PIECE_BYTES);
     return a;
@@ -230,9 +271,11 @@ static enum comm_result launch(struct pipeline *p, const struct combine_args *a,
 static enum comm_result reduce(struct pipeline *p, const struct pipeline_call *call, uint64_t chunk, struct device_place *place)
 {
     static _Atomic uint64_t nothing;
-    struct combine_args a = combine_of(p, call, chunk);
     struct cuda_inside inside;
 
+    if (call->kind == PIPELINE_GATHER)
+        return show(p, call, chunk, place);
+    struct combine_args a = combine_of(p, call, chunk);
     *place = (struct device_place){&nothing, 0};
     if (!a.elements)
         return COMM_OK;
@@ -245,15 +288,15 @@ static enum comm_result reduce(struct pipeline *p, const struct pipeline_call *c
 
 static enum comm_result take(struct pipeline *p, const struct pipeline_call *call, uint64_t chunk, struct device_place *place)
 {
-    struct device_piece pieces[ONESHOT_RANKS];
-    uint32_t count = 0;
+    struct moves m;
 
-    for (uint32_t r = 0; r < p->is.ranks; r++) {
+    m.count = 0;
+    for (uint32_t r = 0; r < p->is.ranks && call->kind != PIPELINE_SCATTER; r++) {
         struct span theirs = block_of(p, call, chunk, r);
         if (r != p->is.rank)
-            add(pieces, &count, call->out + theirs.at, p->pages[r] + sum_at(chunk), theirs.bytes);
+            add(&m, call->out + theirs.at, p->pages[r] + sum_at(chunk), theirs.bytes);
     }
-    return move(p, DEVICE_OUT, pieces, count, place);
+    return move(p, DEVICE_OUT, &m, place);
 }
 
 /* True: the next chunk of this step has begun. */

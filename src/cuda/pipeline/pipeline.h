@@ -7,6 +7,7 @@
  *   send    copies the blocks of all peers to its own pages;
  *   reduce  launches comm_combine: its block of all ranks, into the output and into its own pages;
  *   take    copies the blocks that its peers have reduced to the output.
+ * A reduce_scatter has nothing to take. In an allgather nothing is sent, and the step `reduce` copies the own block to the own pages.
  * The host begins a step when words in the ranks' mailboxes say that it may. So several chunks, also of several calls, are in different
  * steps at the same time.
  */
@@ -39,11 +40,15 @@ struct pipeline_words {
 };
 enum { PIPELINE_HAS_PAGES = 1, PIPELINE_HAS_NONE = 2 };
 
+enum pipeline_kind { PIPELINE_SUM, PIPELINE_SCATTER, PIPELINE_GATHER };
+
 struct pipeline_call {
     const char *in;
     char *out;
-    uint64_t bytes, block, end, cookie; /* end: the number of the chunk behind its last one */
-    uint32_t chunks, fingerprint, type, op;
+    uint64_t bytes, stride; /* SUM: of the vector, and 0; otherwise of a rank's block, and the same */
+    uint64_t block;         /* of a chunk, the bytes of a rank */
+    uint64_t end, cookie;   /* end: the number of the chunk behind its last one */
+    uint32_t chunks, fingerprint, kind, type, op;
 };
 
 /* Of a rank, kept from one communicator to the next. */
@@ -89,7 +94,8 @@ struct pipeline {
 struct pipeline *pipeline_make(const struct pipeline_config *config);
 /* Nothing of it is on the device. */
 void pipeline_free(struct pipeline *p);
-bool pipeline_serves(const struct native_call *call, size_t least_bytes);
+/* Of calls whose longer buffer has at least so many bytes. */
+bool pipeline_serves(const struct native_call *call, uint32_t ranks, size_t least_bytes);
 enum comm_result pipeline_start(struct pipeline *p, const struct native_call *call);
 uint32_t pipeline_advance(struct pipeline *p, struct native_event *events, uint32_t max);
 /* The device does nothing any more. */

@@ -162,11 +162,12 @@ static void collectives(void)
 
 static void operations_in_parts(void)
 {
-    static const enum job_kind kinds[] = {JOB_ALLREDUCE, JOB_REDUCE, JOB_BROADCAST, JOB_SCAN, JOB_EXSCAN, JOB_ALLGATHER, JOB_ALLTOALL_V};
+    static const enum job_kind kinds[] = {JOB_ALLREDUCE, JOB_REDUCE,    JOB_BROADCAST,  JOB_SCAN,
+                                          JOB_EXSCAN,    JOB_ALLGATHER, JOB_ALLTOALL_V, JOB_REDUCE_SCATTER};
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        bool gathers = kinds[i] == JOB_ALLGATHER || kinds[i] == JOB_ALLTOALL_V;
-        add((struct job_shape){.kind = kinds[i], .type = COMM_I32, .op = COMM_SUM, .n = (size_t)PARTS_BYTES / (gathers ? 32 : 4)});
+        bool has_blocks = kinds[i] == JOB_ALLGATHER || kinds[i] == JOB_ALLTOALL_V || kinds[i] == JOB_REDUCE_SCATTER;
+        add((struct job_shape){.kind = kinds[i], .type = COMM_I32, .op = COMM_SUM, .n = (size_t)PARTS_BYTES / (has_blocks ? 32 : 4)});
         flush();
     }
 }

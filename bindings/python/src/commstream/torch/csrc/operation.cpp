@@ -330,7 +330,7 @@ std::exception_ptr Operation::error()
     return settled() ? error_ : nullptr;
 }
 
-static constexpr size_t kernel_bytes = 65536; /* backend cuda does so long an allreduce in one kernel (docs/guide/cuda.md) */
+static constexpr size_t kernel_bytes = 65536; /* so long an allreduce is one kernel on backend cuda */
 
 /* The host still has calls of CUDA to make for a staged operation. If a stream stood until they are made, they could be made no more while
  * the program is in a call of CUDA that waits for that stream inside the driver: one that loads a kernel at its first use, or that frees
@@ -341,8 +341,8 @@ bool Operation::needs_host() const
         return false;
     comm_request_info info = {};
     info.size = sizeof info;
-    bool is_kernel = comm_describe_request(request, &info) == COMM_OK && strcmp(info.algorithm, "cuda") == 0;
-    return !is_kernel || info.bytes > kernel_bytes; /* longer ones are several copies and kernels, which the host begins */
+    bool by_device = comm_describe_request(request, &info) == COMM_OK && strcmp(info.algorithm, "cuda") == 0;
+    return !by_device || name != "allreduce" || info.bytes > kernel_bytes; /* all else is several copies, which the host begins */
 }
 
 /* False: the host waits. The library has few streams that wait in another's place, and none without stream memory operations. */
