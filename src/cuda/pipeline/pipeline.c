@@ -333,12 +333,12 @@ static bool is_reached(const struct device_place *place)
     return !place->word || atomic_load_explicit(place->word, memory_order_acquire) >= place->value;
 }
 
-/* Tells the peers of what the device has done. */
+/* Tells the peers of what the device has done. Of a chunk that CUDA refused in part, the place is reached too. */
 static bool publish(struct pipeline *p, enum pipeline_step step)
 {
     uint64_t before = done(p, p->is.rank, step), now = before;
 
-    while (now < p->at[step].chunk && is_reached(&p->at[step].place[now % PIPELINE_SLOTS]))
+    while (!p->wrong && now < p->at[step].chunk && is_reached(&p->at[step].place[now % PIPELINE_SLOTS]))
         now++;
     if (now != before)
         atomic_store_explicit(&p->is.words[p->is.rank]->done[step], now, memory_order_release);
