@@ -385,7 +385,7 @@ struct comm_info {
     int32_t local_ranks;     /**< ranks of this host */
     int32_t cpus;            /**< CPUs that this process may use */
     int32_t homogeneous;     /**< 1: every host has the same number of ranks */
-    uint32_t device_buffers; /**< 1: buffers may be device memory; all except nccl stage them, and cuda all but some allreduces */
+    uint32_t device_buffers; /**< 1: buffers may be device memory; all except nccl stage them, and cuda all but what kernels do */
     uint32_t stream_wait;    /**< 1: CUDA streams can wait for it */
     uint32_t graph_capture;  /**< 1: what is issued while its stream is captured goes into the CUDA graph */
     uint32_t fixed_order;    /**< 1: reductions have a fixed order of operands */

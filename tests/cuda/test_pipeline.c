@@ -269,6 +269,32 @@ RIG_TEST(pages_are_used_again)
     close_all();
 }
 
+/* Pages are for some communicators, and the others stage; those that share a device need nothing of it, so there may be many. */
+RIG_TEST(many_communicators)
+{
+    enum { MANY = 60, WITH_PAGES = 8 };
+    static const char *const names[] = {"cuda:0", "cuda:0", "cuda:0"};
+    static const int devices[] = {0, 0, 0};
+    static struct comm_communicator *made[MANY][RANKS];
+    struct sum s = {.type = COMM_F32, .op = COMM_SUM, .n = ALONE_F32};
+    struct comm_request q[RANKS];
+
+    room = ROOM_LONG;
+    open_on(names, devices, &(struct mock_options){.seed = 3, .queues = 8});
+    for (int i = 0; i < MANY; i++)
+        rig_dup(device.world, 3, made[i]);
+    put_inputs(&s, 1);
+    for (int i = 0; i < MANY; i += MANY - 1) {
+        issue(&s, made[i], q);
+        rig_wait_all(q, 3);
+        check_way(q[0], i >= WITH_PAGES);
+    }
+    for (int i = 0; i < MANY; i++)
+        for (int32_t r = 0; r < 3; r++)
+            MUST(comm_close(made[i][r], COMM_DEFAULT_TIMEOUT));
+    close_all();
+}
+
 /* A buffer of another rank's device has a stage, which the pipeline reads and writes. */
 RIG_TEST(memory_of_another_device)
 {
@@ -415,6 +441,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(many_at_once),
         cmocka_unit_test(two_communicators_in_different_orders),
         cmocka_unit_test(pages_are_used_again),
+        cmocka_unit_test(many_communicators),
         cmocka_unit_test(memory_of_another_device),
         cmocka_unit_test(a_rank_that_never_calls),
         cmocka_unit_test(calls_that_differ),

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { PAGES_MOST = 8 }; /* communicators of a rank that may have a pipeline at once: they are some memory */
+
 /* Have all members of its last communicator left theirs? A member that died never does. */
 static bool rests(const struct oneshot_box *box)
 {
@@ -64,6 +66,33 @@ void oneshot_leave_box(struct oneshot *n, struct oneshot_box *box)
     base_unlock(&n->lock, n->env);
 }
 
+static bool has_enough_pages(struct oneshot *n, int32_t rank)
+{
+    uint32_t count = 0;
+
+    base_lock(&n->lock, n->env);
+    for (const struct oneshot_box *box = n->boxes; box; box = box->next)
+        count += box->rank == rank && box->pages;
+    base_unlock(&n->lock, n->env);
+    return count >= PAGES_MOST;
+}
+
+bool oneshot_take_pages(struct oneshot *n, struct oneshot_box *box)
+{
+    if (box->pages)
+        return true;
+    if (has_enough_pages(n, box->rank))
+        return false;
+    box->pages = box->memory->take(box->wire, PIPELINE_AREA_BYTES, WIRE_PLACE_DEFAULT);
+    if (!box->pages)
+        return false;
+    if (box->memory->where(box->wire, box->pages, PIPELINE_AREA_BYTES, &box->pages_where))
+        return true;
+    box->memory->give(box->wire, box->pages, false);
+    box->pages = NULL;
+    return false;
+}
+
 static unsigned pin(struct cuda_device *d, char *at, size_t bytes, cuda_address *there)
 {
     struct cuda_inside inside;
@@ -85,7 +114,7 @@ cuda_address oneshot_pin(struct oneshot *n, struct cuda_device *d, char *at, siz
 {
     cuda_address there = 0;
 
-    base_lock(&n->lock, n->env);
+    base_lock(&n->pinning, n->env);
     struct oneshot_pin *p = n->pins;
     while (p && p->at != at)
         p = p->next;
@@ -100,7 +129,7 @@ cuda_address oneshot_pin(struct oneshot *n, struct cuda_device *d, char *at, siz
         }
     }
     there = p ? p->there : 0;
-    base_unlock(&n->lock, n->env);
+    base_unlock(&n->pinning, n->env);
     return there;
 }
 
@@ -119,8 +148,8 @@ void oneshot_free_boxes(struct oneshot *n)
     for (struct oneshot_box *box = n->boxes, *next; box; box = next) {
         next = box->next;
         box->memory->give(box->wire, box->at, true);
-        if (box->pages.at)
-            box->memory->give(box->wire, box->pages.at, true);
+        if (box->pages)
+            box->memory->give(box->wire, box->pages, true);
         n->env->give(n->env, box, sizeof *box);
     }
     n->pins = NULL;

@@ -140,30 +140,38 @@ static const char *lacks_kernel(struct oneshot_channel *c, uint64_t *hardware)
     return device_cuda.where(&c->d->head, hardware) == COMM_OK ? NULL : "CUDA does not tell which device a rank has";
 }
 
+/* A rank alone needs none. */
+static bool has_pages(struct oneshot_channel *c)
+{
+    if (!cuda_can_combine(c->d) || c->args.ranks == 1)
+        return cuda_can_combine(c->d);
+    return oneshot_take_pages(c->owner, c->box) && oneshot_pin(c->owner, c->d, c->box->pages, PIPELINE_AREA_BYTES);
+}
+
 static enum comm_result offer_of(struct oneshot_channel *c, const struct wire_team *team, struct oneshot_offer *offer)
 {
     struct oneshot *n = c->owner;
     const char *why = lacks_kernel(c, &offer->hardware);
 
     offer->host = n->host;
-    offer->serves = (why ? 0 : ONESHOT_HAS_KERNEL) | (cuda_can_combine(c->d) ? ONESHOT_HAS_PIPELINE : 0);
+    offer->serves = why ? 0 : ONESHOT_HAS_KERNEL;
     if (why)
         (void)stage(n, team, false, why);
-    if (!offer->serves)
+    if (why && !cuda_can_combine(c->d))
         return COMM_ERR_UNSUPPORTED;
     c->box = oneshot_take_box(n, team->channel, oneshot_here(n, world_rank_of(team)));
     if (!c->box)
         return stage(n, team, false, "there is not enough shared memory for a rank's mailbox");
+    if (has_pages(c))
+        offer->serves |= ONESHOT_HAS_PIPELINE;
+    offer->pages = c->box->pages_where;
     offer->where = c->box->where;
     offer->life = c->box->life;
     offer->slots = cuda_can_try(c->d) ? c->box->slots : 0;
     offer->place = n->place;
     offer->secret = n->secret;
     memcpy(offer->post, n->post.name, sizeof offer->post);
-    unsigned result = make_parts(c);
-    if (result != CUDA_OK && n->log)
-        base_log(n->log, LOG_ERROR, "cuda rank=%d: making a stream failed (%u)", team->rank, result);
-    return cuda_result(result) == COMM_ERR_UNSUPPORTED ? COMM_ERR_BACKEND : cuda_result(result);
+    return COMM_OK;
 }
 
 static enum comm_result begin(struct oneshot *n, const struct wire_team *team, void *offer, struct native_channel **channel)
@@ -227,63 +235,73 @@ static void know_peers(struct oneshot_channel *c, const struct wire_team *team, 
     }
 }
 
+static enum comm_result cannot_pin(const struct oneshot_channel *c, uint32_t rank)
+{
+    if (c->owner->log)
+        base_log(c->owner->log, LOG_ERROR, "cuda rank=%u: the mailbox of rank %u cannot be pinned; backend shm needs none", c->args.rank,
+                 rank);
+    return COMM_ERR_BACKEND;
+}
+
 static enum comm_result pin_all(struct oneshot_channel *c, const struct wire_team *team)
 {
     for (int32_t r = 0, peer = 0; r < team->size; r++) {
         char *at = r == team->rank ? c->box->at : (char *)(uintptr_t)c->box->peer[peer++].head;
         cuda_address there = oneshot_pin(c->owner, c->d, at, ONESHOT_BOX_BYTES);
-        if (!there) {
-            if (c->owner->log)
-                base_log(c->owner->log, LOG_ERROR, "cuda rank=%d: the mailbox of rank %d cannot be pinned; backend shm needs none",
-                         team->rank, r);
-            return COMM_ERR_BACKEND;
-        }
+        if (!there)
+            return cannot_pin(c, (uint32_t)r);
         c->args.box[r] = c->args.slots[r] = (char *)(uintptr_t)there;
     }
     return COMM_OK;
 }
 
-static cuda_address pin_pages(void *owner, struct cuda_device *d, char *at, size_t bytes)
+static enum comm_result make_kernel(struct oneshot_channel *c)
 {
-    return oneshot_pin(owner, d, at, bytes);
+    unsigned result = make_parts(c);
+
+    if (result == CUDA_OK)
+        return COMM_OK;
+    c->has_kernel = false;
+    if (c->owner->log)
+        base_log(c->owner->log, LOG_ERROR, "cuda rank=%u: making a stream failed (%u)", c->args.rank, result);
+    return cuda_result(result) == COMM_ERR_UNSUPPORTED ? COMM_ERR_BACKEND : cuda_result(result);
 }
 
-static struct pipeline *make_pipeline(struct oneshot_channel *c, const struct wire_team *team)
+static enum comm_result make_pipeline(struct oneshot_channel *c, const struct wire_team *team, const unsigned char *offers)
 {
     struct oneshot_box *box = c->box;
-    struct pipeline_config config = {.env = c->owner->env,
-                                     .log = c->owner->log,
-                                     .d = c->d,
-                                     .memory = box->memory,
-                                     .wire = box->wire,
-                                     .channel = team->channel,
-                                     .own = &box->pages,
-                                     .rank = c->args.rank,
-                                     .ranks = c->args.ranks,
-                                     .pin = pin_pages,
-                                     .owner = c->owner};
+    struct pipeline_config config = {.env = c->owner->env, .d = c->d, .rank = c->args.rank, .ranks = c->args.ranks};
 
     for (uint32_t r = 0, peer = 0; r < config.ranks; r++) {
-        uintptr_t at = r == config.rank ? (uintptr_t)box->at : (uintptr_t)box->peer[peer++].head;
+        bool own = r == config.rank;
+        uintptr_t at = own ? (uintptr_t)box->at : (uintptr_t)box->peer[peer++].head;
         config.words[r] = (struct pipeline_words *)(at + ONESHOT_PIPELINE_AT);
+        if (config.ranks == 1)
+            break;
+        config.pages[r] = own ? box->pages : box->memory->reach(team->channel, (int32_t)r, oneshot_offer_at(offers, (int32_t)r).pages);
+        config.there[r] = oneshot_pin(c->owner, c->d, config.pages[r], PIPELINE_AREA_BYTES);
+        if (!config.there[r])
+            return cannot_pin(c, r);
     }
-    return pipeline_make(&config);
+    c->pipeline = pipeline_make(&config);
+    return c->pipeline ? COMM_OK : COMM_ERR_MEMORY;
 }
 
 /* In a stream of the program's, only the kernel serves. */
 static enum comm_result connect(struct oneshot_channel *c, const struct wire_team *team, const unsigned char *offers)
 {
     uint32_t serves = agree(c->owner, team, offers);
+    bool has_pipeline = serves & ONESHOT_HAS_PIPELINE && !c->given;
 
     c->has_kernel = serves & ONESHOT_HAS_KERNEL;
-    if (!c->has_kernel && (c->given || !(serves & ONESHOT_HAS_PIPELINE)))
+    if (!c->has_kernel && !has_pipeline)
         return COMM_ERR_UNSUPPORTED;
     know_peers(c, team, offers);
     enum comm_result r = pin_all(c, team);
-    if (r == COMM_OK && serves & ONESHOT_HAS_PIPELINE) {
-        c->pipeline = make_pipeline(c, team);
-        r = c->pipeline ? COMM_OK : COMM_ERR_MEMORY;
-    }
+    if (r == COMM_OK && has_pipeline)
+        r = make_pipeline(c, team, offers);
+    if (r == COMM_OK && c->has_kernel)
+        r = make_kernel(c);
     return r == COMM_OK && c->has_kernel ? oneshot_choose(c, team, offers) : r;
 }
 
@@ -324,12 +342,13 @@ uint32_t oneshot_leave(struct native_channel *channel, enum wire_leave how)
 {
     struct oneshot_channel *c = (struct oneshot_channel *)(void *)channel;
 
+    bool runs = is_held(c);
+
+    if (c->abort && (runs || how == WIRE_ABORT)) /* first, since what follows may wait for another rank of this process */
+        atomic_store_explicit(&c->d->words[c->abort], 1, memory_order_release);
     oneshot_stop_choosing(c);
     if (c->pipeline)
         pipeline_stop(c->pipeline);
-    bool runs = is_held(c);
-    if (runs || how == WIRE_ABORT)
-        atomic_store_explicit(&c->d->words[c->abort], 1, memory_order_release);
     c->issued = c->launched; /* what has not begun never will */
     return how == WIRE_ABORT ? runs : drop(c);
 }

@@ -263,7 +263,7 @@ const char *oneshot_through(struct native_channel *channel)
 {
     struct oneshot_channel *c = (struct oneshot_channel *)(void *)channel;
 
-    return c->took_long ? "the host's pages, for each chunk of 4 MiB or less" : chosen(c);
+    return c->took_long ? "the host's pages, for each chunk of 2 MiB or less" : chosen(c);
 }
 
 static void compare(struct oneshot_channel *c)

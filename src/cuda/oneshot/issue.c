@@ -179,7 +179,7 @@ static void ask_cuda(struct oneshot_channel *c)
     if (c->broken || !cuda_enter(c->d, &inside))
         return;
     for (int times = 0; times < 2; times++) {
-        result = c->d->calls->cuStreamQuery(c->stream);
+        result = c->d->calls->cuStreamQuery(c->has_kernel ? c->stream : c->pipeline->stream);
         if (result == CUDA_OK || result == CUDA_NOT_READY)
             break;
     }
@@ -189,9 +189,11 @@ static void ask_cuda(struct oneshot_channel *c)
 }
 
 /* Until the choice is made, the stream has trials, and the first values of counters, which belong to the next channel that takes the word.
- * Without the kernel there is no choice. */
+ * */
 static bool kernel_runs(struct oneshot_channel *c)
 {
+    if (!c->has_kernel)
+        return false;
     if (c->choice.stage != ONESHOT_CHOSEN)
         return oneshot_rests(c) != CUDA_OK;
     return c->given ? !oneshot_given_rests(c) : ended(c) != c->launched;

@@ -113,7 +113,6 @@ static void class_explain(struct native *native, int32_t code, char *text, size_
 {
     static const char *const texts[] = {[ONESHOT_ABORTED] = "the host ended the kernel",
                                         [ONESHOT_DIFFERS] = "a peer's call has another type, operator or length",
-                                        [PIPELINE_NO_MEMORY] = "a rank has no pages for long sums that devices can access",
                                         [PIPELINE_REFUSED] = "CUDA refused a copy or a kernel of a long sum"};
     const char *name = NULL;
 

@@ -23,6 +23,7 @@ enum oneshot_serves { ONESHOT_HAS_KERNEL = 1, ONESHOT_HAS_PIPELINE = 2 };
 struct oneshot_offer {
     uint64_t host, hardware; /* of its device */
     uint64_t where, life;    /* of its mailbox */
+    uint64_t pages;          /* where those for long sums are, if it has a pipeline */
     uint64_t place, secret;  /* its processes reach each other's sockets; for letters to this rank */
     uint32_t slots;          /* where in the memory that it shares its slots may lie: 1 + index; 0: nowhere */
     uint32_t serves;         /* enum oneshot_serves */
@@ -47,7 +48,8 @@ struct oneshot_box {
     struct wire *wire;
     char *at;
     uint64_t where, life;
-    struct pipeline_pages pages;
+    char *pages; /* for long sums; NULL: it has none */
+    uint64_t pages_where;
     int32_t rank;   /* of those in this process */
     uint32_t slots; /* in the memory that the rank shares: 1 + index; 0: nowhere */
     bool taken;
@@ -139,7 +141,8 @@ struct oneshot {
     struct native head;
     const struct comm_env *env;
     const struct base_log *log;
-    struct base_lock lock; /* protects the lists */
+    struct base_lock lock;    /* protects the lists, but for `pins` */
+    struct base_lock pinning; /* protects `pins`; held while the driver pins, which may take long */
     struct oneshot_box *boxes;
     struct oneshot_pin *pins;
     struct oneshot_channel *ending, *choosing;
@@ -161,6 +164,8 @@ struct oneshot {
 /* box.c. rank: of those in this process. NULL: no memory. */
 struct oneshot_box *oneshot_take_box(struct oneshot *n, const struct wire_channel *wire, int32_t rank);
 void oneshot_leave_box(struct oneshot *n, struct oneshot_box *box);
+/* Gives the box pages for long sums, if it has none. False: there is not so much shared memory, or its rank has enough of them. */
+bool oneshot_take_pages(struct oneshot *n, struct oneshot_box *box);
 /* The device's address of a mailbox, or of the pages of a pipeline; or 0. */
 cuda_address oneshot_pin(struct oneshot *n, struct cuda_device *d, char *at, size_t bytes);
 void oneshot_free_boxes(struct oneshot *n);

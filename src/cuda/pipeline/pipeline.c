@@ -8,13 +8,28 @@
 enum { BLOCK_ALIGN = 256 };
 
 /* ------------------------------------------------------------------------------------------------------------ making and freeing */
+static bool make_stream(struct pipeline *p)
+{
+    struct cuda_inside inside;
+
+    if (!cuda_begin(p->is.d, &inside))
+        return false;
+    unsigned result = cuda_make_stream(p->is.d, 1, &p->stream);
+    cuda_end(p->is.d, &inside);
+    return result == CUDA_OK;
+}
+
 struct pipeline *pipeline_make(const struct pipeline_config *config)
 {
     struct pipeline *p = config->env->take(config->env, sizeof *p, 64);
 
-    if (p)
-        *p = (struct pipeline){.is = *config};
-    return p;
+    if (!p)
+        return NULL;
+    *p = (struct pipeline){.is = *config};
+    if (make_stream(p))
+        return p;
+    config->env->give(config->env, p, sizeof *p);
+    return NULL;
 }
 
 void pipeline_free(struct pipeline *p)
@@ -22,7 +37,7 @@ void pipeline_free(struct pipeline *p)
     const struct comm_env *env = p->is.env;
     struct cuda_inside inside;
 
-    if (p->stream && cuda_begin(p->is.d, &inside)) {
+    if (cuda_begin(p->is.d, &inside)) {
         p->is.d->calls->cuStreamDestroy(p->stream);
         cuda_end(p->is.d, &inside);
     }
@@ -212,7 +227,7 @@ static enum comm_result send(struct pipeline *p, const struct pipeline_call *cal
     for (uint32_t r = 0; r < p->is.ranks && call->kind != PIPELINE_GATHER; r++) {
         struct span theirs = block_of(p, call, chunk, r);
         if (r != p->is.rank)
-            add(&m, p->pages[p->is.rank] + sent_at(call, chunk, r), call->in + theirs.at, theirs.bytes);
+            add(&m, p->is.pages[p->is.rank] + sent_at(call, chunk, r), call->in + theirs.at, theirs.bytes);
     }
     return move(p, DEVICE_IN, &m, place);
 }
@@ -226,7 +241,7 @@ static enum comm_result show(struct pipeline *p, const struct pipeline_call *cal
 
     m.count = 0;
     if (p->is.ranks > 1)
-        add(&m, p->pages[p->is.rank] + sum_at(chunk), from, own.bytes);
+        add(&m, p->is.pages[p->is.rank] + sum_at(chunk), from, own.bytes);
     if (from != call->out + own.at)
         add(&m, call->out + own.at, from, own.bytes);
     return move(p, DEVICE_IN, &m, place);
@@ -243,25 +258,21 @@ static struct combine_args combine_of(const struct pipeline *p, const struct pip
     uintptr_t all = (uintptr_t)a.to;
 
     for (uint32_t r = 0; r < p->is.ranks; r++) {
-        uintptr_t there = r == p->is.rank ? (uintptr_t)(call->in + own.at) : p->there[r] + sent_at(call, chunk, p->is.rank);
+        uintptr_t there = r == p->is.rank ? (uintptr_t)(call->in + own.at) : p->is.there[r] + sent_at(call, chunk, p->is.rank);
         a.from[r] = (const char *)there;
         all |= there;
     }
     if (p->is.ranks > 1 && call->kind == PIPELINE_SUM)
-        a.copy = (char *)(uintptr_t)(p->there[p->is.rank] + sum_at(chunk));
+        a.copy = (char *)(uintptr_t)(p->is.there[p->is.rank] + sum_at(chunk));
     a.in_pieces = p->is.ranks <= ONESHOT_BATCH && !(all % ONESHOT_PIECE_BYTES);
     return a;
 }
 
 static enum comm_result launch(struct pipeline *p, const struct combine_args *a, struct device_place *place)
 {
-    unsigned result = p->stream ? CUDA_OK : cuda_make_stream(p->is.d, 1, &p->stream);
-
-    if (result != CUDA_OK)
-        return cuda_result(result);
     if (!cuda_has_place(p->is.d))
         return COMM_ERR_FULL;
-    result = cuda_combine(p->is.d, a, p->stream);
+    unsigned result = cuda_combine(p->is.d, a, p->stream);
     if (result != CUDA_OK)
         return cuda_result(result);
     place->word = NULL;
@@ -294,7 +305,7 @@ static enum comm_result take(struct pipeline *p, const struct pipeline_call *cal
     for (uint32_t r = 0; r < p->is.ranks && call->kind != PIPELINE_SCATTER; r++) {
         struct span theirs = block_of(p, call, chunk, r);
         if (r != p->is.rank)
-            add(&m, call->out + theirs.at, p->pages[r] + sum_at(chunk), theirs.bytes);
+            add(&m, call->out + theirs.at, p->is.pages[r] + sum_at(chunk), theirs.bytes);
     }
     return move(p, DEVICE_OUT, &m, place);
 }
@@ -355,12 +366,18 @@ static bool move_step(struct pipeline *p, enum pipeline_step step)
     return moved;
 }
 
+/* If streams cannot write words, the host asks for events, which takes longer than a look may. */
+static void poll_device(const struct pipeline *p)
+{
+    if (p->is.d->head.polled && p->is.env->now(p->is.env) >= atomic_load_explicit(&p->is.d->rest_until, memory_order_relaxed))
+        (void)device_cuda.poll(&p->is.d->head);
+}
+
 static void move_all(struct pipeline *p)
 {
-    if (p->has_stopped || !pipeline_find_pages(p))
+    if (p->has_stopped)
         return;
-    if (p->is.d->head.polled)
-        (void)device_cuda.poll(&p->is.d->head);
+    poll_device(p);
     for (int turn = 0; turn < PIPELINE_STEPS; turn++) {
         bool moved = false;
         for (enum pipeline_step step = PIPELINE_SEND; step < PIPELINE_STEPS; step++)
@@ -433,8 +450,7 @@ static bool still_lost(const struct pipeline *p)
 
 bool pipeline_runs(struct pipeline *p)
 {
-    if (p->is.d->head.polled)
-        (void)device_cuda.poll(&p->is.d->head);
+    poll_device(p);
     p->is_lost = p->is_lost && still_lost(p);
     return p->is_lost || runs(p, PIPELINE_SEND) || runs(p, PIPELINE_REDUCE) || runs(p, PIPELINE_TAKE);
 }

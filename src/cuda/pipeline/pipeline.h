@@ -17,11 +17,10 @@
 #include "cuda/combine_kernel.h"
 #include "cuda/device.h"
 #include "wire/native.h"
-#include "wire/wire.h"
 
 enum pipeline_step { PIPELINE_SEND, PIPELINE_REDUCE, PIPELINE_TAKE, PIPELINE_STEPS };
 enum {
-    PIPELINE_CHUNK_BYTES = 4 << 20,                /* the longest chunk */
+    PIPELINE_CHUNK_BYTES = 2 << 20,                /* the longest chunk */
     PIPELINE_SLOTS = 4,                            /* of the pages: this many chunks are under way at once */
     PIPELINE_SUM_BYTES = PIPELINE_CHUNK_BYTES / 2, /* the longest block, where a rank has peers */
     PIPELINE_AREA_BYTES = PIPELINE_SLOTS * (PIPELINE_CHUNK_BYTES + PIPELINE_SUM_BYTES),
@@ -30,15 +29,13 @@ enum {
 _Static_assert((int)PIPELINE_MARKS > 2 * (int)PIPELINE_SLOTS, "a mark that a peer may still read is not overwritten");
 
 /* How a call ends that does not end well; other codes are ONESHOT_DIFFERS, and CUDA's errors as negative numbers. */
-enum { PIPELINE_NO_MEMORY = 3, PIPELINE_REFUSED = 4 };
+enum { PIPELINE_REFUSED = 3 };
 
 /* In a rank's mailbox: its owner writes, all read. */
 struct pipeline_words {
-    _Atomic uint64_t where;                /* of the owner's pages, PIPELINE_HAS_PAGES with it; 0: it has not tried to get them yet */
     _Atomic uint64_t done[PIPELINE_STEPS]; /* chunks of which the owner has done the step */
     _Atomic uint64_t mark[PIPELINE_MARKS]; /* by number of the call: the number and the call's fingerprint */
 };
-enum { PIPELINE_HAS_PAGES = 1, PIPELINE_HAS_NONE = 2 };
 
 enum pipeline_kind { PIPELINE_SUM, PIPELINE_SCATTER, PIPELINE_GATHER };
 
@@ -51,32 +48,18 @@ struct pipeline_call {
     uint32_t chunks, fingerprint, kind, type, op;
 };
 
-/* Of a rank, kept from one communicator to the next. */
-struct pipeline_pages {
-    char *at; /* NULL: none had it yet */
-    uint64_t where;
-};
-
-/* What a pipeline needs of its communicator. */
+/* What a pipeline has of its communicator. Pages stay pinned for as long as it is open. */
 struct pipeline_config {
     const struct comm_env *env;
-    const struct base_log *log; /* NULL: no log */
     struct cuda_device *d;
-    const struct wire_memory_class *memory;
-    struct wire *wire;
-    struct wire_channel *channel;
-    struct pipeline_pages *own;
     uint32_t rank, ranks;
     struct pipeline_words *words[ONESHOT_RANKS];
-    cuda_address (*pin)(void *owner, struct cuda_device *d, char *at, size_t bytes); /* pins for as long as the wire is open; or 0 */
-    void *owner;
+    char *pages[ONESHOT_RANKS]; /* as the host and as the device address them; of a rank alone NULL */
+    cuda_address there[ONESHOT_RANKS];
 };
 
 struct pipeline {
     struct pipeline_config is;
-    char *pages[ONESHOT_RANKS]; /* as the host and as the device address them */
-    cuda_address there[ONESHOT_RANKS];
-    bool has_pages;
     struct pipeline_call *calls; /* a ring, indexed by number */
     uint32_t room;
     uint64_t issued, told;
@@ -90,7 +73,7 @@ struct pipeline {
     bool is_lost; /* no word says when something that was begun ends */
 };
 
-/* NULL: no memory. */
+/* NULL: no memory, or CUDA makes no stream. */
 struct pipeline *pipeline_make(const struct pipeline_config *config);
 /* Nothing of it is on the device. */
 void pipeline_free(struct pipeline *p);
@@ -108,7 +91,5 @@ static inline bool pipeline_is_pending(const struct pipeline *p)
 {
     return p->told != p->issued;
 }
-/* pages.c. False: not all ranks have pages yet, or `wrong` is set. */
-bool pipeline_find_pages(struct pipeline *p);
 
 #endif

@@ -1,7 +1,6 @@
 #include "operation.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -330,19 +329,12 @@ std::exception_ptr Operation::error()
     return settled() ? error_ : nullptr;
 }
 
-static constexpr size_t kernel_bytes = 65536; /* so long an allreduce is one kernel on backend cuda */
-
-/* The host still has calls of CUDA to make for a staged operation. If a stream stood until they are made, they could be made no more while
- * the program is in a call of CUDA that waits for that stream inside the driver: one that loads a kernel at its first use, or that frees
- * memory. */
+/* Outside of the device's order the host still has calls of CUDA to make: for the copies of a staged operation, or, for one that a kernel
+ * does, when those before it have ended. If a stream stood until they are made, they could be made no more while the program is in a call
+ * of CUDA that waits for that stream inside the driver: one that loads a kernel at its first use, or that frees memory. */
 bool Operation::needs_host() const
 {
-    if (settled() || world->in_device_order())
-        return false;
-    comm_request_info info = {};
-    info.size = sizeof info;
-    bool by_device = comm_describe_request(request, &info) == COMM_OK && strcmp(info.algorithm, "cuda") == 0;
-    return !by_device || name != "allreduce" || info.bytes > kernel_bytes; /* all else is several copies, which the host begins */
+    return !settled() && !world->in_device_order();
 }
 
 /* False: the host waits. The library has few streams that wait in another's place, and none without stream memory operations. */
