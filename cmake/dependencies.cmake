@@ -8,6 +8,7 @@
 #   COMM_WITH_MPI      MPI libraries: each of Open MPI and MPICH that is found gets a module for the backend mpi (COMM_MPI_FAMILIES); the
 #                      one that CMake itself prefers is also the target comm_mpi, which a test links. COMM_REQUIRE_MPI names
 #                      families whose absence is an error: "openmpi;mpich"
+#   COMM_WITH_NVCC     NVIDIA's compiler: kernels for devices (COMM_NVCC)
 #   COMM_WITH_UV       libuv, and
 #   COMM_WITH_EVENT    libevent: an example each; both found by pkg-config
 find_package(Threads REQUIRED)
@@ -71,6 +72,15 @@ if(comm_look)
   endif()
 endif()
 comm_dependency_tell(OPENSSL "OpenSSL" "libssl-dev" "secrets of tcp ranks, without it loopback alone")
+
+comm_dependency(NVCC)
+if(comm_look)
+  find_program(COMM_NVCC nvcc PATHS /usr/local/cuda/bin)
+  if(COMM_NVCC)
+    set(COMM_FOUND_NVCC TRUE)
+  endif()
+endif()
+comm_dependency_tell(NVCC "nvcc" "nvidia-cuda-toolkit" "kernels for devices; without it the CPUs reduce")
 
 comm_dependency(PMIX)
 if(comm_look)

@@ -1,7 +1,7 @@
 # Compiles kernels for devices and writes them as a C file:
-#   cmake -D NVCC=nvcc -D SOURCE=kernels.cu -D ROOT=folder of the project -D TO=image.c -P kernels.cmake
+#   cmake -D NVCC=nvcc -D SOURCE=kernels.cu -D ROOT=folder of the project -D TO=image.c [-D WANTED=ON] -P kernels.cmake
 # Without NVCC, and where it fails (a toolkit too old for a device that is named, a host compiler that it refuses), the file has no bytes:
-# the module is complete without kernels.
+# the module is complete without kernels. If they are WANTED, a failure is an error.
 set(bytes "")
 set(count 0)
 if(NVCC)
@@ -10,6 +10,9 @@ if(NVCC)
     -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -o ${TO}.fatbin ${SOURCE}
     RESULT_VARIABLE failed ERROR_VARIABLE why)
   if(failed)
+    if(WANTED STREQUAL "ON")
+      message(FATAL_ERROR "commstream: nvcc does not compile ${SOURCE}\n${why}")
+    endif()
     message(WARNING "commstream: nvcc does not compile ${SOURCE}; the module cuda has no kernels\n${why}")
   else()
     file(READ "${TO}.fatbin" hex HEX)

