@@ -25,7 +25,7 @@
 
 /* ------------------------------------------------------------------------------------------------------------ one is killed */
 /* The victim dies as it begins a call of the driver or of NCCL: the `nth` of its name from `from` on. */
-enum from { AT_OPEN, AT_FIRST, AT_LATER, AT_SHRINK, AT_CLOSE };
+enum from { AT_OPEN, AT_FIRST, AT_LATER, AT_LONG, AT_DUP, AT_SHRINK, AT_CLOSE };
 static const struct stage {
     const char *name, *call; /* call NULL: in the middle of an operation */
     enum from from;
@@ -38,6 +38,8 @@ static const struct stage {
                    {"warm-up", "ncclGroupEnd", AT_OPEN, 1, 3},
                    {"warm-up, at the sum", "ncclAllReduce", AT_OPEN, 1, 1},
                    {"in the middle of an operation", NULL, AT_LATER, 0, 2},
+                   {"split of a dup", "ncclCommSplit", AT_DUP, 1, 2},
+                   {"warm-up of a dup", "ncclGroupEnd", AT_DUP, 1, 0},
                    {"close", "ncclCommDestroy", AT_CLOSE, 1, 1}},
   staged_stages[] = {{"making a stage", "cuMemHostRegister", AT_FIRST, 1, 1},
                      {"fetch", "cuMemcpyAsync", AT_LATER, 1, 0},
@@ -54,6 +56,11 @@ static const struct stage {
                    {"the first launch", "cuLaunchKernel", AT_FIRST, 1, 1},
                    {"a later launch", "cuLaunchKernel", AT_LATER, 1, 3},
                    {"in the middle of an operation", NULL, AT_LATER, 0, 0},
+                   {"send of a long sum", "cuMemcpyAsync", AT_LONG, 1, 2},
+                   {"reduction of a long sum", "cuLaunchKernel", AT_LONG, 2, 1},
+                   {"the word behind a step of a long sum", "cuStreamWriteValue64", AT_LONG, 5, 3},
+                   {"pinning a mailbox of a dup", "cuMemHostRegister", AT_DUP, 1, 1},
+                   {"a trial of a dup", "cuLaunchKernel", AT_DUP, 1, 3},
                    {"close", "cuMemHostUnregister", AT_CLOSE, 1, 1},
                    {"unmapping a peer's memory", "cuMemUnmap", AT_CLOSE, 1, 2}},
   shrink_stages[] = {{"id", "ncclGetUniqueId", AT_SHRINK, 1, 0},
@@ -61,7 +68,7 @@ static const struct stage {
                      {"split", "ncclCommSplit", AT_SHRINK, 1, 1},
                      {"warm-up", "ncclGroupEnd", AT_SHRINK, 1, 3}};
 #define COUNT(array) (sizeof(array) / sizeof *(array))
-enum { RANKS = 4 };
+enum { RANKS = 4, LONG_WORDS = 100000 };
 /* Set before the ranks are forked. */
 static const struct stage *now;
 static const char *backend;
@@ -136,12 +143,44 @@ static void go_on(const struct proc *proc, int32_t rank, int32_t lost, bool stag
     MUST(comm_close(left, COMM_DEFAULT_TIMEOUT));
 }
 
-static enum comm_result sum_up(void)
+static enum comm_result sum_of(const uint32_t *in, uint32_t *out, size_t words)
 {
     struct comm_request q;
-    enum comm_result r = comm_allreduce(my.world, my.in, my.out, WORDS, COMM_U32, COMM_SUM, &q);
+    enum comm_result r = comm_allreduce(my.world, in, out, words, COMM_U32, COMM_SUM, &q);
 
     return r == COMM_OK ? comm_wait(q, RIG_PATIENCE) : r;
+}
+
+static enum comm_result sum_up(void)
+{
+    return sum_of(my.in, my.out, WORDS);
+}
+
+/* Until a rank is killed. */
+static enum comm_result sum_long(void)
+{
+    uint32_t *in = bench_memory(&my.bench, LONG_WORDS), *out = bench_memory(&my.bench, LONG_WORDS);
+    enum comm_result r = COMM_OK;
+
+    while (r == COMM_OK)
+        r = sum_of(in, out, LONG_WORDS);
+    bench_free(&my.bench, in);
+    bench_free(&my.bench, out);
+    return r;
+}
+
+/* A rank that has its dup may learn of the death later. */
+static enum comm_result dup_once(void)
+{
+    struct comm_communicator *dup = NULL;
+    struct comm_request q;
+    enum comm_result r = comm_dup(my.world, NULL, &dup, &q);
+
+    if (r == COMM_OK)
+        r = comm_wait(q, RIG_PATIENCE);
+    if (dup)
+        end(dup);
+    return r;
 }
 
 /* A victim at its store has given what the others need, so they may learn of its death in a later sum. */
@@ -155,6 +194,12 @@ static void operate(struct proc *proc, int32_t rank, const struct stage *stage)
     for (int i = 0; i < 3 && r == COMM_OK; i++)
         r = sum_up();
     reach(AT_LATER, page, rank);
+    reach(AT_LONG, page, rank);
+    reach(AT_DUP, page, rank);
+    if (stage->from == AT_LONG)
+        r = sum_long();
+    if (stage->from == AT_DUP)
+        r = dup_once();
     if (!stage->call && rank == stage->victim) {
         rig_nap(50 * RIG_MS); /* the other ranks' operations are under way */
         die(page);
