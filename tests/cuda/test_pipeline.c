@@ -389,6 +389,38 @@ RIG_TEST(a_device_that_fails)
     close_failed();
 }
 
+static void step_until(const int *count, int most)
+{
+    while (*count < most) {
+        rig_progress_for(device.world[0], RIG_MS / 4);
+        mock_step();
+    }
+}
+
+/* Rank 0's buffers are on rank 1's device, so they have a stage. The device stands while it is to be copied, until the close gives up; what
+ * is copied later must still be there. */
+RIG_TEST(a_stage_that_the_device_still_reads)
+{
+    struct comm_request q;
+    int copies = 0, unpinned = 0;
+
+    room = ROOM_LONG;
+    open_failing(2, RIG_S);
+    fill(0, 1, LEAST_F32);
+    fill(1, 1, LEAST_F32);
+    mock_run(false);
+    mock_at("cuMemcpyAsync", count_one, &copies);
+    MUST(comm_allreduce(device.world[0], sides[1].in, sides[1].out, LEAST_F32, COMM_F32, COMM_SUM, &q));
+    step_until(&copies, 2); /* into the stage, and from there to the pages */
+    mock_at("cuMemHostUnregister", count_one, &unpinned);
+    IS(comm_wait(q, RIG_PATIENCE), COMM_ERR_TIMEOUT);
+    (void)!comm_close(device.world[0], 300 * RIG_MS);
+    (void)!comm_close(device.world[1], 300 * RIG_MS);
+    EQUAL(unpinned, 0);
+    mock_at(NULL, NULL, NULL);
+    mock_drain(); /* what was left behind stays: nothing is checked to be free */
+}
+
 /* The n-th call of the driver fails, in two sums of all ranks. Nothing hangs, whatever has a result has the right one, and nothing is left.
  * Returns false if there are fewer calls. */
 static bool fault_at(uint64_t n)
@@ -447,6 +479,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(calls_that_differ),
         cmocka_unit_test(an_abort_ends_it),
         cmocka_unit_test(a_device_that_fails),
+        cmocka_unit_test(a_stage_that_the_device_still_reads),
         cmocka_unit_test(a_fault_at_every_call),
     };
     if (count > 1)

@@ -210,6 +210,8 @@ void state_compare(struct comm_state *b)
     for (; b->calls.compared < last && !b->failed && !b->failure.proposal.result; b->calls.compared++) {
         uint32_t seq = (uint32_t)b->calls.compared + 1;
         struct made_call mine, call;
+        if (!seq) /* no call has such a number; a place with it is empty, or is being written */
+            continue;
         bool made = state_read_call(b, b->team.rank, seq, &mine);
         for (int32_t r = 0; r < b->team.size; r++) {
             if (!state_read_call(b, r, seq, &call))

@@ -159,8 +159,8 @@ static void append_devices(struct comm_state *b, const struct comm_call *call, c
                                 .on_device = CALL_IN_ON_DEVICE | CALL_OUT_ON_DEVICE};
 
     if (b->library_work.flags & NATIVE_DEVICE && b->library->takes(b, &asked) == COMM_OK)
-        base_append(text, bytes, at, "\n    device buffers: %s itself, one kernel on the device of each rank, through %s",
-                    b->native->native->class->name, b->native->native->class->through(b->native));
+        base_append(text, bytes, at, "\n    device buffers: %s itself, %s", b->native->native->class->name,
+                    b->native->native->class->through(b->native));
 }
 
 enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes)

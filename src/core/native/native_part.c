@@ -440,7 +440,7 @@ static void leave(struct comm_state *b)
         count(b, false);
     if (!b->native)
         return;
-    uint32_t left = b->native->native->class->leave(b->native, WIRE_CLOSE);
+    uint32_t left = b->library_work.held = b->native->native->class->leave(b->native, WIRE_CLOSE);
     b->native = NULL;
     b->library = NULL;
     if (left)

@@ -7,7 +7,7 @@
 
 #include "base/format.h"
 
-/* STAGED_PARTS_MOST: an empty queue has room for this many parts, whatever its length. */
+/* STAGED_PART_BYTES: of a part at least. STAGED_PARTS_MOST: an empty queue has room for this many parts, whatever its length. */
 enum { PIECES = 32, STAGED_PART_BYTES = 1 << 20, STAGED_PARTS_MOST = 16 };
 enum { RUNNING_LEAST = 4, RUNNING_BYTES = 32 << 20 }; /* this many run at once, and more if they need no more memory than this */
 
@@ -299,8 +299,8 @@ struct comm_state *staged_open(struct comm_state *b, enum comm_result *r, char *
 }
 
 /* ------------------------------------------------------------------------------------------------------------ long operations */
-/* How many elements each of several part calls has; 0: it stays one call. The result is the same on all ranks with a device buffer. A
- * user-defined operator is never split, because it may use several elements together. */
+/* How many elements each of several part calls has, the last one a few less; 0: it stays one call. The result is the same on all ranks with
+ * a device buffer. A user-defined operator is never split, because it may use several elements together. */
 static size_t part_of(const struct engine_call *call)
 {
     bool by_element = call->collective == COLLECTIVE_ALLREDUCE || call->collective == COLLECTIVE_REDUCE ||
@@ -310,8 +310,8 @@ static size_t part_of(const struct engine_call *call)
 
     if (!call->on_device || !by_element || bytes < 2 * STAGED_PART_BYTES || call->op & OPERATOR_USER)
         return 0;
-    size_t least = (STAGED_PART_BYTES + element - 1) / element, most = (call->n + STAGED_PARTS_MOST - 1) / STAGED_PARTS_MOST;
-    return least > most ? least : most;
+    size_t parts = bytes / STAGED_PART_BYTES < STAGED_PARTS_MOST ? bytes / STAGED_PART_BYTES : STAGED_PARTS_MOST;
+    return (call->n + parts - 1) / parts;
 }
 
 static struct timeline_range part_range(const struct timeline_range *whole, size_t from, size_t bytes)
@@ -389,9 +389,10 @@ bool staged_holds(struct comm_state *b)
     return b->staged.pool && staging_is_busy(b->staged.pool);
 }
 
+/* A library that has not ended may still use any stage, so then none is freed. */
 static void close(struct comm_state *b)
 {
-    uint32_t left = b->staged.pool ? staging_close(b->staged.pool) : 0;
+    uint32_t left = b->staged.pool && !b->library_work.held ? staging_close(b->staged.pool) : 0;
 
     b->staged.pool = NULL;
     if (left)

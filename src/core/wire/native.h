@@ -135,7 +135,7 @@ struct native_class {
     uint32_t (*ways)(struct native_channel *channel);
     /* Only NATIVE_DEVICE: whether `start` can use this memory; if not, the call gets a stage in its place, which is pinned. */
     bool (*reaches)(struct native_channel *channel, const void *at, size_t align);
-    /* Only NATIVE_DEVICE: the memory through which the devices exchange, for comm_explain. */
+    /* Only NATIVE_DEVICE: how the devices do the call that `accept` took last, for comm_explain. */
     const char *(*through)(struct native_channel *channel);
     /* Starts an accepted call. COMM_OK: the library owns its buffers until its event. An error fails the communicator. */
     enum comm_result (*start)(struct native_channel *channel, const struct native_call *call, int32_t *code);

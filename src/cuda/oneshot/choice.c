@@ -263,7 +263,10 @@ const char *oneshot_through(struct native_channel *channel)
 {
     struct oneshot_channel *c = (struct oneshot_channel *)(void *)channel;
 
-    return c->took_long ? "the host's pages, for each chunk of 2 MiB or less" : chosen(c);
+    if (c->took_long)
+        return "copies and kernels of the device of each rank, through the host's pages";
+    return c->choice.by_devices ? "one kernel on the device of each rank, through the devices' memory"
+                                : "one kernel on the device of each rank, through the host's pages";
 }
 
 static void compare(struct oneshot_channel *c)

@@ -187,7 +187,7 @@ enum comm_result oneshot_choose(struct oneshot_channel *c, const struct wire_tea
 enum comm_result oneshot_joined(struct native_channel *channel);
 void oneshot_vote_against(struct oneshot_channel *c);
 void oneshot_stop_choosing(struct oneshot_channel *c);
-const char *oneshot_through(struct native_channel *channel); /* the memory that the call accepted last goes through, as a text */
+const char *oneshot_through(struct native_channel *channel); /* how the devices do the call that was accepted last */
 unsigned oneshot_rests(const struct oneshot_channel *c);     /* CUDA's answer about the channel's own stream */
 /* channel.c */
 enum comm_result oneshot_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
