@@ -9,6 +9,7 @@ import tempfile
 import imports
 import tidy
 
+HOLE = "| # | hole | closed by | test |\n|--:|---|---|---|\n| 1 | A rank reads too far. | It counts. | {} |\n"
 DOC = "/* Gives the number back to the caller, from any thread. */\n"
 CLEAN = {
     "src/core/CMakeLists.txt": "add_subdirectory(api)\n",
@@ -20,8 +21,10 @@ CLEAN = {
     "examples/hello.c": "#include <commstream/commstream.h>\n\nint main(void)\n{\n    return 0;\n}\n",
     "src/tools/CMakeLists.txt": "add_executable(comm-run comm_run.c)\n",
     "src/tools/comm_run.c": '#include "comm_run.h"\n',
-    "tests/contract/CMakeLists.txt": "comm_test(contract lines.c)\n",
-    "tests/contract/lines.c": "static void contract_1_1(void **state)\n{\n    (void)state;\n}\n",
+    "tests/contract/CMakeLists.txt": "comm_test(contract lines.c ../other.c INSIDE\n  TIMEOUT 9)\nadd_test(NAME contract_${wire} COMMAND "
+                                     "test_contract)\ncomm_check(check python3)\n",
+    "tests/contract/lines.c": "static void contract_1_1(void **state)\n{\n    (void)state;\n}\n\nint main(void)\n{\n"
+                              "    const struct CMUnitTest tests[] = {cmocka_unit_test(contract_1_1)};\n    return 0;\n}\n",
     "CMakeLists.txt": "target_include_directories(a PUBLIC include)\n",
     "docs/migrate/from-mpi.md": "MPI_X is `comm_x`, and so are all of `comm_*`; `COMM_ERR_PEER` is an error, `COMM_LOG` an option.\n",
     "include/commstream/result.h": '#define COMM_RESULTS(X) \\\n    X(ERR_PEER, -10, "died")\n',
@@ -70,6 +73,13 @@ OFFENCES = [
     ("listed", "examples/hell.c", "int x;\n"),
     ("contract", "docs/reference/contract.md", "| 1.1 | Work is ordered. | `contract_1_1` |\n| 1.2 | So are others. | `contract_1_2` |\n"),
     ("contract", "docs/reference/contract.md", "| 1.1 | Work is ordered. | some day |\n"),
+    ("holes", "docs/internals/testing.md", HOLE.format("`contract`: `contract_1_2`")),
+    ("holes", "docs/internals/testing.md", HOLE.format("`contract`: `contract_1_1`; `lines`")),
+    ("holes", "docs/internals/testing.md", HOLE.format("`contract_shm`: `contract_1_1`, `contract_1_2`")),
+    ("holes", "docs/internals/testing.md", HOLE.format("`check`: `contract_1_1`")),
+    ("holes", "docs/internals/testing.md", HOLE.format("one day")),
+    ("attacks", "SECURITY.md", "| attack | defence | where | test |\n|---|---|---|---|\n| read | sealed | here | `contract`, `gone` |\n"),
+    ("attacks", "SECURITY.md", "| change | sealed | here | none yet |\n"),
     ("names", "docs/page.md", "Call `comm_y`.\n"),
     ("names", "docs/page.md", "Call `comm_y_*`.\n"),
     ("names", "docs/page.md", "That is `COMM_ERR_PEERS`.\n"),
@@ -93,6 +103,8 @@ OFFENCES = [
 OFFENCES += [("banned", C, f"int f(void)\n{{\n    {name}(a);\n}}\n") for name in tidy.BANNED]
 OFFENCES += [("unfinished", C, f"/* {word}: later */\n") for word in tidy.UNFINISHED]
 FINE = [
+    ("docs/internals/testing.md", HOLE.format("`contract`: `contract_1_1`; `contract_tcp_epoll`: `contract_1_1`; `check`")),
+    ("SECURITY.md", "| attack | test |\n|---|---|\n| read | `contract`, `contract_shm`, `check` |\n"),
     ("src/core/api/CMakeLists.txt", "file(GLOB all ${CMAKE_CURRENT_SOURCE_DIR}/*.c)\n"),
     ("docs/internals/design.md", design(tidy.LAW)),
     ("src/tools/CMakeLists.txt", "foreach(name comm_run other)\n"),

@@ -8,6 +8,9 @@ import os
 import re
 import sys
 
+sys.dont_write_bytecode = True  # the tree stays as it is
+from named_tests import check_attacks, check_contract, check_holes, line_of  # noqa: E402
+
 COLUMNS = 140
 FUNCTION_LINES, FILE_LINES, ROOM_LINES, STRUCT_FIELDS = 60, 500, 3500, 40
 DOC_WORDS = 6
@@ -73,10 +76,6 @@ COMMENT_OR_TEXT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[
 
 def is_c(path):
     return path.endswith((".c", ".h", ".cpp"))
-
-
-def line_of(text, at):
-    return text.count("\n", 0, at) + 1
 
 
 def bare(text):
@@ -306,24 +305,6 @@ def check_include_path(tree):
                 yield path, line_of(text, found.start()), "include/commstream on the include path"
 
 
-def check_contract(tree):
-    """Each test that docs/reference/contract.md names for a rule is there, as a word in a file of tests/."""
-    page = tree.get("docs/reference/contract.md", "")
-    words = set()
-    for path, text in tree.items():
-        if path.startswith("tests/") and (path.endswith(".c") or path.endswith("CMakeLists.txt")):
-            words.update(re.findall(r"\b(?:contract_\d+_\d+\w*|tidy_\w+)", text))
-            words.update(re.findall(r"\bcmocka_unit_test\((\w+)", text))
-            words.update(re.findall(r"\badd_test\(NAME (\w+)", text))
-    for found in re.finditer(r"^\| *(\d+\.\d+) .*\| *([^|]*?) *\|$", page, re.M):
-        names = re.findall(r"`(\w+)`", found.group(2))
-        if not names and found.group(2) not in ("not built yet", "built, not under test"):
-            yield "docs/reference/contract.md", line_of(page, found.start()), f"rule {found.group(1)} names neither a test nor 'not built yet'"
-        for name in names:
-            if not any(word == name or word.startswith(name + "_") for word in words):
-                yield "docs/reference/contract.md", line_of(page, found.start()), f"no test is called {name}"
-
-
 def names_of(tree, where):
     """What begins with comm_ or COMM_ in these files, and the results that an X-macro makes of its rows."""
     names = set()
@@ -445,6 +426,7 @@ RULES = {
     "includes": check_includes, "cycles": check_cycles, "function-length": check_function_length, "file-length": check_file_length,
     "room-length": check_room_length, "struct-fields": check_struct_fields, "banned": check_banned, "columns": check_columns, "documented": check_documented, "unfinished": check_unfinished,
     "blanks": check_blanks, "tabs": check_tabs, "listed": check_listed, "include-path": check_include_path, "contract": check_contract,
+    "holes": check_holes, "attacks": check_attacks,
     "names": check_names, "links": check_links, "files": check_files, "design": check_design, "plain": check_plain,
 }
 

@@ -1,8 +1,8 @@
 /*
  * One rank of the conformance suite on device buffers, a process per rank: comm-run starts them, on the mock devices or on real ones, which
  * several ranks may share. Every collective, type and operator in a share of its shapes, operations in parts, messages in groups, operators
- * of the program's own. Results and the memory around them must be the oracle's. A request must say which way its buffers went: staged, by
- * NCCL, or by the kernels of backend cuda. Prints how many went which way.
+ * of the program's own. Results and the memory around them must be the oracle's. Each request must say that its buffers went the way that
+ * docs/guide/cuda.md gives for such a call: staged, by NCCL, or by the kernels of backend cuda. Prints how many went which way.
  *
  * All ranks draw the same shapes, so each knows what the others do. COMM_BACKEND chooses the backend, COMM_ORDER its order of operands.
  */
@@ -19,6 +19,8 @@
 #include <string.h>
 
 enum { BATCH = 8, PIECE = BENCH_READ_BYTES, PARTS_BYTES = (5 << 19) + 40 };
+enum way { HOST, STAGED, BY_NCCL, BY_KERNELS, ANY_WAY };
+static const char *const way_names[] = {"on host memory", "staged", "by NCCL", "by kernels of backend cuda", "any way"};
 static struct {
     struct comm_communicator *world;
     struct bench bench;
@@ -28,7 +30,7 @@ static struct {
     bool nccl, cuda, fixed;
     uint64_t chance;
     unsigned thin;
-    size_t compared, staged, whole; /* whole: done by backend cuda */
+    size_t compared, went[ANY_WAY];
 } my;
 static struct job jobs[BATCH];
 static size_t batch;
@@ -76,13 +78,94 @@ static void region_get(struct job_region *region, unsigned char *host)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ collectives */
-static void count_way(struct comm_request q)
+/* The pairs that the devices can reduce. */
+static bool devices_reduce(enum comm_type type, comm_op op)
+{
+    switch (type) {
+    case COMM_I8:
+    case COMM_I16:
+    case COMM_I32:
+    case COMM_I64:
+    case COMM_U8:
+    case COMM_U16:
+    case COMM_U32:
+    case COMM_U64:
+        return op != COMM_AVG && op != COMM_MINLOC && op != COMM_MAXLOC;
+    case COMM_F16:
+    case COMM_BF16:
+    case COMM_F32:
+    case COMM_F64:
+        return op == COMM_SUM || op == COMM_PROD || op == COMM_MIN || op == COMM_MAX || op == COMM_AVG;
+    default:
+        return false;
+    }
+}
+
+/* Staged operations that go in parts are described by the last part. Parts have 1 MiB, those of these lengths. */
+static size_t last_part(size_t bytes)
+{
+    enum { PART = 1 << 20 };
+
+    return bytes < 2 * PART ? bytes : (bytes - 1) % PART + 1;
+}
+
+/* Backend cuda: short allreduces by one kernel if no ranks share a device, long operations chunk by chunk. */
+static bool kernels_serve(const struct job_shape *s)
+{
+    enum { SHORT_MOST = 64 << 10, LONG_LEAST = 256 << 10, LONG_LEAST_SHARED = 1 << 20 };
+    bool is_shared = my.ranks > my.devices;
+    size_t bytes = s->n * oracle_type_bytes(s->type), all = s->kind == JOB_ALLREDUCE ? last_part(bytes) : bytes * (size_t)my.ranks;
+
+    if (s->kind != JOB_ALLREDUCE && s->kind != JOB_REDUCE_SCATTER && s->kind != JOB_ALLGATHER)
+        return false;
+    if (s->kind != JOB_ALLGATHER && !devices_reduce(s->type, s->op))
+        return false;
+    if (s->kind == JOB_ALLREDUCE && !is_shared && all && all <= SHORT_MOST)
+        return true;
+    return all >= (is_shared ? LONG_LEAST_SHARED : LONG_LEAST);
+}
+
+/* Does it have no elements on any rank? */
+static bool is_empty(const struct job *job)
+{
+    size_t elements = job->shape.kind == JOB_REDUCE_SCATTER_V ? 0 : job->shape.n;
+
+    for (int32_t r = 0; job->shape.kind == JOB_REDUCE_SCATTER_V && r < my.ranks; r++)
+        elements += job->pair[0][r];
+    return elements == 0;
+}
+
+/* A reduction of no elements moves nothing: it is NCCL's if NCCL has the type and the operator, and otherwise the host's. */
+static enum way expected_way(const struct job *job)
+{
+    const struct job_shape *s = &job->shape;
+
+    if (my.nccl)
+        return job_kind_reduces(s->kind) && is_empty(job) ? ANY_WAY : BY_NCCL;
+    if (s->kind == JOB_BARRIER)
+        return HOST;
+    return my.cuda && kernels_serve(s) ? BY_KERNELS : STAGED;
+}
+
+static enum way way_of(const struct comm_request_info *info)
+{
+    bool by_nccl = strcmp(info->algorithm, "nccl") == 0, by_kernels = strcmp(info->algorithm, "cuda") == 0;
+
+    if (info->flags & COMM_INFO_STAGED)
+        return by_nccl || by_kernels ? ANY_WAY : STAGED; /* all buffers are the device's own, so neither needs a stage */
+    return by_nccl ? BY_NCCL : by_kernels ? BY_KERNELS : HOST;
+}
+
+static void check_way(struct comm_request q, enum way expected, const char *what)
 {
     struct comm_request_info info = {.size = sizeof info};
 
     MUST(comm_describe_request(q, &info));
-    my.staged += (info.flags & COMM_INFO_STAGED) != 0;
-    my.whole += strcmp(info.algorithm, "cuda") == 0;
+    enum way way = way_of(&info);
+    if (way == ANY_WAY || (way != expected && expected != ANY_WAY))
+        rig_die(__FILE__, __LINE__, "%s: it went %s, algorithm \"%s\", flags %u; expected %s", what, way_names[way], info.algorithm,
+                info.flags, way_names[expected]);
+    my.went[way]++;
     my.compared++;
 }
 
@@ -104,7 +187,7 @@ static void flush(void)
     for (size_t i = batch; i-- > 0;) {
         rig_note("%s", job_text(&jobs[i], text));
         MUST(comm_wait(jobs[i].request[my.rank], RIG_PATIENCE));
-        count_way(jobs[i].request[my.rank]);
+        check_way(jobs[i].request[my.rank], expected_way(&jobs[i]), job_text(&jobs[i], text));
         region_get(&jobs[i].in[my.rank], in[i]);
         region_get(&jobs[i].out[my.rank], out[i]);
         job_verify(&jobs[i], my.rank);
@@ -241,6 +324,7 @@ static void own_operators(void)
     MUST(comm_queue_wait_stream(my.world, my.stream));
     MUST(comm_allreduce(my.world, in, out, sizeof got, COMM_BYTE, op, &q));
     MUST(comm_wait(q, RIG_PATIENCE));
+    check_way(q, my.nccl ? BY_NCCL : STAGED, "an operator of the program's own");
     get(got, out, sizeof got);
     bench_free(&my.bench, in);
     CHECK(memcmp(got, want, sizeof got) == 0);
@@ -291,12 +375,11 @@ int main(void)
     messages();
     own_operators();
     if (my.rank == 0)
-        printf("%zu operations compared, %zu of them staged, %zu by kernels\n", my.compared, my.staged, my.whole);
-    CHECK((my.whole > 0) == my.cuda); /* also where ranks share a device: long sums */
-    if (my.nccl)
-        EQUAL(my.staged, 0);
-    else
-        CHECK(my.staged > my.compared / 2);
+        printf("%zu operations compared: %zu staged, %zu by NCCL, %zu by kernels, %zu on host memory\n", my.compared, my.went[STAGED],
+               my.went[BY_NCCL], my.went[BY_KERNELS], my.went[HOST]);
+    CHECK((my.went[BY_KERNELS] > 0) == my.cuda); /* also where ranks share a device: long sums */
+    CHECK((my.went[BY_NCCL] > 0) == my.nccl);
+    CHECK((my.went[STAGED] > 0) == !my.nccl);
     close_world();
     return 0;
 }

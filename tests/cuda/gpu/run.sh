@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What `./dev gpu` runs on a machine with an NVIDIA GPU: run.sh BIN. One GPU is enough: processes share it, and with more GPUs each has one.
-# 0: every step passed; 77: there is no GPU here, and the reason is printed. Where nvidia-smi works, a missing piece is a failure.
+# 0: every step passed; 77: there is no GPU here, and the reason is printed. Where nvidia-smi works, a missing piece is a failure, in the
+# first step and in every later one (missing.sh).
 # The tests run the same script on the mock devices: GPU_PROGRAMS is the prefix of their programs, GPU_DEVICES the number of devices, and
 # GPU_LONGEST the longest sum.
 bin=$1
@@ -20,12 +21,21 @@ step() {
     local status=$?
     if [ "$status" -eq 0 ]; then
         passed=$((passed + 1))
-    elif [ "$status" -ne 77 ]; then # that is a missing piece, which the command has named
+    elif [ "$status" -eq 77 ]; then
+        lacks "$name" "it ended with 77, for the reason above"
+    else
         printf '%s: failed with status %d%s\n' "$name" "$status" "$([ "$status" -eq 124 ] && printf ': no end within %d s' "$seconds")"
         failed="$failed
   $name"
     fi
     return "$status"
+}
+
+# lacks NAME REASON: a missing piece.
+lacks() {
+    printf '%s: missing: %s\n' "$1" "$2"
+    [ "$nvidia" -ne 0 ] || failed="$failed
+  $1: nvidia-smi finds a GPU, so nothing may be missing"
 }
 
 # ranks BACKEND N [VARIABLE=VALUE...]: the conformance suite on device buffers.
@@ -40,7 +50,7 @@ nvidia=$?
 step "one rank: NCCL, streams, events, graphs, and what calls cost" 200 "${programs}suite"
 if [ $? -eq 77 ]; then
     [ "$nvidia" -eq 0 ] || exit 77
-    echo 'failed: nvidia-smi finds a GPU, so nothing may be missing'
+    printf 'failed:%s\n' "$failed"
     exit 1
 fi
 devices=${GPU_DEVICES:-$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')}
@@ -76,6 +86,8 @@ if [ -x "$bin/train_cuda" ]; then
     # shellcheck disable=SC2016 # the step's shell expands it
     step "training goes on when a rank is killed" 120 sh -c '"$0" -n 3 "$1" --backend shm --epochs 10 --lose 20 2>&1 | tee -a /dev/stderr |
         grep -q "train_cuda: ok ranks=2"' "$bin/comm-run" "$bin/train_cuda"
+else
+    lacks training "there is no $bin/train_cuda"
 fi
 
 for n in 1 2 4; do
