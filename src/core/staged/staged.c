@@ -7,7 +7,8 @@
 
 #include "base/format.h"
 
-/* STAGED_PART_BYTES: of a part at least. STAGED_PARTS_MOST: an empty queue has room for this many parts, whatever its length. */
+/* STAGED_PART_BYTES: of the last part, which is the shortest, at least. STAGED_PARTS_MOST: an empty queue has room for this many parts,
+ * whatever its length. */
 enum { PIECES = 32, STAGED_PART_BYTES = 1 << 20, STAGED_PARTS_MOST = 16 };
 enum { RUNNING_LEAST = 4, RUNNING_BYTES = 32 << 20 }; /* this many run at once, and more if they need no more memory than this */
 
@@ -306,11 +307,11 @@ static size_t part_of(const struct engine_call *call)
     bool by_element = call->collective == COLLECTIVE_ALLREDUCE || call->collective == COLLECTIVE_REDUCE ||
                       call->collective == COLLECTIVE_BROADCAST || call->collective == COLLECTIVE_SCAN ||
                       call->collective == COLLECTIVE_EXSCAN;
-    size_t element = data_type_bytes(call->type), bytes = call->n * element;
+    size_t element = data_type_bytes(call->type), bytes = call->n * element, least = STAGED_PART_BYTES + STAGED_PARTS_MOST * element;
 
-    if (!call->on_device || !by_element || bytes < 2 * STAGED_PART_BYTES || call->op & OPERATOR_USER)
+    if (!call->on_device || !by_element || bytes < 2 * least || call->op & OPERATOR_USER)
         return 0;
-    size_t parts = bytes / STAGED_PART_BYTES < STAGED_PARTS_MOST ? bytes / STAGED_PART_BYTES : STAGED_PARTS_MOST;
+    size_t parts = bytes / least < STAGED_PARTS_MOST ? bytes / least : STAGED_PARTS_MOST;
     return (call->n + parts - 1) / parts;
 }
 

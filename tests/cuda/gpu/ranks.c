@@ -101,12 +101,12 @@ static bool devices_reduce(enum comm_type type, comm_op op)
     }
 }
 
-/* Staged operations that go in parts are described by the last part. Parts have 1 MiB, those of these lengths. */
+/* Staged operations that go in parts are described by the last part, which is no shorter than 1 MiB. Returns how long it is at least. */
 static size_t last_part(size_t bytes)
 {
     enum { PART = 1 << 20 };
 
-    return bytes < 2 * PART ? bytes : (bytes - 1) % PART + 1;
+    return bytes < 2 * PART + 1024 ? bytes : PART;
 }
 
 /* Backend cuda: short allreduces by one kernel if no ranks share a device, long operations chunk by chunk. */
