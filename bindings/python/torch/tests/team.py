@@ -116,10 +116,10 @@ class Team:
             raise AssertionError("\n".join(wrong))
         return [value for _, value in results]
 
-    def call(self, function, *args):
+    def call(self, function, *args, seconds=SECONDS):
         for pipe in self.pipes:
             pipe.send((function, args))
-        return self._results()
+        return self._results(seconds)
 
     def close(self):
         for pipe in self.pipes:

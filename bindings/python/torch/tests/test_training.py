@@ -178,18 +178,6 @@ def case_functional():
     assert torch.equal(got, torch.arange(4.0 * rank, 4.0 * rank + 4).repeat(size))
 
 
-def case_compiled():
-    import torch.distributed._functional_collectives as functional
-
-    g, size = group("commstream"), dist.get_world_size()
-
-    @torch.compile(backend="aot_eager", fullgraph=True)
-    def step(x):
-        return functional.all_reduce(x * 2, "sum", g) + 1
-
-    assert torch.equal(step(torch.ones(5)), torch.full((5,), 2.0 * size + 1))
-
-
 def case_subset():
     """A group of some ranks, in whose ranks its members count."""
     rank = dist.get_rank()
@@ -246,9 +234,6 @@ class Training(TeamTest):
 
     def test_functional(self):
         self.team.call(case_functional)
-
-    def test_compiled(self):
-        self.team.call(case_compiled)
 
 
 class SameBits(unittest.TestCase):
