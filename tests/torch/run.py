@@ -59,11 +59,15 @@ def steps(source, chosen):
 
 def run_step(python, step, variables, work):
     """Shows what a step says; and each test that it left out, so that the reason is among those of all skipped tests."""
+    test = step[-1]
     with subprocess.Popen([python, *step], env=variables, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
         for line in running.stdout:
             print(line, end="", flush=True)
-            if match := re.match(r"(test_\w+) .*skipped ['\"](.*)['\"]$", line):
-                print(f"skipped: {match.group(1)}: {match.group(2)}")
+            if match := re.match(r"(test_\w+) \(", line):
+                test = match.group(1)
+            # What ranks say, and the first line of a test's comment, come between the name and the result.
+            if match := re.search(r"(?:^|\.\.\. )skipped (['\"])(.*)\1$", line):
+                print(f"skipped: {test}: {match.group(2)}")
     return running.returncode
 
 
