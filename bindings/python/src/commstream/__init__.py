@@ -6,6 +6,8 @@
         world.allreduce(x).wait()
 
 Start it with `python -m commstream.run -n 4 script.py`. Each collective and each message returns a Request at once.
+
+`commstream.run` starts ranks; `commstream.torch` is a backend of torch.distributed.
 """
 from pathlib import Path as _Path
 

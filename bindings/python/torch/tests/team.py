@@ -76,7 +76,12 @@ def _serve(pipe, rank, size, backend, store, device):
     torch.set_num_threads(1)
     timeout = datetime.timedelta(seconds=60)
     pipe.send((True, None))
-    dist.init_process_group(backend, store=dist.FileStore(store, size), rank=rank, world_size=size, timeout=timeout, device_id=device)
+    try:
+        dist.init_process_group(backend, store=dist.FileStore(store, size), rank=rank, world_size=size, timeout=timeout, device_id=device)
+    except BaseException:
+        pipe.send((False, f"rank {rank}:\n{traceback.format_exc()}"))
+        return
+    pipe.send((True, None))
     while True:
         task = pipe.recv()
         if task is None:
@@ -92,7 +97,7 @@ def _serve(pipe, rank, size, backend, store, device):
 
 class Team:
     def __init__(self, size: int, backend: str = "commstream", devices=None):
-        """`devices` has one for each rank, to which its default group is bound."""
+        """`devices` has one for each rank, to which its default group is bound. Raises what a rank raised that could not make the group."""
         context = multiprocessing.get_context("spawn")
         self.folder = tempfile.TemporaryDirectory()
         store = os.path.join(self.folder.name, "store")
@@ -104,6 +109,7 @@ class Team:
             self.pipes.append(ours)
             self.processes.append(process)
         self._results(START_SECONDS)
+        self._results()
 
     def _results(self, seconds=SECONDS):
         results = []
@@ -116,10 +122,10 @@ class Team:
             raise AssertionError("\n".join(wrong))
         return [value for _, value in results]
 
-    def call(self, function, *args):
+    def call(self, function, *args, seconds=SECONDS):
         for pipe in self.pipes:
             pipe.send((function, args))
-        return self._results()
+        return self._results(seconds)
 
     def close(self):
         for pipe in self.pipes:

@@ -12,7 +12,7 @@ import unittest
 import torch
 import torch.distributed as dist
 
-from team import backend_of, monitored_barrier, needs, refused, summed, TeamTest
+from team import backend_of, monitored_barrier, needs, refused, START_SECONDS, summed, TeamTest
 
 CPU = torch.device("cpu")
 
@@ -360,21 +360,6 @@ KILLED = """
         os._exit(0)
 """
 
-ELASTIC = """
-    import os, signal, sys, torch, torch.distributed as dist
-    import commstream.torch
-    dist.init_process_group("commstream")
-    total = torch.ones(1)
-    dist.all_reduce(total)
-    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    if attempt == 0 and dist.get_rank() == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    dist.all_reduce(total)
-    print(f"attempt {attempt} rank {dist.get_rank()} total {total.item():.0f}", flush=True)
-    dist.destroy_process_group()
-"""
-
-
 class Launched(unittest.TestCase):
     def script(self, text):
         folder = tempfile.TemporaryDirectory()
@@ -397,18 +382,34 @@ class Launched(unittest.TestCase):
         self.assertIn("COMM_ERR_PEER", out)
         self.assertIn("rank 1", out)
 
-    def test_torchrun(self):
-        path = self.script(ELASTIC)
+    def train(self, killed_in):
+        """What torchrun says, and the bytes of the weights."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        words = [os.path.join(os.path.dirname(__file__), "elastic.py"), folder.name, str(killed_in)]
         done = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1", path],
+            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1", *words],
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=START_SECONDS,
         )
         said = done.stdout + done.stderr
         self.assertEqual(done.returncode, 0, said)
+        weights = []
         for rank in range(2):
-            self.assertIn(f"attempt 1 rank {rank} total 4", said)
+            with open(os.path.join(folder.name, f"weights-{rank}"), "rb") as file:
+                weights.append(file.read())
+        self.assertTrue(weights[0] == weights[1], "ranks have different weights")
+        return said, weights[0]
+
+    def test_torchrun(self):
+        """Rank 0 may be killed before it has written the checkpoint of the last step that was complete."""
+        said, weights = self.train(killed_in=3)
+        for rank in range(2):
+            self.assertRegex(said, f"attempt 1 rank {rank} begins at step [23]")
+        said, expected = self.train(killed_in=-1)
+        self.assertNotIn("attempt 1", said)
+        self.assertTrue(weights == expected, "training that went on from a checkpoint gave other weights")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The ``commstream`` backend of :mod:`torch.distributed`, for CPU and CUDA tensors.
 
-Importing this module registers it::
+Importing this module registers it:
 
     import commstream.torch
     torch.distributed.init_process_group("commstream")
