@@ -208,12 +208,10 @@ void state_compare(struct comm_state *b)
     if (b->calls.compared + b->calls.mask < last)
         b->calls.compared = last - b->calls.mask;
     for (; b->calls.compared < last && !b->failed && !b->failure.proposal.result; b->calls.compared++) {
-        uint32_t seq = (uint32_t)b->calls.compared + 1;
+        uint32_t seq = (uint32_t)b->calls.compared + 1; /* no call has the number 0: a place with it is empty, or is being written */
         struct made_call mine, call;
-        if (!seq) /* no call has such a number; a place with it is empty, or is being written */
-            continue;
-        bool made = state_read_call(b, b->team.rank, seq, &mine);
-        for (int32_t r = 0; r < b->team.size; r++) {
+        bool made = seq && state_read_call(b, b->team.rank, seq, &mine);
+        for (int32_t r = 0; seq && r < b->team.size; r++) {
             if (!state_read_call(b, r, seq, &call))
                 return;
             if (made && call.chain != mine.chain) {
