@@ -111,7 +111,8 @@ static int tell_options_page(void)
            "`comm-info --options-markdown` writes this page from the library's table of options; a test compares the two.\n\n"
            "Set an option in the environment, or in the program as `key=value,...` in `comm_config.options`. The environment\n"
            "overrides the program, and the program overrides the default. If a value is wrong, `comm_open` returns\n"
-           "`COMM_ERR_CONFIG` and names every wrong value. Options without a key are read from the environment only.\n\n"
+           "`COMM_ERR_CONFIG` and names every wrong value. Options without a key are read from the environment only. A\n"
+           "variable whose name is nearly one of the library's is named in a warning when a world opens.\n\n"
            "| key | environment | default | value | meaning |\n|---|---|---|---|---|\n");
     struct comm_option_info info = {.size = sizeof info};
     for (size_t i = 0; comm_describe_option(i, &info) == COMM_OK; i++) {

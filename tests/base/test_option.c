@@ -293,9 +293,59 @@ static void mutations(void **state)
     assert_in_range(taken, 3000, 60000);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ misspelt names */
+static const char *const *present;
+
+static const char *variable(const struct comm_env *e, size_t index)
+{
+    (void)e;
+    return present[index];
+}
+
+#define MISSPELT(...)                                                                                                                      \
+    (present = (const char *const[]){__VA_ARGS__, NULL},                                                                                   \
+     base_option_misspelt(&(struct comm_env){.variable = variable}, text, sizeof text), text)
+
+static void misspelt_names_are_found(void **state)
+{
+    (void)state;
+    assert_string_equal(MISSPELT("COMM_BACKEN=tcp"), "COMM_BACKEN is not a variable of this library; expected COMM_BACKEND");
+    assert_string_equal(MISSPELT("COMM_BAKCEND=tcp"), "COMM_BAKCEND is not a variable of this library; expected COMM_BACKEND");
+    assert_string_equal(
+        MISSPELT("HOME=/", "COMM_ADRESS=a:1", "COMM_LOGG=info"),
+        "COMM_ADRESS is not a variable of this library; expected COMM_ADDRESS; COMM_LOGG is not a variable of this library; "
+        "expected COMM_LOG");
+    assert_string_equal(MISSPELT("COMM_OPERATON_TIMOUT=1s"),
+                        "COMM_OPERATON_TIMOUT is not a variable of this library; expected COMM_OPERATION_TIMEOUT");
+}
+
+/* Names that are right, and those that other programs may have. */
+static void other_names_are_not(void **state)
+{
+    char known[64];
+    char longest[4096];
+
+    (void)state;
+    assert_string_equal(MISSPELT("COMM_RANK=1", "COMM_RANKS=2", "COMM_LOCAL_RANK=0", "COMM_JOB=x", "COMM_TEST_QUICK=1", "COMM_PORT=1",
+                                 "COMM_=1", "COMM=1", "MY_COMM_BACKEN=1", "COMM_THEME=dark"),
+                        "");
+    for (uint32_t i = 0; i < base_option_count; i++) {
+        snprintf(known, sizeof known, "%s=1", base_option_table[i].environment);
+        assert_string_equal(MISSPELT(known), "");
+    }
+    memset(longest, 'A', sizeof longest);
+    memcpy(longest, "COMM_", 5);
+    longest[sizeof longest - 1] = 0;
+    assert_string_equal(MISSPELT(longest), "");
+    base_option_misspelt(&env, text, sizeof text);
+    assert_string_equal(text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(misspelt_names_are_found),
+        cmocka_unit_test(other_names_are_not),
         cmocka_unit_test(defaults),
         cmocka_unit_test(environment_wins_over_program),
         cmocka_unit_test(every_type_is_read),

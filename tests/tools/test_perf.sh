@@ -132,6 +132,7 @@ if "$info" backends | grep -q '^  shm *here'; then
     for collective in reduce_scatter_v scan exscan gather gather_v scatter scatter_v alltoall alltoall_v; do
         expect 0 "$collective,shm,3,f32,1024,request" "$run" -n 3 "$perf" "$collective" --check --format csv --min 1024 --max 1024
     done
+    expect 0 'COMM_BACKEN is not a variable of this library; expected COMM_BACKEND' env COMM_BACKEN=tcp "$run" -n 2 "$perf" barrier --format csv
     expect 0 ',2,f32,64,pipelined' "$run" -n 2 "$perf" allreduce --check --format csv --min 64 --max 64 --mode pipelined
 else
     echo 'test_perf: no shm in this build: nothing was run over several processes'

@@ -77,6 +77,8 @@ bool base_option_set(const struct base_option *row, const char *value, struct ba
 /* program: "key=value,..." or NULL. False: a CONFIG error; text names every wrong value, where it came from and what
  * was expected, and *options is unchanged. A comma belongs to a text value unless "name=" follows it. */
 bool base_options_read(const struct comm_env *env, const char *program, struct base_options *options, char *text, size_t room);
+/* Names the variables of the environment that are none of the library's and look like one, and that one; "" if there are none. */
+void base_option_misspelt(const struct comm_env *env, char *text, size_t room);
 enum option_source base_option_source(const struct base_options *options, const char *key);
 
 #endif

@@ -264,6 +264,8 @@ static enum comm_result start_threads(struct opening *o)
 
 static void end_opening(struct opening *o, enum comm_result result)
 {
+    if (o->log.env)
+        open_tell_misspelt(o);
     if (result == COMM_OK)
         open_tell(o);
     else

@@ -51,6 +51,7 @@ bool open_several_hosts(const struct opening *o);     /* as far as this rank kno
 enum comm_result open_count_local(struct opening *o); /* ranks that meet by the program's exchange learn there who shares their host */
 enum comm_result open_terms(struct opening *o, struct world *w);
 void open_tell(const struct opening *o);
+void open_tell_misspelt(const struct opening *o);
 
 /* open_library.c */
 enum comm_result open_probe_library(struct opening *o); /* does this rank have it? */

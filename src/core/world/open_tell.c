@@ -52,6 +52,18 @@ static void list_options(const struct opening *o, char *text, size_t bytes)
         base_append(text, bytes, &at, " all by default");
 }
 
+/* One rank says it, since most often all have the same environment. */
+void open_tell_misspelt(const struct opening *o)
+{
+    char names[400];
+
+    if (o->launch.rank > 0)
+        return;
+    base_option_misspelt(o->env, names, sizeof names);
+    if (names[0])
+        base_log(&o->log, LOG_WARNING, "open: %s", names);
+}
+
 void open_tell(const struct opening *o)
 {
     char set[400];

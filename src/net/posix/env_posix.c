@@ -332,6 +332,15 @@ static const char *lookup(const struct comm_env *env, const char *name)
     return getenv(name);
 }
 
+static const char *variable(const struct comm_env *env, size_t index)
+{
+    (void)env;
+    for (size_t i = 0; environ && environ[i]; i++)
+        if (i == index)
+            return environ[i];
+    return NULL;
+}
+
 static int file_open(const struct comm_env *env, const char *path)
 {
     int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -413,6 +422,7 @@ const struct comm_env env_posix = {
     .farewell.add = posix_farewell_add,
     .farewell.drop = posix_farewell_drop,
     .lookup = lookup,
+    .variable = variable,
     .cpus = posix_cpus,
     .identity = posix_identity,
     .module = posix_module,
