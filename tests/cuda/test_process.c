@@ -334,6 +334,7 @@ enum { LACKS_DEVICE, LACKS_WORKING_NCCL, LACKS_VERSION, LACKS_CONNECTION, LACKS,
 static const char *const lacks_text[LACKS] = {"no device", "an NCCL that never connects", "another NCCL", "an NCCL that works only alone"};
 static int lacking;
 static int warned;
+static bool has_hosts; /* two: the algorithms know them */
 
 static void hear(void *arg, int level, const char *line)
 {
@@ -349,8 +350,10 @@ static void do_without(struct proc *proc, int32_t rank, struct comm_communicator
     struct comm_request_info info = {.size = sizeof info};
     struct comm_request q;
     uint32_t one = 1, sum = 0;
+    char own[16];
 
     (void)none;
+    snprintf(own, sizeof own, "cuda:%d", rank);
     if (lacks && lacking == LACKS_DEVICE)
         options.devices = -1;
     if (lacks && lacking == LACKS_WORKING_NCCL)
@@ -362,8 +365,8 @@ static void do_without(struct proc *proc, int32_t rank, struct comm_communicator
     mock_reset(&options);
     mock_run(true);
     setenv("COMM_BACKEND", "nccl", 1);
-    if (comm_open(COMM_CONFIG(.open_timeout_ns = 6 * RIG_S, .options = "nccl_fallback=yes", .log = hear, .error_text = my.text,
-                              .error_text_bytes = sizeof my.text),
+    if (comm_open(COMM_CONFIG(.device = own, .open_timeout_ns = 6 * RIG_S, .options = "nccl_fallback=yes", .log = hear,
+                              .error_text = my.text, .error_text_bytes = sizeof my.text),
                   &my.world) != COMM_OK)
         rig_die(__FILE__, __LINE__, "open: %s", my.text);
     if (!here)
@@ -375,6 +378,7 @@ static void do_without(struct proc *proc, int32_t rank, struct comm_communicator
     MUST(comm_wait(q, RIG_PATIENCE));
     MUST(comm_describe_request(q, &info));
     EQUAL(info.flags, here ? 0 : COMM_INFO_STAGED);
+    EQUAL(strncmp(info.algorithm, "hosts_", 6) == 0, has_hosts);
     if (!here)
         bench_read(&my.bench, my.stream, &sum, my.out, 1);
     EQUAL(sum, proc->ranks);
@@ -393,6 +397,24 @@ RIG_TEST(a_rank_without_a_device_or_a_working_nccl)
         proc_start(&proc, 4, do_without);
         proc_finish(&proc, -1, RIG_PATIENCE);
     }
+}
+
+/* The fallback is shared memory within a host, and TCP between them. */
+RIG_TEST(a_rank_of_two_hosts_without_a_device_or_a_working_nccl)
+{
+    struct hosts h;
+
+    hosts_open(&h, 2, 2);
+    has_hosts = true;
+    for (lacking = 0; lacking < LACKS; lacking++) {
+        struct proc proc = {.raw = true};
+        rig_note("rank %d, on the second host, has %s", LACKING_RANK, lacks_text[lacking]);
+        hosts_place(&h, &proc);
+        proc_start(&proc, 4, do_without);
+        proc_finish(&proc, -1, RIG_PATIENCE);
+    }
+    has_hosts = false;
+    hosts_close(&h);
 }
 
 static void differ(struct proc *proc, int32_t rank, struct comm_communicator *none)
@@ -429,10 +451,15 @@ int main(int count, char **arguments)
     if (getenv("COMM_RANK"))
         return by_launcher();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_process_for_each_device),        cmocka_unit_test(a_process_for_each_device_with_kernels),
-        cmocka_unit_test(processes_with_groups_of_devices), cmocka_unit_test(ranks_that_measure_differently),
-        cmocka_unit_test(letters_of_strangers_are_ignored), cmocka_unit_test(ranks_of_two_hosts),
-        cmocka_unit_test(kernels_within_each_of_two_hosts), cmocka_unit_test(a_rank_without_a_device_or_a_working_nccl),
+        cmocka_unit_test(a_process_for_each_device),
+        cmocka_unit_test(a_process_for_each_device_with_kernels),
+        cmocka_unit_test(processes_with_groups_of_devices),
+        cmocka_unit_test(ranks_that_measure_differently),
+        cmocka_unit_test(letters_of_strangers_are_ignored),
+        cmocka_unit_test(ranks_of_two_hosts),
+        cmocka_unit_test(kernels_within_each_of_two_hosts),
+        cmocka_unit_test(a_rank_without_a_device_or_a_working_nccl),
+        cmocka_unit_test(a_rank_of_two_hosts_without_a_device_or_a_working_nccl),
         cmocka_unit_test(versions_that_differ_are_named),
     };
     if (count > 1)
