@@ -72,6 +72,15 @@ static const char *nearest(const char *name, size_t length)
     return found;
 }
 
+static size_t length_of_name(const char *variable)
+{
+    size_t length = 0;
+
+    while (variable[length] && variable[length] != '=')
+        length++;
+    return length;
+}
+
 void base_option_misspelt(const struct comm_env *env, char *text, size_t room)
 {
     const char *variable;
@@ -79,7 +88,7 @@ void base_option_misspelt(const struct comm_env *env, char *text, size_t room)
 
     text[0] = 0;
     for (size_t i = 0; env->variable && (variable = env->variable(env, i)); i++) {
-        size_t length = strcspn(variable, "=");
+        size_t length = length_of_name(variable);
         if (strncmp(variable, prefix, sizeof prefix - 1) != 0 || length >= NAME_BYTES)
             continue;
         const char *meant = nearest(variable, length);

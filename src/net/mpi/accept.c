@@ -101,6 +101,8 @@ enum comm_result mpi_accept(struct native_channel *channel, const struct native_
 
     if (call->collective == COLLECTIVE_BARRIER)
         return COMM_OK;
+    if (c->size == 1 && call->collective == COLLECTIVE_ALLGATHER_V) /* of one rank, MPICH 4.0 ignores the displacement */
+        return COMM_ERR_UNSUPPORTED;
     if (mpi_type_moved(call->element_bytes) == MPI_DATATYPE_NULL || c->world->without >> call->collective & 1)
         return COMM_ERR_UNSUPPORTED;
     if (reduces(call->collective) && (call->op > COMM_MAXLOC || !(c->world->rules[call->type] >> call->op & 1)))
