@@ -7,7 +7,7 @@
 
 #include "base/format.h"
 
-enum { LOOK_NS = 200000, GONE_NS = 100000000 };
+enum { LOOK_NS = 200000, GONE_NS = 1000000000 };
 
 /* CUDA calls this on a thread of its own, which may not call CUDA. The channel may be freed at once. */
 static void graph_gone(void *arg)
