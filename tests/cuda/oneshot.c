@@ -6,6 +6,7 @@
 
 #include <commstream/cuda.h>
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -140,6 +141,32 @@ void sum_and_compare(const struct sum *s, uint64_t seed, bool is_staged)
     compare(s);
 }
 
+void count_one(void *count)
+{
+    atomic_fetch_add((_Atomic int *)count, 1);
+}
+
+void sum_on_dups(const struct sum *s, int turns)
+{
+    struct comm_communicator *made[RANKS];
+    struct comm_request q[RANKS];
+    _Atomic int pinned = 0;
+
+    for (int turn = 0; turn < turns; turn++) {
+        rig_dup(device.world, ranks, made);
+        put_inputs(s, (uint64_t)turn);
+        issue(s, made, q);
+        rig_wait_all(q, (size_t)ranks);
+        check_way(q[0], false);
+        for (int32_t r = 0; r < ranks; r++)
+            MUST(comm_close(made[r], COMM_DEFAULT_TIMEOUT));
+        if (turn == 1)
+            mock_at("cuMemHostRegister", count_one, &pinned);
+    }
+    mock_at(NULL, NULL, NULL);
+    EQUAL(pinned, 0);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ failures */
 void open_failing(int32_t n, int64_t timeout_ns)
 {
@@ -188,4 +215,35 @@ void fill(int32_t r, uint32_t value, size_t words)
 {
     bench_fill(&sides[r].bench, sides[r].stream, (uint32_t *)(void *)sides[r].in, value, words);
     (void)first_word(r, sides[r].in);
+}
+
+bool sums_with_a_fault(uint64_t n, size_t words)
+{
+    struct comm_request q[RANKS];
+    enum comm_result r[RANKS];
+
+    rig_note("call %llu fails, in sums of %zu words", (unsigned long long)n, words);
+    open_failing(2, 20 * RIG_S);
+    for (int32_t i = 0; i < ranks; i++)
+        fill(i, 5, words);
+    mock_fail(n, false);
+    for (int turn = 0; turn < 2; turn++) {
+        for (int32_t i = 0; i < ranks; i++)
+            r[i] = comm_allreduce(device.world[i], sides[i].in, sides[i].out, words, COMM_U32, COMM_SUM, &q[i]);
+        for (int32_t i = 0; i < ranks; i++)
+            r[i] = r[i] == COMM_OK ? comm_wait(q[i], RIG_PATIENCE) : r[i];
+        if (r[0] != COMM_OK || r[1] != COMM_OK)
+            break;
+    }
+    bool failed = mock_failed() != NULL;
+    mock_fail(0, false);
+    for (int32_t i = 0; i < ranks; i++) {
+        CHECK(r[i] != COMM_ERR_TIMEOUT && r[i] != COMM_PENDING);
+        if (r[i] == COMM_OK)
+            EQUAL(first_word(i, sides[i].out), 10);
+        if (r[i] == COMM_OK)
+            EQUAL(first_word(i, sides[i].out + 4 * (words - 1)), 10);
+    }
+    close_failed();
+    return failed;
 }

@@ -32,6 +32,10 @@ void call_on(int32_t r, size_t n, struct comm_request *q); /* a sum of f32 */
 void is_mismatch(const struct comm_request *q, const char *text);
 uint32_t first_word(int32_t r, const char *at); /* in memory of the rank's device */
 void fill(int32_t r, uint32_t value, size_t words);
+/* The n-th call of the driver fails, in two sums of two ranks. Nothing hangs, whatever has a result has the right one, and nothing is left.
+ * Returns false if there are fewer calls. */
+bool sums_with_a_fault(uint64_t n, size_t words);
+void count_one(void *count); /* for mock_at; an _Atomic int */
 
 struct sum {
     enum comm_type type;
@@ -44,6 +48,8 @@ void issue(const struct sum *s, struct comm_communicator *const *c, struct comm_
 /* The results must have the host's bits. */
 void compare(const struct sum *s);
 void sum_and_compare(const struct sum *s, uint64_t seed, bool is_staged);
+/* So many times: a dup of all ranks is made, does the sum, and is closed. From the third on nothing is pinned. */
+void sum_on_dups(const struct sum *s, int turns);
 struct comm_request_info describe(struct comm_request q);
 /* The request says which way it went. */
 void check_way(struct comm_request q, bool is_staged);

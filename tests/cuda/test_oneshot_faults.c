@@ -145,46 +145,43 @@ RIG_TEST(a_question_that_fails_once)
     close_failed();
 }
 
-/* The n-th call of the driver fails, in two sums of all ranks, or while a second communicator is made. Nothing hangs, whatever has a result
- * has the right one, and nothing is left. Returns false if there are fewer calls. */
-static bool fault_at(uint64_t n, bool makes)
+/* The same while a second communicator is made. */
+static bool dups_with_a_fault(uint64_t n)
 {
     struct comm_communicator *dup[RANKS] = {NULL};
     struct comm_request q[RANKS];
     enum comm_result r[RANKS];
 
-    rig_note("call %llu fails, %s", (unsigned long long)n, makes ? "in a dup" : "in sums");
+    rig_note("call %llu fails, in a dup", (unsigned long long)n);
     open_failing(2, 20 * RIG_S);
-    for (int32_t i = 0; i < ranks; i++)
-        fill(i, 5, 2000);
     mock_fail(n, false);
-    for (int turn = 0; turn < 2; turn++) {
-        for (int32_t i = 0; i < ranks; i++)
-            r[i] = makes ? comm_dup(device.world[i], NULL, &dup[i], &q[i])
-                         : comm_allreduce(device.world[i], sides[i].in, sides[i].out, 2000, COMM_U32, COMM_SUM, &q[i]);
-        for (int32_t i = 0; i < ranks; i++)
-            r[i] = r[i] == COMM_OK ? comm_wait(q[i], RIG_PATIENCE) : r[i];
-        if (makes)
-            break;
-    }
+    for (int32_t i = 0; i < ranks; i++)
+        r[i] = comm_dup(device.world[i], NULL, &dup[i], &q[i]);
+    for (int32_t i = 0; i < ranks; i++)
+        r[i] = r[i] == COMM_OK ? comm_wait(q[i], RIG_PATIENCE) : r[i];
     bool failed = mock_failed() != NULL;
     mock_fail(0, false);
     for (int32_t i = 0; i < ranks; i++) {
         CHECK(r[i] != COMM_ERR_TIMEOUT && r[i] != COMM_PENDING);
-        if (r[i] == COMM_OK && !makes)
-            EQUAL(first_word(i, sides[i].out), 10);
-        if (r[i] == COMM_OK && makes)
+        if (r[i] == COMM_OK)
             MUST(comm_close(dup[i], COMM_DEFAULT_TIMEOUT));
     }
     close_failed();
     return failed;
 }
 
+static bool short_sums_with_a_fault(uint64_t n)
+{
+    return sums_with_a_fault(n, 2000);
+}
+
 RIG_TEST(a_fault_at_every_call)
 {
-    for (int makes = 0; makes < 2; makes++) {
+    static bool (*const kinds[])(uint64_t) = {short_sums_with_a_fault, dups_with_a_fault};
+
+    for (int kind = 0; kind < 2; kind++) {
         uint64_t n = 1, step = rig_thin(1, 1, 4);
-        while (fault_at(n, makes))
+        while (kinds[kind](n))
             n += step;
         CHECK(n > 10);
     }

@@ -184,11 +184,6 @@ RIG_TEST(a_device_that_reads_wrong_data)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ many communicators */
-static void count_one(void *arg)
-{
-    atomic_fetch_add((_Atomic int *)arg, 1);
-}
-
 RIG_TEST(slots_are_used_again)
 {
     struct comm_communicator *made[RANKS];

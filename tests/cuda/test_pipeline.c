@@ -239,34 +239,12 @@ RIG_TEST(two_communicators_in_different_orders)
     room = ROOM_LONG;
 }
 
-static void count_one(void *arg)
-{
-    ++*(int *)arg;
-}
-
 /* Communicators come and go; each of them uses pages that others had before. */
 RIG_TEST(pages_are_used_again)
 {
-    struct comm_communicator *made[RANKS];
-    struct comm_request q[RANKS];
-    struct sum s = {.type = COMM_F32, .op = COMM_SUM, .n = LEAST_F32};
-    int pinned = 0;
-
     room = ROOM_LONG;
     open_all(3, &(struct mock_options){.seed = 9, .queues = 8});
-    for (int turn = 0; turn < 6; turn++) {
-        rig_dup(device.world, 3, made);
-        put_inputs(&s, (uint64_t)turn);
-        issue(&s, made, q);
-        rig_wait_all(q, 3);
-        check_way(q[0], false);
-        for (int32_t r = 0; r < ranks; r++)
-            MUST(comm_close(made[r], COMM_DEFAULT_TIMEOUT));
-        if (turn == 1)
-            mock_at("cuMemHostRegister", count_one, &pinned);
-    }
-    mock_at(NULL, NULL, NULL);
-    EQUAL(pinned, 0);
+    sum_on_dups(&(struct sum){.type = COMM_F32, .op = COMM_SUM, .n = LEAST_F32}, 6);
     close_all();
 }
 
@@ -390,7 +368,7 @@ RIG_TEST(a_device_that_fails)
     close_failed();
 }
 
-static void step_until(const int *count, int most)
+static void step_until(_Atomic int *count, int most)
 {
     while (*count < most) {
         rig_progress_for(device.world[0], RIG_MS / 4);
@@ -403,7 +381,7 @@ static void step_until(const int *count, int most)
 RIG_TEST(a_stage_that_the_device_still_reads)
 {
     struct comm_request q;
-    int copies = 0, unpinned = 0;
+    _Atomic int copies = 0, unpinned = 0;
 
     room = ROOM_LONG;
     open_failing(2, RIG_S);
@@ -423,43 +401,12 @@ RIG_TEST(a_stage_that_the_device_still_reads)
     _exit(0); /* what was left behind stays, so nothing is checked to be free */
 }
 
-/* The n-th call of the driver fails, in two sums of all ranks. Nothing hangs, whatever has a result has the right one, and nothing is left.
- * Returns false if there are fewer calls. */
-static bool fault_at(uint64_t n)
-{
-    struct comm_request q[RANKS];
-    enum comm_result r[RANKS];
-
-    rig_note("call %llu fails", (unsigned long long)n);
-    open_failing(2, 20 * RIG_S);
-    for (int32_t i = 0; i < ranks; i++)
-        fill(i, 5, LEAST_F32);
-    mock_fail(n, false);
-    for (int turn = 0; turn < 2; turn++) {
-        for (int32_t i = 0; i < ranks; i++)
-            r[i] = comm_allreduce(device.world[i], sides[i].in, sides[i].out, LEAST_F32, COMM_U32, COMM_SUM, &q[i]);
-        for (int32_t i = 0; i < ranks; i++)
-            r[i] = r[i] == COMM_OK ? comm_wait(q[i], RIG_PATIENCE) : r[i];
-        if (r[0] != COMM_OK || r[1] != COMM_OK)
-            break;
-    }
-    bool failed = mock_failed() != NULL;
-    mock_fail(0, false);
-    for (int32_t i = 0; i < ranks; i++) {
-        CHECK(r[i] != COMM_ERR_TIMEOUT && r[i] != COMM_PENDING);
-        if (r[i] == COMM_OK)
-            EQUAL(first_word(i, sides[i].out + LEAST - 4), 10);
-    }
-    close_failed();
-    return failed;
-}
-
 RIG_TEST(a_fault_at_every_call)
 {
     uint64_t n = 1, step = rig_thin(1, 2, 5);
 
     room = ROOM_LONG;
-    while (fault_at(n))
+    while (sums_with_a_fault(n, LEAST_F32))
         n += step;
     CHECK(n > 10);
 }

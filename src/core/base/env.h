@@ -126,7 +126,7 @@ struct comm_env {
 
     /* The value of an environment variable, or NULL. Called only while a world opens. */
     const char *(*lookup)(const struct comm_env *env, const char *name);
-    /* "NAME=value" by number, or NULL past the last one. Called as lookup. NULL: nobody knows them. */
+    /* "NAME=value" by number: 0, 1, and so on until NULL. Called as lookup. NULL: nobody knows them. */
     const char *(*variable)(const struct comm_env *env, size_t index);
     /* Number of CPUs that this process may use, from affinity and cgroup quota; at least 1. */
     uint32_t (*cpus)(const struct comm_env *env);

@@ -160,7 +160,7 @@ static void append_devices(struct comm_state *b, const struct comm_call *call, c
 
     if (b->library_work.flags & NATIVE_DEVICE && b->library->takes(b, &asked) == COMM_OK)
         base_append(text, bytes, at, "\n    device buffers: %s itself, %s", b->native->native->class->name,
-                    b->native->native->class->through(b->native));
+                    b->native->native->class->how(b->native));
 }
 
 enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes)

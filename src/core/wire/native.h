@@ -136,7 +136,7 @@ struct native_class {
     /* Only NATIVE_DEVICE: whether `start` can use this memory; if not, the call gets a stage in its place, which is pinned. */
     bool (*reaches)(struct native_channel *channel, const void *at, size_t align);
     /* Only NATIVE_DEVICE: how the devices do the call that `accept` took last, for comm_explain. */
-    const char *(*through)(struct native_channel *channel);
+    const char *(*how)(struct native_channel *channel);
     /* Starts an accepted call. COMM_OK: the library owns its buffers until its event. An error fails the communicator. */
     enum comm_result (*start)(struct native_channel *channel, const struct native_call *call, int32_t *code);
     /* Only NATIVE_STREAM (otherwise NULL): what is started from now on runs after the point. COMM_OK: an event with the

@@ -238,8 +238,8 @@ static void know_peers(struct oneshot_channel *c, const struct wire_team *team, 
 static enum comm_result cannot_pin(const struct oneshot_channel *c, uint32_t rank)
 {
     if (c->owner->log)
-        base_log(c->owner->log, LOG_ERROR, "cuda rank=%u: the mailbox of rank %u cannot be pinned; backend shm needs none", c->args.rank,
-                 rank);
+        base_log(c->owner->log, LOG_ERROR, "cuda rank=%u: the mailbox or the pages of rank %u cannot be pinned; backend shm needs none",
+                 c->args.rank, rank);
     return COMM_ERR_BACKEND;
 }
 
@@ -259,9 +259,9 @@ static enum comm_result make_kernel(struct oneshot_channel *c)
 {
     unsigned result = make_parts(c);
 
-    if (result == CUDA_OK)
+    c->has_kernel = result == CUDA_OK;
+    if (c->has_kernel)
         return COMM_OK;
-    c->has_kernel = false;
     if (c->owner->log)
         base_log(c->owner->log, LOG_ERROR, "cuda rank=%u: making a stream failed (%u)", c->args.rank, result);
     return cuda_result(result) == COMM_ERR_UNSUPPORTED ? COMM_ERR_BACKEND : cuda_result(result);
@@ -291,16 +291,15 @@ static enum comm_result make_pipeline(struct oneshot_channel *c, const struct wi
 static enum comm_result connect(struct oneshot_channel *c, const struct wire_team *team, const unsigned char *offers)
 {
     uint32_t serves = agree(c->owner, team, offers);
-    bool has_pipeline = serves & ONESHOT_HAS_PIPELINE && !c->given;
+    bool has_kernel = serves & ONESHOT_HAS_KERNEL, has_pipeline = serves & ONESHOT_HAS_PIPELINE && !c->given;
 
-    c->has_kernel = serves & ONESHOT_HAS_KERNEL;
-    if (!c->has_kernel && !has_pipeline)
+    if (!has_kernel && !has_pipeline)
         return COMM_ERR_UNSUPPORTED;
     know_peers(c, team, offers);
     enum comm_result r = pin_all(c, team);
     if (r == COMM_OK && has_pipeline)
         r = make_pipeline(c, team, offers);
-    if (r == COMM_OK && c->has_kernel)
+    if (r == COMM_OK && has_kernel)
         r = make_kernel(c);
     return r == COMM_OK && c->has_kernel ? oneshot_choose(c, team, offers) : r;
 }

@@ -259,7 +259,7 @@ static const char *chosen(const struct oneshot_channel *c)
     return c->choice.by_devices ? "the devices' memory" : "the host's pages";
 }
 
-const char *oneshot_through(struct native_channel *channel)
+const char *oneshot_how(struct native_channel *channel)
 {
     struct oneshot_channel *c = (struct oneshot_channel *)(void *)channel;
 

@@ -141,7 +141,7 @@ struct oneshot {
     struct native head;
     const struct comm_env *env;
     const struct base_log *log;
-    struct base_lock lock;    /* protects the lists, but for `pins` */
+    struct base_lock lock;    /* protects the lists, except `pins` */
     struct base_lock pinning; /* protects `pins`; held while the driver pins, which may take long */
     struct oneshot_box *boxes;
     struct oneshot_pin *pins;
@@ -187,8 +187,8 @@ enum comm_result oneshot_choose(struct oneshot_channel *c, const struct wire_tea
 enum comm_result oneshot_joined(struct native_channel *channel);
 void oneshot_vote_against(struct oneshot_channel *c);
 void oneshot_stop_choosing(struct oneshot_channel *c);
-const char *oneshot_through(struct native_channel *channel); /* how the devices do the call that was accepted last */
-unsigned oneshot_rests(const struct oneshot_channel *c);     /* CUDA's answer about the channel's own stream */
+const char *oneshot_how(struct native_channel *channel); /* how the devices do the call that was accepted last */
+unsigned oneshot_rests(const struct oneshot_channel *c); /* CUDA's answer about the channel's own stream */
 /* channel.c */
 enum comm_result oneshot_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
                               struct native_channel **channel);

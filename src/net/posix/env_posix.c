@@ -335,10 +335,7 @@ static const char *lookup(const struct comm_env *env, const char *name)
 static const char *variable(const struct comm_env *env, size_t index)
 {
     (void)env;
-    for (size_t i = 0; environ && environ[i]; i++)
-        if (i == index)
-            return environ[i];
-    return NULL;
+    return environ ? environ[index] : NULL;
 }
 
 static int file_open(const struct comm_env *env, const char *path)
