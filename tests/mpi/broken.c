@@ -8,6 +8,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+enum { MISMATCH_WITHIN = 2 /* s: until every rank knows that calls differ */ };
+
 static void print_cause(struct comm_communicator *world, enum comm_result r, int64_t since)
 {
     struct comm_error error = {.size = sizeof error};
@@ -30,14 +32,14 @@ void rank_differ(size_t n)
         r = comm_wait(q, RIG_PATIENCE);
     if (r == COMM_OK) /* MPI did not notice it on this rank, but the comparison of published calls does */
         r = comm_wait(comm_last(world), RIG_PATIENCE);
-    for (int64_t end = rig_now() + 3 * RIG_S; r == COMM_OK && rig_now() < end; rig_nap(RIG_MS)) {
+    for (int64_t end = rig_now() + MISMATCH_WITHIN * RIG_S; r == COMM_OK && rig_now() < end; rig_nap(RIG_MS)) {
         struct comm_error error = {.size = sizeof error};
         (void)!comm_progress(world);
         MUST(comm_error_detail(world, &error));
         r = error.result;
     }
     print_cause(world, r, start);
-    CHECK(r == COMM_ERR_MISMATCH && rig_now() - start < 3 * RIG_S);
+    CHECK(r == COMM_ERR_MISMATCH && rig_now() - start < MISMATCH_WITHIN * RIG_S);
     r = comm_close(world, RIG_S / 5); /* MPI keeps the buffers of a call that it has started */
     CHECK(r == COMM_OK || r == COMM_ERR_TIMEOUT);
 }
@@ -56,14 +58,15 @@ void rank_edge(void)
     enum comm_result r = comm_gather_v(world, in, me.rank == 1 ? 40 : 10, out, counts, NULL, COMM_I32, 0, &q);
     if (r == COMM_OK)
         r = comm_wait(q, RIG_PATIENCE);
-    for (int64_t end = rig_now() + 3 * RIG_S; r == COMM_OK && rig_now() < end; rig_nap(RIG_MS)) { /* a leaf completes before the root */
+    for (int64_t end = rig_now() + MISMATCH_WITHIN * RIG_S; r == COMM_OK && rig_now() < end;
+         rig_nap(RIG_MS)) { /* a leaf completes before the root */
         struct comm_error error = {.size = sizeof error};
         (void)!comm_progress(world);
         MUST(comm_error_detail(world, &error));
         r = error.result;
     }
     print_cause(world, r, start);
-    CHECK(r == COMM_ERR_MISMATCH && rig_now() - start < 3 * RIG_S);
+    CHECK(r == COMM_ERR_MISMATCH && rig_now() - start < MISMATCH_WITHIN * RIG_S);
     r = comm_close(world, RIG_S / 5);
     CHECK(r == COMM_OK || r == COMM_ERR_TIMEOUT);
 }

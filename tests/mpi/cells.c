@@ -1,4 +1,4 @@
-/* What runs each reduction, and how many elements MPI can count. */
+/* What runs each reduction, MPI's operators and the caller's, and how many elements MPI can count. */
 #define _GNU_SOURCE
 #include "mpi/rank.h"
 
@@ -122,6 +122,82 @@ static void gather_uneven(struct comm_communicator *c)
     free(out);
 }
 
+/* The caller's own operator: x -> a x + b, one line after the other. It is not commutative, so the order of ranks shows. */
+struct line {
+    uint32_t a, b;
+};
+
+static void compose(void *inout, const void *in, size_t elements, void *arg)
+{
+    const struct line *first = in;
+    struct line *then = inout;
+    (void)arg;
+    for (size_t i = 0; i < elements; i++)
+        then[i] = (struct line){first[i].a * then[i].a, then[i].a * first[i].b + then[i].b};
+}
+
+static struct line line_of(int32_t rank, size_t i)
+{
+    return (struct line){2 * (uint32_t)rank + 3, (uint32_t)i + (uint32_t)rank * 17 + 1};
+}
+
+/* Of the ranks before `end`. */
+static struct line line_up_to(int32_t end, size_t i)
+{
+    struct line all = line_of(0, i);
+    for (int32_t r = 1; r < end; r++) {
+        struct line next = line_of(r, i);
+        compose(&next, &all, 1, NULL);
+        all = next;
+    }
+    return all;
+}
+
+static void expect_lines(const struct line *out, size_t count, int32_t end, size_t first)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct line want = line_up_to(end, first + i);
+        if (out[i].a != want.a || out[i].b != want.b)
+            rig_die(__FILE__, __LINE__, "element %zu: %u %u; expected %u %u", i, out[i].a, out[i].b, want.a, want.b);
+    }
+}
+
+/* MPI's own operators are given to MPI; one of the caller's is for the library's programs, also in a world of backend mpi. */
+static void own_operator(struct comm_communicator *c)
+{
+    enum { MOST = 3000, CALLS = 5, RANKS = 16 };
+    static struct line in[MOST * RANKS], out[CALLS][MOST * RANKS];
+    comm_op op = 0;
+    MUST(comm_op_create(
+        c, compose, NULL,
+        &(struct comm_op_options){.size = sizeof(struct comm_op_options), .name = "lines", .element_bytes = sizeof *in, .ordered = 1},
+        &op));
+    CHECK(me.ranks <= RANKS);
+    for (size_t n = 1; n <= MOST; n = n * 7 + 1) {
+        struct comm_request q[CALLS];
+        size_t bytes = n * sizeof *in;
+        for (size_t i = 0; i < n * (size_t)me.ranks; i++)
+            in[i] = line_of(me.rank, i);
+        MUST(comm_allreduce(c, in, out[0], bytes, COMM_BYTE, op, &q[0]));
+        MUST(comm_reduce(c, in, out[1], bytes, COMM_BYTE, op, me.ranks - 1, &q[1]));
+        MUST(comm_scan(c, in, out[2], bytes, COMM_BYTE, op, &q[2]));
+        MUST(comm_exscan(c, in, out[3], bytes, COMM_BYTE, op, &q[3]));
+        MUST(comm_reduce_scatter(c, in, out[4], bytes, COMM_BYTE, op, &q[4]));
+        MUST(comm_wait_all(q, CALLS, RIG_PATIENCE));
+        expect_lines(out[0], n, me.ranks, 0);
+        expect_lines(out[1], me.rank == me.ranks - 1 ? n : 0, me.ranks, 0);
+        expect_lines(out[2], n, me.rank + 1, 0);
+        expect_lines(out[3], me.rank ? n : 0, me.rank, 0);
+        expect_lines(out[4], n, me.ranks, n * (size_t)me.rank);
+        for (int i = 0; i < CALLS; i++) {
+            struct comm_request_info info = {.size = sizeof info};
+            MUST(comm_describe_request(q[i], &info));
+            CHECK(strcmp(info.algorithm, "mpi") != 0);
+        }
+    }
+    comm_op_free(c, op);
+}
+
 void rank_cells(void)
 {
     struct comm_communicator *world = rank_open(NULL);
@@ -140,6 +216,7 @@ void rank_cells(void)
         }
     }
     gather_uneven(world);
+    own_operator(world);
     printf("cells of %s\n", me.library);
     MUST(comm_close(world, RIG_PATIENCE));
 }
