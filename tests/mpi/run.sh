@@ -5,7 +5,7 @@
 # expression. Set FAILS=yes if ranks end in another way, or FAILS=maybe if the launcher may also return 0. Then each rank is started by
 # ENDED (ended.c), which records how it ended. A rank must exit with 0, or end as END says ("exit 9"). Rank 1 must end as END_1 says, if
 # that is set. If WANT_EACH is set, every rank must print a line "rank N: ..." that matches it, except the rank that END_1 is about. The
-# launcher may kill a rank that has printed its line.
+# launcher may kill a rank that has printed its line. With FAILS=ignored it does not matter how ranks end, only what they print.
 kind=$1 ended=$2 ranks=$3
 shift 3
 unset COMM_RANK COMM_RANKS COMM_LOCAL_RANK COMM_LOCAL_RANKS COMM_JOB COMM_BACKEND COMM_OPTIONS
@@ -71,7 +71,7 @@ launch()
 {
     : > "$out"
     : > "$ends"
-    if [ -n "$FAILS" ]; then
+    if [ "${FAILS:-ignored}" != ignored ]; then
         ENDS="$ends" SAY_TO="$out" $launcher -n "$ranks" "$ended" "$@" >> "$out" 2>&1 &
     else
         SAY_TO="$out" $launcher -n "$ranks" "$@" >> "$out" 2>&1 &
@@ -81,7 +81,7 @@ launch()
         sleep 0.1
         passed=$((passed + 1)) alone=$((alone + 1))
         [ "$(living_children $job)" = 0 ] || alone=0
-        [ -z "$FAILS" ] || [ "$(grep -c . "$ends")" -lt "$ranks" ] || over=$((over + 1))
+        [ "${FAILS:-ignored}" = ignored ] || [ "$(grep -c . "$ends")" -lt "$ranks" ] || over=$((over + 1))
         if [ $alone = 100 ] || [ $over = 30 ]; then
             kill -9 $job && echo "run.sh: the launcher stands still, and its ranks have ended" >> "$out"
         elif [ $passed = 1100 ]; then
@@ -172,7 +172,7 @@ while [ -n "$missing" ] && [ $turn -lt 25 ]; do
         exit 77
     fi
     missing=''
-    [ -z "$FAILS" ] || judge
+    [ "${FAILS:-ignored}" = ignored ] || judge
     [ -z "$missing" ] || echo "run.sh: turn $turn: the launcher ended ranks$missing"
 done
 [ -z "$missing" ] || wrong "the launcher ended a rank in each turn"

@@ -240,10 +240,11 @@ static void share_tags(struct mpi_world *w)
     w->tags_taken = w->base == MPI_COMM_NULL ? &of_world : &w->own_tags;
 }
 
-/* What libraries do wrong, by the beginning of their version text; in tests/mpi/cells.c, each has a test. MPICH 4.0.2 and Intel MPI 2021.18
- * fail with "Invalid communicator" in MPI_Ibcast of 2 GiB, with int counts and with MPI_Count. MPI_Iallgatherv of Intel MPI 2021.18 never
- * ends if one rank gives next to nothing and another gives much (at 2 ranks: 1 and 20,000 elements of 8 bytes) and a rank rests between its
- * tests. Open MPI's algorithms of a long MPI_Iallreduce differ on ranks in place (issue.c; the test is tests/mpi/apart.c). */
+/* What libraries do wrong, by the beginning of their version text. tests/mpi/quirks.c shows each fault by MPI alone, so a version without
+ * it is noticed, and tests/mpi/cells.c that it is avoided. MPICH 4.0.2 and Intel MPI 2021.18 fail with "Invalid communicator" in MPI_Ibcast
+ * of 2 GiB, with int counts and with MPI_Count. MPI_Iallgatherv of Intel MPI 2021.18 never ends if one rank gives next to nothing and
+ * another gives much (at 2 ranks: 1 and 20,000 elements of 8 bytes) and a rank rests between its tests. Open MPI's algorithms of a long
+ * MPI_Iallreduce differ on ranks in place (issue.c; the test is tests/mpi/apart.c). */
 static const struct mpi_fault {
     const char *library;
     size_t most_bytes; /* of a call */
