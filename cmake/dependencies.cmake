@@ -80,7 +80,7 @@ if(comm_look)
     set(COMM_FOUND_NVCC TRUE)
   endif()
 endif()
-comm_dependency_tell(NVCC "nvcc" "nvidia-cuda-toolkit" "kernels for devices; without it the CPUs reduce")
+comm_dependency_tell(NVCC "nvcc" "nvidia-cuda-toolkit" "kernels for devices, without it the CPUs reduce")
 
 comm_dependency(PMIX)
 if(comm_look)
