@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""The Python package as users get it: `package.py ROOT INSTALLED WORK`. It makes the source distribution, sees that this has all of the
-library's sources, builds the wheel from it around the library that is installed in INSTALLED, installs the wheel into a new environment, and
-runs there the scripts of the pages below and the package's own tests. Exit 77 is a skip; with CI=true a missing tool is none.
+"""The Python package as users get it: `package.py ROOT INSTALLED WORK`. It makes the source distribution, builds the wheel from it around the
+library that is installed in INSTALLED, installs the wheel into a new environment, and runs there the scripts of the pages below and the
+package's own tests; sdist.py has pip build the library too. Exit 77 is a skip; with CI=true a missing tool is none.
 """
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import tools
@@ -26,6 +25,14 @@ def run(*words, stderr=subprocess.STDOUT, **more):
     return done.stdout
 
 
+def find_tools():
+    try:
+        return tools.make()
+    except tools.Missing as missing:
+        print(f"skipped: {missing}")
+        sys.exit(1 if os.environ.get("CI") == "true" else 77)
+
+
 def copy_tree(root, tree):
     """The tree without what others write in it meanwhile."""
     for part in PARTS:
@@ -38,23 +45,18 @@ def copy_tree(root, tree):
 
 
 def make_sdist(python, tree, work):
-    """The unpacked source distribution. That CMake can configure it says that it lacks no source."""
+    """The source distribution, as `./dev wheel` makes it."""
     package = tree / "bindings/python"
     code = "import sys; sys.path.insert(0, 'packaging'); import backend; print(backend.build_sdist(sys.argv[1]))"
     name = run(python, "-c", code, work / "dist", cwd=package).splitlines()[-1]
     if (package / "library").exists():
         sys.exit("building the source distribution left library/ behind")
-    with tarfile.open(work / "dist" / name) as file:
-        file.extractall(work / "unpacked")
-    unpacked = work / "unpacked" / name[:-len(".tar.gz")]
-    cmake = Path(python).parent / "cmake"
-    run(cmake, "-S", unpacked, "-B", work / "configured", "-DCOMM_WITH_MPI=OFF", f"-DPython_EXECUTABLE={python}")
-    return unpacked
+    return work / "dist" / name
 
 
-def make_wheel(python, sources, installed, work):
+def make_wheel(python, source, installed, work):
     run(python, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "--no-index", "-C", f"cmake.define.COMM_INSTALLED={installed}",
-        "-w", work / "dist", sources)
+        "-w", work / "dist", source)
     (wheel,) = (work / "dist").glob("*.whl")
     return wheel
 
@@ -97,16 +99,12 @@ def run_tests(fresh, tests, work):
 
 def main():
     root, installed, work = (Path(word).resolve() for word in sys.argv[1:4])
-    try:
-        python, wheels = tools.make()
-    except tools.Missing as missing:
-        print(f"skipped: {missing}")
-        sys.exit(1 if os.environ.get("CI") == "true" else 77)
+    python, wheels = find_tools()
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     copy_tree(root, work / "tree")
-    sources = make_sdist(python, work / "tree", work)
-    wheel = make_wheel(python, sources, installed, work)
+    source = make_sdist(python, work / "tree", work)
+    wheel = make_wheel(python, source, installed, work)
     fresh = make_environment(python, wheel, wheels, work)
     for page in PAGES:
         check_page(fresh, root / page, work)

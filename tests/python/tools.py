@@ -3,7 +3,7 @@
 `tools.py intel` do the same for those MPI libraries, and print the folder; `tools.py nvcc` for NVIDIA's compiler, and prints its folder.
 
 It is a virtual environment with the tools that build the Python package, and an MPI with the standard ABI (MPICH 5); beside it is a
-folder of wheels for the environments that tests make. Each other MPI, and nvcc, has an environment of its own. All are in
+folder of wheels for the environments that tests make, those in which pip builds included. Each other MPI, and nvcc, has an environment of its own. All are in
 $XDG_CACHE_HOME/commstream (~/.cache/commstream), under a name made of the lists below, so that a change of a list makes a new one.
 """
 import fcntl
@@ -67,8 +67,9 @@ def environment(place, packages, wheels):
 
 def make():
     """(interpreter with the tools, folder of wheels); made if they are not there."""
-    place = folder("python", BUILD, MPI, TEST)
-    environment(place, [*BUILD, *MPI], TEST)
+    wheels = [*BUILD, *TEST]
+    place = folder("python", BUILD, MPI, wheels)
+    environment(place, [*BUILD, *MPI], wheels)
     return str(place / "venv/bin/python"), str(place / "wheels")
 
 
