@@ -4,7 +4,8 @@ Prints tables in Markdown.
 
 The programs of a table run in turn, round after round, so that disturbances meet all of them. A cell is the median over the rounds, a ratio
 the median of the rounds' ratios. comm-perf and the peers measure MODE; an MPI library also its blocking calls, which it implements apart.
-The floor is an allreduce of two ranks. --page measures every collective, and writes docs/performance/results.md.
+The floor is of two ranks. --page measures every collective, and writes docs/performance/results.md; with --backend tcp it measures teams of 2
+to 32 ranks over loopback, and writes docs/performance/results_tcp.md.
 
 The CPUs of a virtual machine may move. Before and after each round cache_line measures how far apart two of them are; tables name the
 state, and a round in which it changed is not used.
@@ -37,6 +38,9 @@ BLOCKING_MODE = {"request": "blocking", "blocking": "blocking", "plan": "blockin
 # With more ranks than CPUs their calls wait for the scheduler: 4 to 8 ms for 8 bytes, and up to 9 s for 8 MiB. Only the nonblocking calls of
 # MPICH 5 are faster: an allreduce of 8 bytes takes 50 us, Open MPI's 12.
 NEVER_YIELDS = ("mpich", "mpich5")
+# Of these, which run over tcp on request, and which collectives have a floor.
+OVER_TCP = ("openmpi", "openmpi5", "intel", "gloo")
+FLOORS = {"shm_floor": ("allreduce", "broadcast", "allgather"), "tcp_floor": ("allreduce",)}
 # Nanoseconds in which two CPUs exchange a cache line.
 STATES = [(35, "one core"), (100, "shared cache"), (float("inf"), "no shared cache")]
 
@@ -175,23 +179,28 @@ class Bench:
         if self.args.touch:
             arguments.append("--touch")
         command, own = family.command(ranks, arguments, self.args.build)
+        if self.args.backend == "tcp" and family.key == "intel":
+            own.update(I_MPI_FABRICS="ofi", I_MPI_OFI_PROVIDER="tcp", FI_TCP_IFACE="lo")
         return self.run(command, {**environment, **own})
 
     def with_floor(self, collective, ranks, mode):
-        return collective == "allreduce" and ranks == 2 and mode != "pipelined"
+        return collective in FLOORS[self.floor] and ranks == 2 and mode not in ("isolated", "pipelined")
+
+    def run_floor(self, collective, more):
+        named = [] if self.floor == "tcp_floor" else [collective]
+        return self.run([os.path.join(self.bin, self.floor), *named, "--max", str(self.args.max or 8 << 20), *more], {})
 
     def columns(self, collective, ranks, mode):
         """What is measured for one table: name, and how."""
         yield OURS, lambda: self.run_ours(collective, ranks, mode)
         if self.with_floor(collective, ranks, mode):
-            touch = ["--touch"] if self.args.touch else []
-            yield FLOOR, lambda: self.run([os.path.join(self.bin, self.floor), "--max", str(self.args.max or 8 << 20)] + touch, {})
+            yield FLOOR, lambda: self.run_floor(collective, ["--touch"] if self.args.touch else [])
             if self.args.backend == "tcp":  # the floor's buffers rotate as ours do; this shows what that costs
-                yield STILL, lambda: self.run([os.path.join(self.bin, self.floor), "--still", "--max", str(self.args.max or 8 << 20)], {})
+                yield STILL, lambda: self.run_floor(collective, ["--still"])
         theirs = "request" if mode == "plan" else mode
         blocking = BLOCKING_MODE.get(mode)
         for family in self.peers:
-            if self.args.backend == "tcp" and family.key not in ("openmpi", "openmpi5", "gloo"):
+            if self.args.backend == "tcp" and family.key not in OVER_TCP:
                 continue
             if self.args.touch and family.key == "gloo":
                 continue
@@ -243,7 +252,8 @@ MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIR
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collective", nargs="*", metavar="COLLECTIVE", help=f"{' '.join(COLLECTIVES)} (allreduce; of --page: all)")
-    parser.add_argument("--page", action="store_true", help="every collective at 2 and 4 ranks, and docs/performance/results.md of it (80 minutes with all peers)")
+    parser.add_argument("--page", action="store_true", help="every collective at 2 and 4 ranks, and docs/performance/results.md of it (80 minutes with all peers); "
+                             "with --backend tcp allreduce and broadcast at 2 to 32 ranks, and results_tcp.md")
     parser.add_argument("--consistency", action="store_true", help="each collective beside others that do the same (a minute a round)")
     parser.add_argument("--quick", action="store_true", help="3 rounds up to 128 KiB")
     parser.add_argument("--ranks", type=int, default=0, help="2; of --page 2 and then 4")
@@ -263,25 +273,38 @@ def parse():
     if unknown:
         parser.error(f"COLLECTIVE is '{unknown[0]}'; expected one of {' '.join(COLLECTIVES)}")
     args.rounds = args.rounds or (3 if args.quick or args.page else 5)
-    args.max = args.max or (131072 if args.quick else 0)
+    args.max = args.max or (131072 if args.quick or args.page and args.backend == "tcp" else 0)
     return args
+
+
+def page(bench, args):
+    collectives = args.collective or [c for c in COLLECTIVES if c != "sendrecv"]
+    tables = [(c, r, "request") for r in ([args.ranks] if args.ranks else [2, 4]) for c in collectives]
+    tables += [(c, 2, "isolated") for c in collectives] + [(c, 2, "pipelined") for c in collectives]
+    if ("allreduce", 2, "request") not in tables:
+        fail("a page has allreduce")
+    bench.load()
+    bench.measure(tables)
+    for ranks in dict.fromkeys(r for _, r, m in tables if m == "request"):
+        bench.measure_consistency(ranks)
+    text.page(bench, tables, collectives)
+    say("docs/performance/results.md and its pictures are written")
+
+
+def page_of_tcp(bench, args):
+    collectives = args.collective or ["allreduce", "broadcast"]
+    tables = [(c, r, "request") for r in ([args.ranks] if args.ranks else [2, 4, 8, 16, 32]) for c in collectives]
+    bench.load()
+    bench.measure(tables)
+    text.page_of_tcp(bench, tables)
+    say("docs/performance/results_tcp.md is written")
 
 
 def main():
     args = parse()
     bench = Bench(args)
     if args.page:
-        collectives = args.collective or [c for c in COLLECTIVES if c != "sendrecv"]
-        tables = [(c, r, "request") for r in ([args.ranks] if args.ranks else [2, 4]) for c in collectives]
-        tables += [(c, 2, "isolated") for c in collectives] + [(c, 2, "pipelined") for c in collectives]
-        if ("allreduce", 2, "request") not in tables:
-            fail("a page has allreduce")
-        bench.load()
-        bench.measure(tables)
-        for ranks in dict.fromkeys(r for _, r, m in tables if m == "request"):
-            bench.measure_consistency(ranks)
-        text.page(bench, tables, collectives)
-        say("docs/performance/results.md and its pictures are written")
+        (page_of_tcp if args.backend == "tcp" else page)(bench, args)
         return
     if args.consistency:
         bench.load()

@@ -204,13 +204,12 @@ predicts other machines; [network.md](network.md) has TCP.
 The CPUs of a virtual machine may move. Each table names the state in which it was measured: `one core` (two CPUs
 exchange a cache line within 35 ns), `shared cache` (within 100 ns), or `no shared cache`.
 
-## An allreduce of two ranks, in microseconds
+## Two ranks, in microseconds
 
-The floor is a hand-written loop over shared memory for this one operation (`tests/perf/shm_floor.c`).
+The floor is a loop over shared memory, written by hand for this one operation, with no library around it: the fastest
+of several for each length (`tests/perf/shm_floor.c`).
 
-{allreduce}
-
-![allreduce of two ranks over the bytes](allreduce_2.svg)
+{floors}
 
 {sections}
 
@@ -223,6 +222,19 @@ it. Both sides alternate in one process, a millisecond each. A figure is the med
 measurements.
 
 {consistency}
+"""
+PAGE_OF_TCP = """# Performance over TCP
+
+`./dev bench --page --backend tcp` measures everything on this page and writes the page. This one was measured on:
+{where}.
+
+All ranks are on one machine and speak over loopback, so with more ranks than CPUs they share them. Each figure is the
+median of {rounds} interleaved rounds of one run, in microseconds; a ratio is the median of the ratios of neighbouring rounds.
+Type f32, operator sum. Below 1, commstream is faster. Open MPI uses its tcp transport and Intel MPI that of libfabric
+(`ofi`, provider `tcp`). MPICH is left out: it does not give up the CPU.
+[network.md](network.md) has hosts, limited links, and both pollers.
+
+{tables}
 """
 SECTION = """## {title}
 
@@ -281,15 +293,32 @@ def sections(bench, tables, collectives, folder):
                 yield f"![{title}]({picture})\n"
 
 
+def floors(bench, tables, folder):
+    """A table and a picture for each collective that has a floor."""
+    for collective in (c for c, ranks, mode in tables if bench.with_floor(c, ranks, mode)):
+        states = bench.states([(collective, 2, "request")])
+        draw(Figures(bench, states[0] if states else None), collective, 2, "request", os.path.join(folder, f"{collective}_2.svg"))
+        for state in states:
+            yield f"**{collective}**; CPUs: {state}.\n\n{table(Figures(bench, state), collective, 2, 'request')}\n"
+        yield f"![{collective} of two ranks over the bytes]({collective}_2.svg)\n"
+
+
 def page(bench, tables, collectives):
     folder = os.path.join(ROOT, "docs", "performance")
     write_cells(bench, os.path.join(folder, "cells.csv"))
-    states = bench.states([("allreduce", 2, "request")])
-    draw(Figures(bench, states[0] if states else None), "allreduce", 2, "request", os.path.join(folder, "allreduce_2.svg"))
-    allreduce = "\n\n".join(f"CPUs: {state}.\n\n{table(Figures(bench, state), 'allreduce', 2, 'request')}" for state in states)
     every = Figures(bench)
     with open(os.path.join(folder, "results.md"), "w", encoding="utf-8") as file:
         file.write(PAGE.format(where=where(), rounds=bench.args.rounds, peers=", ".join(f.name for f in bench.peers) or "no peer",
-                               allreduce=allreduce, sections="\n".join(sections(bench, tables, collectives, folder)), guidelines=len(GUIDELINES),
+                               floors="\n".join(floors(bench, tables, folder)).rstrip(),
+                               sections="\n".join(sections(bench, tables, collectives, folder)), guidelines=len(GUIDELINES),
                                consistency="\n\n".join(consistency(every, r) for r in dict.fromkeys(r for _, r, m in tables if m == "request"))
                                ).rstrip() + "\n")
+
+
+def page_of_tcp(bench, tables):
+    """A table for each collective, number of ranks and state of the machine."""
+    shown = (f"## {collective}, {ranks} ranks\n\n" + "\n\n".join(
+        f"CPUs: {state}.\n\n{table(Figures(bench, state), collective, ranks, mode)}" for state in bench.states([(collective, ranks, mode)]))
+        for collective, ranks, mode in tables)
+    with open(os.path.join(ROOT, "docs", "performance", "results_tcp.md"), "w", encoding="utf-8") as file:
+        file.write(PAGE_OF_TCP.format(where=where(), rounds=bench.args.rounds, tables="\n\n".join(shown)).rstrip() + "\n")
