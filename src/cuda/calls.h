@@ -122,7 +122,8 @@ struct cuda_rows {
     X(cuEventRecord, "cuEventRecord", unsigned, (struct CUevent_st * event, struct CUstream_st * stream))                                  \
     X(cuEventQuery, "cuEventQuery", unsigned, (struct CUevent_st * event))                                                                 \
     X(cuEventDestroy, "cuEventDestroy_v2", unsigned, (struct CUevent_st * event))                                                          \
-    X(cuPointerGetAttribute, "cuPointerGetAttribute", unsigned, (void *data, unsigned attribute, cuda_address pointer))                    \
+    X(cuPointerGetAttributes, "cuPointerGetAttributes", unsigned,                                                                          \
+      (unsigned count, unsigned *attributes, void **data, cuda_address pointer))                                                           \
     X(cuMemHostAlloc, "cuMemHostAlloc", unsigned, (void **memory, size_t bytes, unsigned flags))                                           \
     X(cuMemFreeHost, "cuMemFreeHost", unsigned, (void *memory))                                                                            \
     X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", unsigned, (cuda_address * device, void *host, unsigned flags))            \

@@ -69,6 +69,25 @@ enum comm_result cuda_capture(struct cuda_device *d, struct CUstream_st *stream,
     return COMM_OK;
 }
 
+/* Only a default stream needs a context for the question, and only a capture the relaxed mode. */
+enum comm_result cuda_ask_capture(struct cuda_device *d, struct CUstream_st *stream, struct cuda_capture *k, bool *captured, char *why,
+                                  size_t why_bytes)
+{
+    bool is_default = (uintptr_t)stream <= CUDA_STREAM_PER_THREAD;
+    struct cuda_inside inside;
+
+    *captured = false;
+    if (!is_default && !cuda_is_capturing(d, stream))
+        return COMM_OK;
+    if (!cuda_enter(d, &inside)) {
+        base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
+        return COMM_ERR_BACKEND;
+    }
+    enum comm_result r = cuda_capture(d, stream, k, captured, why, why_bytes);
+    cuda_leave(d, &inside);
+    return r;
+}
+
 /* A graph that the program has destroyed still counts until CUDA's thread has run. */
 enum comm_result cuda_may_close(const struct comm_env *env, struct cuda_capture *k, char *why, size_t why_bytes)
 {

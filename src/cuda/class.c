@@ -1,28 +1,13 @@
 /* What the library asks of an open device: whose memory an address is, places on streams, and which hardware it is. */
-#include "cuda/device.h"
+#include "cuda/buffers.h"
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
-/* The driver moves managed memory by itself, so it counts as the host's. */
-static enum device_kind kind_of(const struct cuda_device *d, const void *pointer)
-{
-    unsigned managed = 0;
-
-    if (cuda_owner(d, pointer) == CUDA_OWNER_HOST)
-        return DEVICE_HOST;
-    unsigned result = d->calls->cuPointerGetAttribute(&managed, CUDA_POINTER_MANAGED, (uintptr_t)pointer);
-    return result == CUDA_OK && managed ? DEVICE_HOST : DEVICE_CUDA;
-}
-
+/* The driver moves managed memory by itself, so it counts as the host's. What it does not tell the CPU must not access. */
 static enum device_kind class_kind(struct device *device, const void *pointer)
 {
-    struct cuda_device *d = (struct cuda_device *)(void *)device;
-    struct cuda_inside inside;
+    struct cuda_memory is = cuda_ask((struct cuda_device *)(void *)device, pointer);
 
-    if (!cuda_enter(d, &inside))
-        return DEVICE_CUDA; /* unknown: the CPU must not access it */
-    enum device_kind kind = kind_of(d, pointer);
-    cuda_leave(d, &inside);
-    return kind;
+    return is.owner == CUDA_OWNER_HOST || is.managed ? DEVICE_HOST : DEVICE_CUDA;
 }
 
 /* These two do not hold the device's lock. CUDA may wait for all work of the device here, which may need a copy of another communicator. */
@@ -49,33 +34,12 @@ static void class_unpin(struct device *device, void *pointer)
     cuda_leave(d, &inside);
 }
 
-/* Returns the end of the device allocation that has this byte, or 0 if none has it. */
-static cuda_address end_of_memory(const struct cuda_device *d, cuda_address at)
-{
-    cuda_address start = 0;
-    unsigned type = 0;
-    size_t length = 0;
-
-    if (d->calls->cuPointerGetAttribute(&type, CUDA_POINTER_MEMORY_TYPE, at) != CUDA_OK || type != CUDA_MEMORY_DEVICE ||
-        d->calls->cuPointerGetAttribute(&start, CUDA_POINTER_RANGE_START, at) != CUDA_OK ||
-        d->calls->cuPointerGetAttribute(&length, CUDA_POINTER_RANGE_SIZE, at) != CUDA_OK)
-        return 0;
-    return start + length;
-}
-
-/* Checks one allocation after another, because one reserved address range may be mapped in pieces. */
 static bool class_spans(struct device *device, const void *pointer, size_t bytes)
 {
     struct cuda_device *d = (struct cuda_device *)(void *)device;
-    cuda_address at = (uintptr_t)pointer, past = at + bytes;
-    struct cuda_inside inside;
+    struct cuda_memory is = cuda_ask(d, pointer);
 
-    if (!cuda_begin(d, &inside))
-        return false;
-    while (at && at < past)
-        at = end_of_memory(d, at);
-    cuda_end(d, &inside);
-    return at >= past;
+    return cuda_bytes_of(d, &is, pointer, bytes, CUDA_OWNER_ANY) == bytes;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ places */

@@ -134,7 +134,7 @@ static inline cuda_address cuda_counters(const struct cuda_device *d, uint32_t w
     return d->scratch + CUDA_SCRATCH_BYTES + (word - CUDA_SLOTS) * (cuda_address)CUDA_COUNTERS_BYTES;
 }
 /* capture.c: a stream of the program's, in which a channel works, and the graphs that hold the channel. The caller has entered the device,
- * except for cuda_has_stream and cuda_may_close. */
+ * except for cuda_has_stream, cuda_ask_capture and cuda_may_close. */
 struct cuda_capture {
     uint64_t id;             /* of the newest capture whose graph holds the channel; 0: none */
     _Atomic uint32_t graphs; /* graphs that hold it; CUDA counts down */
@@ -144,14 +144,13 @@ bool cuda_is_capturing(struct cuda_device *d, struct CUstream_st *stream);
  * with the reason in `why`. */
 enum comm_result cuda_capture(struct cuda_device *d, struct CUstream_st *stream, struct cuda_capture *k, bool *captured, char *why,
                               size_t why_bytes);
+/* The same for a caller that has not entered the device. It is entered only if need be. */
+enum comm_result cuda_ask_capture(struct cuda_device *d, struct CUstream_st *stream, struct cuda_capture *k, bool *captured, char *why,
+                                  size_t why_bytes);
 /* STATE, with the reason in why: graphs still hold it. Waits a moment for those that the program has just destroyed. */
 enum comm_result cuda_may_close(const struct comm_env *env, struct cuda_capture *k, char *why, size_t why_bytes);
 /* Is it a stream of this device, which is the same one on all threads? If not, the log says so. */
 bool cuda_has_stream(struct cuda_device *d, const struct base_log *log, const char *who, struct CUstream_st *stream);
-/* Returns the ordinal of the device that owns the memory, or one of these values. Managed memory is a device's. The caller has entered the
- * device. */
-enum { CUDA_OWNER_HOST = -1, CUDA_OWNER_UNKNOWN = -2 };
-int32_t cuda_owner(const struct cuda_device *d, const void *pointer);
 /* Checks the pending places. Returns true if work on a stream may still write or read a word. */
 bool cuda_poll(struct cuda_device *d);
 /* A number that is the device's alone on this host. */

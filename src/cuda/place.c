@@ -263,24 +263,6 @@ enum comm_result cuda_give_word_behind(struct cuda_device *d, uint32_t word, str
     return r;
 }
 
-/* The driver returns INVALID_VALUE for memory that it does not know, which is host memory. After any other error the owner is unknown, and
- * the CPU must not access the memory. The driver is asked each time: when memory is freed, the host or another device may get its address.
- */
-int32_t cuda_owner(const struct cuda_device *d, const void *pointer)
-{
-    unsigned type = 0;
-    int ordinal = CUDA_OWNER_UNKNOWN;
-
-    if (!pointer)
-        return CUDA_OWNER_HOST;
-    unsigned result = d->calls->cuPointerGetAttribute(&type, CUDA_POINTER_MEMORY_TYPE, (uintptr_t)pointer);
-    if (result == CUDA_INVALID_VALUE || (result == CUDA_OK && type != CUDA_MEMORY_DEVICE))
-        return CUDA_OWNER_HOST;
-    if (result != CUDA_OK || d->calls->cuPointerGetAttribute(&ordinal, CUDA_POINTER_ORDINAL, (uintptr_t)pointer) != CUDA_OK)
-        return CUDA_OWNER_UNKNOWN;
-    return ordinal;
-}
-
 /* If streams cannot write words, the host queries the events and writes the words. A query takes about a microsecond, so a caller that
  * looks often does not poll again before `rest_until`. */
 static void query_events(struct cuda_device *d)

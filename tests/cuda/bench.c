@@ -62,13 +62,13 @@ static void inside(bool on)
         bench_inside(on);
 }
 
-static void enter(struct bench *b)
+void bench_enter(struct bench *b)
 {
     inside(true);
     DO(b->calls->cuCtxPushCurrent(b->context));
 }
 
-static void leave(struct bench *b)
+void bench_leave(struct bench *b)
 {
     struct CUctx_st *mine;
 
@@ -82,111 +82,111 @@ void bench_open(struct bench *b, int device)
     inside(true);
     *b = (struct bench){.device = device, .calls = &table};
     DO(b->calls->cuDevicePrimaryCtxRetain(&b->context, device));
-    enter(b);
+    bench_enter(b);
     DO(b->calls->cuMemHostAlloc(&b->pinned, BENCH_READ_BYTES, CUDA_HOST_PORTABLE));
     DO(b->calls->cuEventCreate(&b->read, CUDA_EVENT_DISABLE_TIMING));
-    leave(b);
+    bench_leave(b);
 }
 
 void bench_close(struct bench *b)
 {
-    enter(b);
+    bench_enter(b);
     DO(b->calls->cuEventDestroy(b->read));
     DO(b->calls->cuMemFreeHost(b->pinned));
     DO(b->calls->cuDevicePrimaryCtxRelease(b->device));
-    leave(b);
+    bench_leave(b);
 }
 
 struct CUstream_st *bench_stream(struct bench *b)
 {
     struct CUstream_st *stream = NULL;
 
-    enter(b);
+    bench_enter(b);
     DO(b->calls->cuStreamCreateWithPriority(&stream, CUDA_STREAM_NON_BLOCKING, 0));
-    leave(b);
+    bench_leave(b);
     return stream;
 }
 
 void bench_drop_stream(struct bench *b, struct CUstream_st *stream)
 {
-    enter(b);
+    bench_enter(b);
     DO(b->calls->cuStreamDestroy(stream));
-    leave(b);
+    bench_leave(b);
 }
 
 uint32_t *bench_memory(struct bench *b, size_t words)
 {
     cuda_address memory = 0;
 
-    enter(b);
+    bench_enter(b);
     DO(b->calls->cuMemAlloc(&memory, words * sizeof(uint32_t)));
-    leave(b);
+    bench_leave(b);
     return (uint32_t *)(uintptr_t)memory;
 }
 
 void bench_free(struct bench *b, uint32_t *memory)
 {
-    enter(b);
+    bench_enter(b);
     DO(b->calls->cuMemFree((uintptr_t)memory));
-    leave(b);
+    bench_leave(b);
 }
 
 void *bench_pinned(struct bench *b, size_t bytes)
 {
     void *memory = NULL;
 
-    enter(b);
+    bench_enter(b);
     DO(b->calls->cuMemHostAlloc(&memory, bytes, CUDA_HOST_PORTABLE));
-    leave(b);
+    bench_leave(b);
     return memory;
 }
 
 void bench_free_pinned(struct bench *b, void *memory)
 {
-    enter(b);
+    bench_enter(b);
     DO(b->calls->cuMemFreeHost(memory));
-    leave(b);
+    bench_leave(b);
 }
 
 void bench_fill(struct bench *b, struct CUstream_st *stream, uint32_t *to, uint32_t value, size_t words)
 {
-    enter(b);
+    bench_enter(b);
     DO(b->calls->cuMemsetD32Async((uintptr_t)to, value, words, stream));
-    leave(b);
+    bench_leave(b);
 }
 
 void bench_copy(struct bench *b, struct CUstream_st *stream, void *to, const void *from, size_t bytes)
 {
-    enter(b);
+    bench_enter(b);
     DO(b->calls->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, stream));
-    leave(b);
+    bench_leave(b);
 }
 
 void bench_wait(struct bench *b, struct CUstream_st *stream)
 {
     unsigned state;
 
-    enter(b);
+    bench_enter(b);
     while ((state = b->calls->cuStreamQuery(stream)) == CUDA_NOT_READY) {
         if (bench_step)
             bench_step();
         sched_yield(); /* figures are too fine for the naps of bench_turn */
     }
     DO(state);
-    leave(b);
+    bench_leave(b);
 }
 
 void bench_read(struct bench *b, struct CUstream_st *stream, uint32_t *to, const uint32_t *from, size_t words)
 {
     if (words * sizeof *to > BENCH_READ_BYTES)
         abort();
-    enter(b);
+    bench_enter(b);
     DO(b->calls->cuMemcpyAsync((uintptr_t)b->pinned, (uintptr_t)from, words * sizeof *to, stream));
     DO(b->calls->cuEventRecord(b->read, stream));
     while (b->calls->cuEventQuery(b->read) == CUDA_NOT_READY)
         bench_turn();
     memcpy(to, b->pinned, words * sizeof *to);
-    leave(b);
+    bench_leave(b);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ graphs */
@@ -228,33 +228,33 @@ static void load_graphs(void)
 void bench_capture(struct bench *b, struct CUstream_st *stream)
 {
     load_graphs();
-    enter(b);
+    bench_enter(b);
     DO(graphs.begin(stream, 0));
-    leave(b);
+    bench_leave(b);
 }
 
 void bench_end_capture(struct bench *b, struct CUstream_st *stream, struct bench_graph *graph)
 {
-    enter(b);
+    bench_enter(b);
     DO(graphs.end(stream, &graph->graph));
     DO(graphs.instantiate(&graph->exec, graph->graph, 0));
-    leave(b);
+    bench_leave(b);
 }
 
 void bench_launch(struct bench *b, const struct bench_graph *graph, struct CUstream_st *stream)
 {
-    enter(b);
+    bench_enter(b);
     DO(graphs.launch(graph->exec, stream));
-    leave(b);
+    bench_leave(b);
 }
 
 void bench_drop_graph(struct bench *b, struct bench_graph *graph)
 {
     if (!graph->graph)
         return;
-    enter(b);
+    bench_enter(b);
     DO(graphs.drop_exec(graph->exec));
     DO(graphs.drop(graph->graph));
-    leave(b);
+    bench_leave(b);
     *graph = (struct bench_graph){0};
 }

@@ -27,6 +27,9 @@ struct bench_graph {
 
 void bench_open(struct bench *b, int device);
 void bench_close(struct bench *b);
+/* In between the device's context is the thread's, as in a program that uses the device. */
+void bench_enter(struct bench *b);
+void bench_leave(struct bench *b);
 struct CUstream_st *bench_stream(struct bench *b);
 void bench_drop_stream(struct bench *b, struct CUstream_st *stream);
 uint32_t *bench_memory(struct bench *b, size_t words);

@@ -104,17 +104,17 @@ void mock_reach_all(void *arguments, size_t bytes)
         word[i] = mock_reach(word[i]);
 }
 
-unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address pointer)
+static unsigned tell(void *data, unsigned attribute, cuda_address pointer)
 {
-    CUDA_BEGIN_INSIDE;
-    if (attribute == CUDA_POINTER_RANGE_START || attribute == CUDA_POINTER_RANGE_SIZE)
-        CUDA_END(range_of(data, attribute, (uintptr_t)pointer));
     enum mock_thing kind = mock_find((void *)(uintptr_t)pointer);
     unsigned type = kind == THING_DEVICE_MEMORY                             ? CUDA_MEMORY_DEVICE
                     : kind == THING_HOST_MEMORY || kind == THING_REGISTERED ? CUDA_MEMORY_HOST
                                                                             : 0;
+
+    if (attribute == CUDA_POINTER_RANGE_START || attribute == CUDA_POINTER_RANGE_SIZE)
+        return range_of(data, attribute, (uintptr_t)pointer);
     if (!type)
-        CUDA_END(CUDA_INVALID_VALUE);
+        return CUDA_INVALID_VALUE;
     if (attribute == CUDA_POINTER_MEMORY_TYPE)
         *(unsigned *)data = type;
     else if (attribute == CUDA_POINTER_MANAGED)
@@ -122,7 +122,30 @@ unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address
     else if (attribute == CUDA_POINTER_ORDINAL)
         *(int *)data = mock_owner((void *)(uintptr_t)pointer);
     else
-        CUDA_END(CUDA_INVALID_VALUE);
+        return CUDA_INVALID_VALUE;
+    return CUDA_OK;
+}
+
+/* The library itself asks about one attribute at a time, and finds the call by its name. */
+MOCK_API unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address pointer) __asm__("cuPointerGetAttribute");
+unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address pointer)
+{
+    CUDA_BEGIN_INSIDE;
+    CUDA_END(tell(data, attribute, pointer));
+}
+
+static size_t bytes_of(unsigned attribute)
+{
+    return attribute == CUDA_POINTER_RANGE_START || attribute == CUDA_POINTER_RANGE_SIZE ? sizeof(uint64_t) : sizeof(unsigned);
+}
+
+/* As in the real driver, what is not known of an address is 0, and no error. */
+unsigned mock_cuPointerGetAttributes(unsigned count, unsigned *attributes, void **data, cuda_address pointer)
+{
+    CUDA_BEGIN_INSIDE;
+    for (unsigned i = 0; i < count; i++)
+        if (tell(data[i], attributes[i], pointer) != CUDA_OK)
+            memset(data[i], 0, bytes_of(attributes[i]));
     CUDA_END(CUDA_OK);
 }
 

@@ -85,73 +85,67 @@ static bool reduces(uint32_t collective)
            collective == COLLECTIVE_REDUCE_SCATTER_V || collective == COLLECTIVE_SCAN || collective == COLLECTIVE_EXSCAN;
 }
 
-/* The owners of the two buffers. False: CUDA returned an error. */
-struct owners {
-    int32_t in, out;
-};
-static bool ask_owners(struct nccl_channel *c, const struct native_call *call, struct owners *owners)
+static enum comm_result refuse_memory(const struct nccl_channel *c, const struct cuda_buffer *b, char *why, size_t why_bytes)
 {
-    struct cuda_inside inside;
+    unsigned long long at = (uintptr_t)b->at;
 
-    if (!cuda_enter(c->d, &inside))
-        return false;
-    owners->in = cuda_owner(c->d, call->in);
-    owners->out = cuda_owner(c->d, call->out);
-    cuda_leave(c->d, &inside);
-    return true;
-}
-
-static enum comm_result refuse_memory(const struct nccl_channel *c, const char *which, int32_t owner, char *why, size_t why_bytes)
-{
-    if (owner == CUDA_OWNER_HOST)
+    if (b->is.owner == CUDA_OWNER_HOST)
         base_format(why, why_bytes,
                     "%s is host memory; expected the device's: collectives of backend nccl take no other (a world of another "
                     "backend on the same engine does, config.engine_of)",
-                    which);
-    else if (owner == CUDA_OWNER_UNKNOWN)
-        base_format(why, why_bytes, "%s: CUDA reports an error instead of whose memory it is; expected memory of cuda:%d", which,
-                    c->d->ordinal);
+                    b->name);
+    else if (b->is.owner == CUDA_OWNER_UNKNOWN)
+        base_format(why, why_bytes, "%s=0x%llx: CUDA reports an error instead of whose memory it is; expected memory of cuda:%d", b->name,
+                    at, c->d->ordinal);
     else
-        base_format(why, why_bytes, "%s is memory of cuda:%d; expected memory of cuda:%d, the communicator's device", which, owner,
+        base_format(why, why_bytes, "%s is memory of cuda:%d; expected memory of cuda:%d, the communicator's device", b->name, b->is.owner,
                     c->d->ordinal);
-    return owner == CUDA_OWNER_UNKNOWN ? COMM_ERR_BACKEND : COMM_ERR_ARGUMENT;
+    return b->is.owner == CUDA_OWNER_UNKNOWN ? COMM_ERR_BACKEND : COMM_ERR_ARGUMENT;
 }
 
+enum comm_result nccl_check_buffer(struct nccl_channel *c, const struct cuda_buffer *b, char *why, size_t why_bytes)
+{
+    if (!b->bytes)
+        return COMM_OK;
+    return b->is.owner == c->d->ordinal ? cuda_check_end(c->d, b, why, why_bytes) : refuse_memory(c, b, why, why_bytes);
+}
+
+static enum comm_result check_buffers(struct nccl_channel *c, const struct cuda_buffers *b, char *why, size_t why_bytes)
+{
+    enum comm_result r = nccl_check_buffer(c, &b->in, why, why_bytes);
+
+    return r == COMM_OK ? nccl_check_buffer(c, &b->out, why, why_bytes) : r;
+}
+
+/* A call without buffers only asks whether NCCL has the operation. */
 static enum comm_result accept_served(struct nccl_channel *c, const struct native_call *call, char *why, size_t why_bytes)
 {
-    struct owners owners;
-
-    if (call->collective == COLLECTIVE_BARRIER || call->n == 0 ||
-        (!call->in && !call->out)) /* a call without buffers only asks whether NCCL has the operation */
+    if (call->collective == COLLECTIVE_BARRIER || (!call->in && !call->out))
         return COMM_OK;
-    if (!ask_owners(c, call, &owners)) {
-        base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
-        return COMM_ERR_BACKEND;
-    }
-    if (call->in && owners.in != c->d->ordinal)
-        return refuse_memory(c, "in", owners.in, why, why_bytes);
-    if (call->out && owners.out != c->d->ordinal)
-        return refuse_memory(c, "out", owners.out, why, why_bytes);
-    enum comm_result r = nccl_reserve(c, call);
+    struct cuda_buffers buffers = cuda_ask_buffers(c->d, call, c->rank, c->size);
+    enum comm_result r = check_buffers(c, &buffers, why, why_bytes);
+    if (r != COMM_OK)
+        return r;
+    r = nccl_reserve(c, call);
     if (r != COMM_OK)
         base_format(why, why_bytes, "no memory of the device for it: CUDA reports an error");
     return r;
 }
 
 /* Inputs and results on the device, which the host's kernel reduces (fold.c). */
-static enum comm_result accept_fold(struct nccl_channel *c, const struct native_call *call, const struct owners *owners, char *why,
+static enum comm_result accept_fold(struct nccl_channel *c, const struct native_call *call, const struct cuda_buffers *buffers, char *why,
                                     size_t why_bytes)
 {
-    if (call->in && owners->in != c->d->ordinal)
-        return refuse_memory(c, "in", owners->in, why, why_bytes);
-    if (call->out && owners->out != c->d->ordinal)
-        return refuse_memory(c, "out", owners->out, why, why_bytes);
+    enum comm_result r = check_buffers(c, buffers, why, why_bytes);
+
+    if (r != COMM_OK)
+        return r;
     if (c->size > NCCL_FOLDS) {
         base_format(why, why_bytes, "%d ranks; expected no more than %d: NCCL has no such type or operator, so the host reduces", c->size,
                     NCCL_FOLDS);
         return COMM_ERR_ARGUMENT;
     }
-    enum comm_result r = nccl_reserve_fold(c, call);
+    r = nccl_reserve_fold(c, call);
     if (r != COMM_OK)
         base_format(why, why_bytes, "no memory for it, of the device or pinned: CUDA reports an error");
     else
@@ -162,20 +156,15 @@ static enum comm_result accept_fold(struct nccl_channel *c, const struct native_
 /* NCCL does not have this operation. The core runs it on host memory. On the device's, the host's kernel can reduce. */
 static enum comm_result accept_other(struct nccl_channel *c, const struct native_call *call, char *why, size_t why_bytes)
 {
-    struct owners owners;
-
     if (call->n == 0)
         return COMM_ERR_UNSUPPORTED;
-    if (!ask_owners(c, call, &owners)) {
-        base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
-        return COMM_ERR_BACKEND;
-    }
-    if (owners.in == CUDA_OWNER_HOST && owners.out == CUDA_OWNER_HOST)
+    struct cuda_buffers buffers = cuda_ask_buffers(c->d, call, c->rank, c->size);
+    if (buffers.in.is.owner == CUDA_OWNER_HOST && buffers.out.is.owner == CUDA_OWNER_HOST)
         return COMM_ERR_UNSUPPORTED;
     if (call->reduce)
-        return accept_fold(c, call, &owners, why, why_bytes);
+        return accept_fold(c, call, &buffers, why, why_bytes);
     base_format(why, why_bytes, "%s is device memory; expected the host's: NCCL has no such collective",
-                owners.in == CUDA_OWNER_HOST ? "out" : "in");
+                buffers.in.is.owner == CUDA_OWNER_HOST ? buffers.out.name : buffers.in.name);
     return COMM_ERR_ARGUMENT;
 }
 
@@ -185,24 +174,11 @@ static bool serves(const struct native_call *call)
            (!call->exact && type_of(call->type) >= 0 && op_of(call->op) >= 0 && !nan_differs(call->type, call->op));
 }
 
-static enum comm_result accept_capture(struct nccl_channel *c, bool *captured, char *why, size_t why_bytes)
-{
-    struct cuda_inside inside;
-
-    if (!cuda_enter(c->d, &inside)) {
-        base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
-        return COMM_ERR_BACKEND;
-    }
-    enum comm_result r = nccl_capture(c, captured, why, why_bytes);
-    cuda_leave(c->d, &inside);
-    return r;
-}
-
 enum comm_result nccl_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
 {
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
     bool captured = false;
-    enum comm_result r = c->stream == c->own ? COMM_OK : accept_capture(c, &captured, why, why_bytes);
+    enum comm_result r = c->stream == c->own ? COMM_OK : cuda_ask_capture(c->d, c->stream, &c->held, &captured, why, why_bytes);
 
     c->ways = captured ? NATIVE_RECORDED : 0;
     if (r != COMM_OK)

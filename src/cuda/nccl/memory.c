@@ -102,13 +102,15 @@ bool nccl_can_enlist(const struct nccl_channel *c)
 
 static unsigned enlist(struct nccl_channel *c, struct nccl_enlisted *one, size_t bytes)
 {
+    struct cuda_memory is = cuda_ask(c->d, one->at);
     struct cuda_inside inside;
     unsigned result = NCCL_CUDA_ERROR;
 
+    if (cuda_bytes_of(c->d, &is, one->at, bytes, c->d->ordinal) < bytes)
+        return NCCL_INVALID_ARGUMENT;
     if (!cuda_enter(c->d, &inside))
         return result;
-    result = cuda_owner(c->d, one->at) == c->d->ordinal ? c->nccl->ncclCommRegister(c->comm, one->at, bytes, &one->handle)
-                                                        : NCCL_INVALID_ARGUMENT;
+    result = c->nccl->ncclCommRegister(c->comm, one->at, bytes, &one->handle);
     cuda_leave(c->d, &inside);
     return result;
 }

@@ -330,15 +330,16 @@ unsigned nccl_move(struct nccl_channel *c, const struct native_call *call)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ messages */
+/* Any other result than COMM_OK would fail the communicator. */
 static bool check_messages(struct nccl_channel *c, const struct native_message *messages, uint32_t count, char *why, size_t why_bytes)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        if (cuda_owner(c->d, messages[i].at) == c->d->ordinal)
-            continue;
-        base_format(why, why_bytes, "buf is not memory of cuda:%d, the communicator's device", c->d->ordinal);
-        return false;
+    enum comm_result r = COMM_OK;
+
+    for (uint32_t i = 0; i < count && r == COMM_OK; i++) {
+        struct cuda_buffer b = {.name = "buf", .at = messages[i].at, .bytes = messages[i].bytes, .is = cuda_ask(c->d, messages[i].at)};
+        r = nccl_check_buffer(c, &b, why, why_bytes);
     }
-    return true;
+    return r == COMM_OK;
 }
 
 static unsigned put_messages(struct nccl_channel *c, const struct native_message *messages, uint32_t count)

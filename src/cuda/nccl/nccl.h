@@ -2,7 +2,7 @@
 #ifndef CUDA_NCCL_H
 #define CUDA_NCCL_H
 
-#include "cuda/device.h"
+#include "cuda/buffers.h"
 #include "data/data.h"
 #include "wire/native.h"
 
@@ -144,6 +144,8 @@ enum comm_result nccl_start(struct native_channel *channel, const struct native_
 enum comm_result nccl_wait(struct native_channel *channel, const struct native_point *point, uint64_t cookie);
 void nccl_reach(struct native_channel *channel, uint64_t cookie);
 enum comm_result nccl_await(struct native_channel *channel, uint64_t cookie, struct CUstream_st *stream);
+/* COMM_OK: it is memory of the channel's device. Otherwise ARGUMENT or BACKEND, with the reason in why. */
+enum comm_result nccl_check_buffer(struct nccl_channel *c, const struct cuda_buffer *b, char *why, size_t why_bytes);
 unsigned nccl_type(enum comm_type type); /* only for types that nccl_accept took */
 unsigned nccl_op(comm_op op);
 /* complete.c: returns what has ended */

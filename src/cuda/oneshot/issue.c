@@ -71,13 +71,8 @@ uint32_t oneshot_ways(struct native_channel *channel)
 bool oneshot_reaches(struct native_channel *channel, const void *at, size_t align)
 {
     struct cuda_device *d = channel_of(channel)->d;
-    struct cuda_inside inside;
 
-    if ((uintptr_t)at % align || !cuda_enter(d, &inside))
-        return false;
-    bool own = cuda_owner(d, at) == d->ordinal;
-    cuda_leave(d, &inside);
-    return own;
+    return (uintptr_t)at % align == 0 && cuda_ask(d, at).owner == d->ordinal;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ launching */

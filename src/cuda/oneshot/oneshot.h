@@ -7,7 +7,7 @@
 #ifndef CUDA_ONESHOT_H
 #define CUDA_ONESHOT_H
 
-#include "cuda/device.h"
+#include "cuda/buffers.h"
 #include "cuda/oneshot_kernel.h"
 #include "cuda/pipeline/pipeline.h"
 #include "cuda/post.h"

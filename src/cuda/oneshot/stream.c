@@ -36,59 +36,47 @@ struct device *oneshot_stream(struct native_channel *channel, struct CUstream_st
 }
 
 /* ------------------------------------------------------------------------------------------------------------ which calls */
-static enum comm_result accept_captured(struct oneshot_channel *c, bool *captured, char *why, size_t why_bytes)
-{
-    struct cuda_inside inside;
-
-    if (!cuda_begin(c->d, &inside)) {
-        base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
-        return COMM_ERR_BACKEND;
-    }
-    enum comm_result r = cuda_capture(c->d, c->given, &c->held, captured, why, why_bytes);
-    cuda_end(c->d, &inside);
-    return r;
-}
-
-/* So is managed memory: the kernel uses it in the order of the stream, as the host could not. */
-static bool is_on_device(struct oneshot_channel *c, const void *at)
-{
-    struct cuda_inside inside;
-
-    if (!at || !cuda_enter(c->d, &inside))
-        return at != NULL;
-    int32_t owner = cuda_owner(c->d, at);
-    cuda_leave(c->d, &inside);
-    return owner != CUDA_OWNER_HOST;
-}
-
-static enum comm_result refuse(const struct oneshot_channel *c, bool served, const char *which, char *why, size_t why_bytes)
+static enum comm_result refuse(const struct oneshot_channel *c, bool served, const struct cuda_buffer *b, char *why, size_t why_bytes)
 {
     if (served)
-        base_format(why, why_bytes, "%s: expected memory of cuda:%d, the communicator's device, aligned for its type", which,
+        base_format(why, why_bytes, "%s: expected memory of cuda:%d, the communicator's device, aligned for its type", b->name,
                     c->d->ordinal);
     else
         base_format(why, why_bytes,
                     "%s is device memory; expected the host's: with options.stream, backend cuda takes device buffers in broadcast, "
                     "allgather, and an allreduce or reduce_scatter of its kernel's types and operators",
-                    which);
+                    b->name);
     return COMM_ERR_ARGUMENT;
 }
 
+static enum comm_result check(struct oneshot_channel *c, const struct cuda_buffer *b, size_t align, char *why, size_t why_bytes)
+{
+    if (!b->bytes)
+        return COMM_OK;
+    if (b->is.owner != c->d->ordinal || (uintptr_t)b->at % align)
+        return refuse(c, true, b, why, why_bytes);
+    return cuda_check_end(c->d, b, why, why_bytes);
+}
+
+/* Managed memory is the device's too: the kernel uses it in the order of the stream, as the host could not. */
 enum comm_result oneshot_accept_in_stream(struct oneshot_channel *c, const struct native_call *call, bool served, char *why,
                                           size_t why_bytes)
 {
-    bool captured = false, in = is_on_device(c, call->in), out = is_on_device(c, call->out);
-    enum comm_result r = accept_captured(c, &captured, why, why_bytes);
+    bool captured = false;
+    enum comm_result r = cuda_ask_capture(c->d, c->given, &c->held, &captured, why, why_bytes);
 
     c->ways = NATIVE_ON_DEVICE | (captured ? NATIVE_RECORDED : 0);
     if (r != COMM_OK)
         return r;
     if (!call->in && !call->out && served)
         return COMM_OK;
+    struct cuda_buffers b = cuda_ask_buffers(c->d, call, (int32_t)c->args.rank, (int32_t)c->args.ranks);
+    bool in = b.in.is.owner != CUDA_OWNER_HOST, out = b.out.is.owner != CUDA_OWNER_HOST;
+    if ((in || out) && !served)
+        return refuse(c, false, in ? &b.in : &b.out, why, why_bytes);
     if (in || out) {
-        if (!served || (call->in && !oneshot_reaches(&c->head, call->in, call->element_bytes)))
-            return refuse(c, served, in ? "in" : "out", why, why_bytes);
-        return !call->out || oneshot_reaches(&c->head, call->out, call->element_bytes) ? COMM_OK : refuse(c, served, "out", why, why_bytes);
+        r = check(c, &b.in, call->element_bytes, why, why_bytes);
+        return r == COMM_OK ? check(c, &b.out, call->element_bytes, why, why_bytes) : r;
     }
     if (!captured)
         return COMM_ERR_UNSUPPORTED;
