@@ -64,8 +64,12 @@ bool mock_begin(const char *name)
     return fails;
 }
 
+static bool step(void);
+
 void mock_end(void)
 {
+    while (mock.at_once && mock.pending && step())
+        ;
     pthread_cond_broadcast(&mock.changed);
     pthread_mutex_unlock(&mock.lock);
 }
@@ -81,6 +85,7 @@ uint64_t mock_draw(uint64_t below)
 /* ------------------------------------------------------------------------------------------------------------ what exists */
 void mock_add(enum mock_thing kind, void *at, size_t bytes, int device)
 {
+    mock.made += kind != THING_GRAPH && kind != THING_EXEC;
     for (int i = 0; i < MOCK_THINGS; i++) {
         if (mock.thing[i].kind)
             continue;
@@ -88,6 +93,7 @@ void mock_add(enum mock_thing kind, void *at, size_t bytes, int device)
         mock.thing[i].at = at;
         mock.thing[i].bytes = bytes;
         mock.thing[i].device = device;
+        mock.things = i < mock.things ? mock.things : i + 1;
         return;
     }
     abort();
@@ -95,7 +101,7 @@ void mock_add(enum mock_thing kind, void *at, size_t bytes, int device)
 
 bool mock_remove(enum mock_thing kind, void *at)
 {
-    for (int i = 0; i < MOCK_THINGS; i++) {
+    for (int i = 0; i < mock.things; i++) {
         if (mock.thing[i].kind == kind && mock.thing[i].at == at) {
             memset(&mock.thing[i], 0, sizeof mock.thing[i]);
             return true;
@@ -106,7 +112,7 @@ bool mock_remove(enum mock_thing kind, void *at)
 
 enum mock_thing mock_find(const void *at)
 {
-    for (int i = 0; i < MOCK_THINGS; i++) {
+    for (int i = 0; i < mock.things; i++) {
         const char *from = mock.thing[i].at;
         if (mock.thing[i].kind && (const char *)at >= from && (const char *)at < from + (mock.thing[i].bytes ? mock.thing[i].bytes : 1))
             return mock.thing[i].kind;
@@ -116,7 +122,7 @@ enum mock_thing mock_find(const void *at)
 
 int mock_owner(const void *at)
 {
-    for (int i = 0; i < MOCK_THINGS; i++) {
+    for (int i = 0; i < mock.things; i++) {
         const char *from = mock.thing[i].at;
         if (mock.thing[i].kind == THING_DEVICE_MEMORY && (const char *)at >= from && (const char *)at < from + mock.thing[i].bytes)
             return mock.thing[i].device;
@@ -135,7 +141,7 @@ static int count_live(bool tell)
             for (struct mock_op *op = mock.first[d][q]; op; op = op->next)
                 printf("pending on device %d, queue %d: %s, stream %p, word %p value %llu\n", d, q, kinds[op->kind], (void *)op->stream,
                        op->to, (unsigned long long)op->value);
-    for (int i = 0; i < MOCK_THINGS; i++) {
+    for (int i = 0; i < mock.things; i++) {
         live += mock.thing[i].kind != 0;
         if (tell && mock.thing[i].kind)
             printf("alive: kind %d at %p, %zu bytes\n", (int)mock.thing[i].kind, mock.thing[i].at, mock.thing[i].bytes);
@@ -255,7 +261,7 @@ static uint64_t choose(const struct head *head, uint64_t count)
     return best;
 }
 
-static void set_seed(uint64_t seed)
+void mock_choose_by(uint64_t seed)
 {
     mock.random = seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du;
     mock.ranked = seed & 1;
@@ -362,136 +368,4 @@ __attribute__((constructor)) static void run_by_itself(void)
         return;
     mock_reset(&(struct mock_options){.seed = strtoull(seed, NULL, 10), .queues = 32});
     mock_run(true);
-}
-
-/* ------------------------------------------------------------------------------------------------------------ the test's hand */
-void mock_reset(const struct mock_options *options)
-{
-    pthread_mutex_lock(&mock.lock);
-    if (mock.pending)
-        abort();
-    mock.options = *options;
-    if (!mock.options.devices)
-        mock.options.devices = MOCK_DEVICES;
-    if (!mock.options.queues)
-        mock.options.queues = 8;
-    set_seed(options->seed);
-    mock.calls = mock.fail_at = mock.waits = mock.drop_at = 0;
-    mock.sticky = mock.broken = false;
-    mock.failed = NULL;
-    mock.async_error = 0;
-    mock.misused = NULL;
-    mock.launched = (struct mock_launches){0};
-    mock.generation++;
-    for (int i = 0; i < MOCK_DEVICES; i++)
-        mock.context[i].device = i;
-    pthread_mutex_unlock(&mock.lock);
-}
-
-void mock_seed(uint64_t seed)
-{
-    pthread_mutex_lock(&mock.lock);
-    set_seed(seed);
-    pthread_mutex_unlock(&mock.lock);
-}
-
-void mock_lose(int lost_rank)
-{
-    pthread_mutex_lock(&mock.lock);
-    mock.options.lost_rank = lost_rank;
-    pthread_mutex_unlock(&mock.lock);
-}
-
-void mock_fail(uint64_t n, bool sticky)
-{
-    pthread_mutex_lock(&mock.lock);
-    mock.fail_at = n;
-    mock.armed = mock.failed_at = 0;
-    memset(mock.named, 0, sizeof mock.named);
-    mock.sticky = sticky;
-    mock.broken = false;
-    mock.failed = NULL;
-    pthread_mutex_unlock(&mock.lock);
-}
-
-void mock_drop_wait(uint64_t n)
-{
-    pthread_mutex_lock(&mock.lock);
-    mock.drop_at = n;
-    pthread_mutex_unlock(&mock.lock);
-}
-
-uint64_t mock_calls(void)
-{
-    pthread_mutex_lock(&mock.lock);
-    uint64_t calls = mock.calls;
-    pthread_mutex_unlock(&mock.lock);
-    return calls;
-}
-
-uint64_t mock_waits(void)
-{
-    pthread_mutex_lock(&mock.lock);
-    uint64_t waits = mock.waits;
-    pthread_mutex_unlock(&mock.lock);
-    return waits;
-}
-
-const char *mock_failed(void)
-{
-    pthread_mutex_lock(&mock.lock);
-    const char *failed = mock.failed;
-    pthread_mutex_unlock(&mock.lock);
-    return failed;
-}
-
-uint64_t mock_failed_at(void)
-{
-    pthread_mutex_lock(&mock.lock);
-    uint64_t at = mock.failed_at;
-    pthread_mutex_unlock(&mock.lock);
-    return at;
-}
-
-void mock_free_abort(void)
-{
-    pthread_mutex_lock(&mock.lock);
-    mock.options.abort_hangs = 0;
-    mock_end();
-}
-
-void mock_hold(struct CUstream_st *stream, bool on)
-{
-    pthread_mutex_lock(&mock.lock);
-    stream->held = on;
-    mock_end();
-}
-
-void mock_capture(struct CUstream_st *stream, bool on)
-{
-    pthread_mutex_lock(&mock.lock);
-    mock_stream(stream)->capturing = on;
-    pthread_mutex_unlock(&mock.lock);
-}
-
-void mock_fault(int device, bool on)
-{
-    pthread_mutex_lock(&mock.lock);
-    mock.fault[device] = on;
-    mock_end();
-}
-
-const char *mock_misused(void)
-{
-    pthread_mutex_lock(&mock.lock);
-    const char *misused = mock.misused;
-    pthread_mutex_unlock(&mock.lock);
-    return misused;
-}
-
-void mock_async_error(int result)
-{
-    pthread_mutex_lock(&mock.lock);
-    mock.async_error = result;
-    pthread_mutex_unlock(&mock.lock);
 }

@@ -54,6 +54,8 @@ MOCK_API bool mock_step(void);
 MOCK_API void mock_drain(void);
 /* on: starts a thread that steps. off: stops it. */
 MOCK_API void mock_run(bool on);
+/* on: operations run inside the call that lets them run, for measuring. No thread steps meanwhile. */
+MOCK_API void mock_at_once(bool on);
 /* Puts fn on the stream, as a kernel. */
 MOCK_API void mock_kernel(struct CUstream_st *stream, void (*fn)(void *arg), void *arg);
 /* Makes the n-th call from now fail (1: the next; 0: none), or the next one after it that is not spared. With sticky all later calls fail
@@ -73,6 +75,7 @@ MOCK_API void mock_manage(void *memory);
 /* The number of streams, events, memory, contexts and communicators that exist. */
 MOCK_API int mock_live(void);
 MOCK_API void mock_list_live(void);
+MOCK_API uint64_t mock_made(void); /* how many were made since the reset; graphs, which only the program makes, do not count */
 MOCK_API void mock_free_abort(void);
 /* on: no operation of this stream runs. */
 MOCK_API void mock_hold(struct CUstream_st *stream, bool on);

@@ -87,7 +87,7 @@ struct mock_machine {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct mock_options options;
-    uint64_t random, calls, fail_at, waits, drop_at;
+    uint64_t random, calls, fail_at, waits, drop_at, made;
     bool sticky, broken;
     const char *failed;
     uint64_t armed, failed_at; /* the calls since mock_fail; the one that failed */
@@ -107,11 +107,12 @@ struct mock_machine {
         int device;
         bool managed, by_nccl; /* by_nccl: of ncclMemAlloc */
     } thing[MOCK_THINGS];
+    int things;                 /* behind the last that is there, or was */
     int resident[MOCK_DEVICES]; /* NCCL operations that run on the device */
     bool fault[MOCK_DEVICES], in_order;
     const char *misused;
     uint64_t generation; /* counts resets */
-    bool initialised, running, stop;
+    bool initialised, running, stop, at_once;
     int async_error, streams;
     struct mock_launches launched;
     pthread_t runner;
@@ -122,6 +123,7 @@ MOCK_API extern struct mock_machine mock;
 MOCK_API bool mock_begin(const char *name);
 MOCK_API void mock_end(void);
 MOCK_API uint64_t mock_draw(uint64_t below);
+void mock_choose_by(uint64_t seed);
 MOCK_API int mock_device(void); /* the device of this thread's context, or -1 */
 /* mock_graph.c: appends an operation to the graph of a stream that is being captured. */
 struct mock_op *mock_record(struct CUstream_st *stream, enum mock_kind kind);

@@ -50,7 +50,7 @@ static void give_device(void *memory, size_t bytes)
 /* Returns the start or the length of the device allocation that has this byte. */
 static unsigned range_of(void *data, unsigned attribute, uintptr_t at)
 {
-    for (int i = 0; i < MOCK_THINGS; i++) {
+    for (int i = 0; i < mock.things; i++) {
         uintptr_t from = (uintptr_t)mock.thing[i].at;
         if (mock.thing[i].kind != THING_DEVICE_MEMORY || at - from >= mock.thing[i].bytes)
             continue;
@@ -66,7 +66,7 @@ static unsigned range_of(void *data, unsigned attribute, uintptr_t at)
 /* As in the real driver, managed memory is memory of a device, and one more attribute tells. */
 static bool is_managed(uintptr_t at)
 {
-    for (int i = 0; has_managed && i < MOCK_THINGS; i++)
+    for (int i = 0; has_managed && i < mock.things; i++)
         if (mock.thing[i].managed && at - (uintptr_t)mock.thing[i].at < mock.thing[i].bytes)
             return true;
     return false;
@@ -76,7 +76,7 @@ static bool is_managed(uintptr_t at)
 void mock_manage(void *memory)
 {
     pthread_mutex_lock(&mock.lock);
-    for (int i = 0; i < MOCK_THINGS; i++) {
+    for (int i = 0; i < mock.things; i++) {
         if (mock.thing[i].kind != THING_DEVICE_MEMORY || mock.thing[i].at != memory || mock.thing[i].managed)
             continue;
         size_t bytes = mock.thing[i].bytes;
