@@ -88,11 +88,6 @@ static unsigned make_words(struct cuda_device *d)
         return result;
     d->words = memory;
     memset(memory, 0, bytes);
-    for (uint32_t i = 0; i < CUDA_SLOTS; i++)
-        d->slot[i].next = i + 2;
-    d->slot[CUDA_SLOTS - 1].next = 0;
-    d->free = 1;
-    d->free_last = CUDA_SLOTS;
     result = d->calls->cuMemHostGetDevicePointer(&d->words_there, memory, 0);
     return result == CUDA_OK ? d->calls->cuMemAlloc(&d->scratch, CUDA_SCRATCH_BYTES + CUDA_WORDS * CUDA_COUNTERS_BYTES) : result;
 }

@@ -41,7 +41,7 @@ extern struct cuda cuda_process;
 struct cuda_slot {
     struct CUevent_st *event;
     uint64_t value;   /* of its current or last place */
-    uint32_t next;    /* in the free or the pending list: 1 + index, or 0 at the end */
+    uint32_t next;    /* in the free or the pending list: 1 + index, or 0 at the end. Slots from `used` on are in neither */
     uint32_t gives;   /* a word to free when this place is reached, or 0 */
     bool host_writes; /* the host writes the word: the slot is a park */
 };
@@ -60,7 +60,8 @@ struct cuda_device {
     cuda_address scratch;     /* a few bytes, which a barrier sums; then counters for kernels, CUDA_COUNTERS_BYTES with each word */
     struct cuda_slot slot[CUDA_SLOTS];
     uint32_t free, free_last, pending_first, pending_last; /* lists of slots: 1 + index, or 0 */
-    uint64_t word_taken[CUDA_WORDS / 64];                  /* used by a channel, or lost because a stream may still write it */
+    uint32_t used, spare, sweep_at;       /* slots that were ever used; of them on the free list; pending places at which to sweep next */
+    uint64_t word_taken[CUDA_WORDS / 64]; /* used by a channel, or lost because a stream may still write it */
     _Atomic uint32_t pending;
     _Atomic int64_t rest_until; /* without memops: when the events should be queried again */
     struct CUstream_st *park[CUDA_PARKS];

@@ -6,6 +6,7 @@
 #include "cuda/device.h"
 
 enum { POLL_REST_NS = 20000, POLL_RESTS = 8 /* times the length of the poll before */ };
+enum { SPARE = 32 }; /* slots that are free and were used before: if there are fewer, one more comes into use */
 
 static bool reached(const struct cuda_device *d, uint32_t index)
 {
@@ -26,6 +27,7 @@ static void give_slot(struct cuda_device *d, uint32_t index)
     else
         d->free = index + 1;
     d->free_last = index + 1;
+    d->spare++;
 }
 
 /* Moves the slots that were reached from the pending list to the free list. */
@@ -47,36 +49,49 @@ static void sweep(struct cuda_device *d)
         give_slot(d, i - 1);
     }
     d->pending_last = before;
+    d->sweep_at = 2 * left + SPARE; /* so that a sweep costs each place little */
     atomic_store_explicit(&d->pending, left, memory_order_relaxed);
 }
 
+/* Uses a slot for the first time. */
+static enum comm_result make_slot(struct cuda_device *d)
+{
+    unsigned result = d->calls->cuEventCreate(&d->slot[d->used].event, CUDA_EVENT_DISABLE_TIMING);
+
+    if (result == CUDA_OK)
+        give_slot(d, d->used++);
+    else
+        d->slot[d->used].event = NULL;
+    return cuda_result(result);
+}
+
+/* A slot that was just given back is not taken at once: a stream of another device that is about to wait for its place would wait for a
+ * later one. So a few are spare, and of those the one that was given back first is taken. A program that goes on as before needs no more
+ * slots, and so no more events, than at its start. */
 static enum comm_result take_slot(struct cuda_device *d, uint32_t *index)
 {
-    if (!d->free || atomic_load_explicit(&d->pending, memory_order_relaxed) > CUDA_SLOTS / 2)
+    enum comm_result r = COMM_OK;
+
+    if (d->spare < SPARE && atomic_load_explicit(&d->pending, memory_order_relaxed) >= d->sweep_at)
         sweep(d);
-    if (!d->free && !d->memops) /* without memops a word is written only by cuda_poll */
-        (void)cuda_poll(d);
+    if (d->spare < SPARE && d->used < CUDA_SLOTS)
+        r = make_slot(d);
     if (!d->free)
-        return COMM_ERR_FULL;
-    struct cuda_slot *s = &d->slot[d->free - 1];
-    if (!s->event) {
-        unsigned result = d->calls->cuEventCreate(&s->event, CUDA_EVENT_DISABLE_TIMING);
-        if (result != CUDA_OK) {
-            s->event = NULL;
-            return cuda_result(result);
-        }
-    }
+        (void)cuda_poll(d); /* without memops nothing else writes the words */
+    if (!d->free)
+        return r == COMM_OK ? COMM_ERR_FULL : r;
     *index = d->free - 1;
-    d->free = s->next;
-    s->next = 0;
+    d->free = d->slot[*index].next;
+    d->slot[*index].next = 0;
+    d->spare--;
     return COMM_OK;
 }
 
 bool cuda_has_place(struct cuda_device *d)
 {
-    if (!d->free)
+    if (!d->free && d->used == CUDA_SLOTS)
         (void)cuda_poll(d);
-    return d->free != 0;
+    return d->free || d->used < CUDA_SLOTS;
 }
 
 /* Appends the slot to the pending list, and returns its new place. */
