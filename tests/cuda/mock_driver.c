@@ -5,7 +5,7 @@
 
 void mock_fault(unsigned result);
 void mock_ranges(void *device, size_t device_bytes, void *managed, size_t managed_bytes);
-unsigned cuPointerGetAttribute(void *data, unsigned attribute, uintptr_t pointer);
+unsigned cuPointerGetAttributes(unsigned count, unsigned *attributes, void **data, uintptr_t pointer);
 
 static struct {
     uintptr_t at;
@@ -27,19 +27,17 @@ void mock_ranges(void *d, size_t device_bytes, void *m, size_t managed_bytes)
     managed.bytes = managed_bytes;
 }
 
-/* As in the real driver: attribute 2 is the memory type (2: device), attribute 8 is whether it is managed. For ordinary memory the call
- * returns CUDA_ERROR_INVALID_VALUE (1). */
-unsigned cuPointerGetAttribute(void *data, unsigned attribute, uintptr_t pointer)
+/* As in the real driver: attribute 2 is the memory type (2: device), attribute 8 is whether it is managed. For ordinary memory all is 0. */
+unsigned cuPointerGetAttributes(unsigned count, unsigned *attributes, void **data, uintptr_t pointer)
 {
-    int is_device = pointer - device.at < device.bytes, is_managed = pointer - managed.at < managed.bytes;
+    unsigned is_device = pointer - device.at < device.bytes, is_managed = pointer - managed.at < managed.bytes;
 
     if (fault)
         return fault;
-    if (!is_device && !is_managed)
-        return 1;
-    if (attribute == 2)
-        *(unsigned *)data = 2;
-    else if (attribute == 8)
-        *(unsigned *)data = (unsigned)is_managed;
-    return attribute == 2 || attribute == 8 ? 0 : 1;
+    for (unsigned i = 0; i < count; i++) {
+        if (attributes[i] != 2 && attributes[i] != 8)
+            return 1;
+        *(unsigned *)data[i] = attributes[i] == 8 ? is_managed : is_device || is_managed ? 2 : 0;
+    }
+    return 0;
 }

@@ -24,7 +24,6 @@
 #define EXPORT(field, symbol, result, parameters) MOCK_API result mock_##field parameters __asm__(symbol);
 CUDA_CALLS(EXPORT)
 MOCK_API unsigned mock_cuStreamQuery(struct CUstream_st *stream) __asm__("cuStreamQuery");
-MOCK_API unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address pointer) __asm__("cuPointerGetAttribute");
 #define IDLE(field, parameters)                                                                                                            \
     unsigned mock_##field parameters                                                                                                       \
     {                                                                                                                                      \
@@ -203,8 +202,7 @@ static unsigned take_away(void *memory)
     return result;
 }
 
-/* As in the real driver, the call returns CUDA_ERROR_INVALID_VALUE for ordinary memory, and the one about several attributes zeros. */
-unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address pointer)
+static unsigned tell(void *data, unsigned attribute, cuda_address pointer)
 {
     pthread_mutex_lock(&lock);
     bool is_managed = pointer >= managed_from && pointer < managed_to;
@@ -226,11 +224,12 @@ unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address
     return CUDA_OK;
 }
 
+/* As in the real driver, what is not known of an address is 0, and no error. */
 unsigned mock_cuPointerGetAttributes(unsigned count, unsigned *attributes, void **data, cuda_address pointer)
 {
     for (unsigned i = 0; i < count; i++) {
         bool is_long = attributes[i] == CUDA_POINTER_RANGE_START || attributes[i] == CUDA_POINTER_RANGE_SIZE;
-        if (mock_cuPointerGetAttribute(data[i], attributes[i], pointer) != CUDA_OK)
+        if (tell(data[i], attributes[i], pointer) != CUDA_OK)
             memset(data[i], 0, is_long ? sizeof(uint64_t) : sizeof(unsigned));
     }
     return CUDA_OK;

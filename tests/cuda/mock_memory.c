@@ -126,14 +126,6 @@ static unsigned tell(void *data, unsigned attribute, cuda_address pointer)
     return CUDA_OK;
 }
 
-/* The library itself asks about one attribute at a time, and finds the call by its name. */
-MOCK_API unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address pointer) __asm__("cuPointerGetAttribute");
-unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address pointer)
-{
-    CUDA_BEGIN_INSIDE;
-    CUDA_END(tell(data, attribute, pointer));
-}
-
 static size_t bytes_of(unsigned attribute)
 {
     return attribute == CUDA_POINTER_RANGE_START || attribute == CUDA_POINTER_RANGE_SIZE ? sizeof(uint64_t) : sizeof(unsigned);

@@ -22,7 +22,7 @@ enum {
     CUDA_UNKNOWN = 999
 };
 enum { MEMORY_TYPE = 2, IS_MANAGED = 8, TYPE_DEVICE = 2 };
-typedef unsigned ask_fn(void *data, unsigned attribute, uintptr_t pointer);
+typedef unsigned ask_fn(unsigned count, unsigned *attributes, void **data, uintptr_t pointer);
 typedef unsigned count_fn(int *count);
 
 static _Atomic(ask_fn *) ask;
@@ -52,7 +52,7 @@ void posix_find_devices(const struct comm_env *env)
     if (atomic_exchange_explicit(&looked, loads + 1, memory_order_relaxed) == loads + 1)
         return;
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD),
-         *symbol = driver ? dlsym(driver, "cuPointerGetAttribute") : NULL;
+         *symbol = driver ? dlsym(driver, "cuPointerGetAttributes") : NULL;
     if (!symbol) {
         if (driver)
             dlclose(driver);
@@ -89,16 +89,17 @@ static bool host_reads(const void *at)
 
 bool posix_on_device(const struct comm_env *env, const void *at)
 {
-    unsigned type = 0, managed = 0;
+    unsigned type = 0, managed = 0, attributes[] = {MEMORY_TYPE, IS_MANAGED};
+    void *told[] = {&type, &managed};
 
     (void)env;
     if (!at || !atomic_load_explicit(&posix_devices, memory_order_acquire))
         return false;
     ask_fn *asked = atomic_load_explicit(&ask, memory_order_relaxed);
-    unsigned result = asked(&type, MEMORY_TYPE, (uintptr_t)at);
-    if (result == CUDA_INVALID_VALUE || (result == CUDA_SUCCESS && type != TYPE_DEVICE))
-        return false;           /* the driver does not know the address: it is the host's */
-    if (result != CUDA_SUCCESS) /* on a thread without a context, or after a fault of the device */
-        return has_device() && !host_reads(at);
-    return asked(&managed, IS_MANAGED, (uintptr_t)at) != CUDA_SUCCESS || !managed;
+    unsigned result = asked(2, attributes, told, (uintptr_t)at);
+    if (result == CUDA_SUCCESS) /* of an address that the driver does not know it tells zeros: it is the host's */
+        return type == TYPE_DEVICE && !managed;
+    if (result == CUDA_INVALID_VALUE)
+        return false;
+    return has_device() && !host_reads(at); /* on a thread without a context, or after a fault of the device */
 }
