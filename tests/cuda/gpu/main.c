@@ -10,12 +10,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNS = 9 };
+enum { RUNS = 9, FIGURES = 16 };
 
 static int skip(const char *why)
 {
     printf("skipped: %s\n", why);
     return 77;
+}
+
+/* Rounds of all figures are interleaved, so that what is compared saw the same machine. */
+static void print_figures(struct suite *s, int runs)
+{
+    static double run[FIGURES][RUNS];
+
+    if (suite_figure_count > FIGURES)
+        suite_die(__FILE__, __LINE__, "too many figures");
+    for (int k = 0; k < runs; k++)
+        for (int i = 0; i < suite_figure_count; i++)
+            run[i][k] = suite_figures[i].measure(s);
+    for (int i = 0; i < suite_figure_count; i++) {
+        double median = suite_median(run[i], runs);
+        printf("  %-62s%8.2f %s (%.2f to %.2f)\n", suite_figures[i].name, median, suite_figures[i].unit, run[i][0], run[i][runs - 1]);
+    }
 }
 
 int main(void)
@@ -40,13 +56,7 @@ int main(void)
         suite_checks[i].run(&s);
         printf("ok\n");
     }
-    for (int i = 0; i < suite_figure_count; i++) {
-        double run[RUNS];
-        for (int k = 0; k < runs; k++)
-            run[k] = suite_figures[i].measure(&s);
-        double median = suite_median(run, runs);
-        printf("  %-62s%8.2f %s (%.2f to %.2f)\n", suite_figures[i].name, median, suite_figures[i].unit, run[0], run[runs - 1]);
-    }
+    print_figures(&s, runs);
     suite_close(&s);
     played_end();
     return 0;

@@ -341,7 +341,18 @@ static double call_cost(struct suite *s)
     return cost;
 }
 
-/* The time of only the CUDA and NCCL calls that one call of this library makes. */
+/* One question about a buffer, as cuda/buffers.c asks. */
+static void ask(const struct cuda_calls *cuda, const void *at)
+{
+    unsigned attributes[] = {CUDA_POINTER_MEMORY_TYPE, CUDA_POINTER_ORDINAL, CUDA_POINTER_MANAGED, CUDA_POINTER_RANGE_START,
+                             CUDA_POINTER_RANGE_SIZE};
+    uint64_t told[5];
+    void *data[] = {&told[0], &told[1], &told[2], &told[3], &told[4]};
+
+    HOLDS(cuda->cuPointerGetAttributes(5, attributes, data, (uintptr_t)at) == CUDA_OK);
+}
+
+/* The time of only the CUDA and NCCL calls that one call of this library makes. tests/cuda/costs.c counts that they are the same. */
 static double bare_cost(struct suite *s)
 {
     const struct cuda_calls *cuda = s->bench.calls;
@@ -353,6 +364,8 @@ static double bare_cost(struct suite *s)
     double start = suite_now_us();
     for (uint64_t i = 0; i < MANY; i++) {
         unsigned mode = CUDA_CAPTURE_RELAXED;
+        ask(cuda, s->in);
+        ask(cuda, s->out);
         HOLDS(cuda->cuCtxPushCurrent(s->bench.context) == CUDA_OK);
         HOLDS(cuda->cuThreadExchangeStreamCaptureMode(&mode) == CUDA_OK);
         HOLDS(own.nccl.ncclAllReduce(s->in, s->out, SUITE_WORDS, NCCL_U32, NCCL_SUM, own.comm, s->compute) == NCCL_OK);
