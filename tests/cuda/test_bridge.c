@@ -182,7 +182,7 @@ RIG_TEST(streams_and_queues_in_every_order)
     struct set set;
     for (int k = 0; k < 6; k++) {
         open_set(&set, &(struct mock_options){.seed = (uint64_t)k, .queues = queues_of[k % 3], .no_memops = k >= 3}, true);
-        for (uint64_t seed = 1; seed <= (rig_quick() ? 40u : 300u); seed++) {
+        for (uint64_t seed = 1; seed <= selected(2000, 300, 40); seed++) {
             enum way way = (enum way)(seed % WAYS);
             rig_note("setting %d seed %llu", k, (unsigned long long)seed);
             if (k >= 3 && way == BY_STREAM_AND_REQUEST) /* an older operation without a word is waited for by its own event */
