@@ -312,6 +312,34 @@ RIG_TEST(a_rank_that_never_calls)
     close_failed();
 }
 
+/* Calls wait for the first one, on the same buffers or on others of their own. Its deadline ends all of them: deadlines do not add up. So
+ * it is on each way that device buffers go. */
+RIG_TEST(one_deadline_for_all_that_wait)
+{
+    enum { CALLS = 8, FEW = 1000 };
+    static const char *const ways[] = {"cuda", "local", "nccl"};
+    struct comm_request q[CALLS];
+
+    room = 2 * ROOM_LONG;
+    for (size_t way = 0; way < sizeof ways / sizeof *ways; way++) {
+        size_t n = way == 0 ? LEAST_F32 : FEW;
+        rig_note("%s", ways[way]);
+        mock_reset(&(struct mock_options){.seed = 3, .queues = 32});
+        mock_run(true);
+        rig_open(&device, 2, COMM_CONFIG(.backend = ways[way], .operation_timeout_ns = RIG_S));
+        open_sides(2, NULL);
+        for (size_t i = 0; i < CALLS; i++) {
+            size_t at = i / 2 * n * 4;
+            MUST(comm_allreduce(device.world[0], sides[0].in + at, sides[0].out + at, n, COMM_F32, COMM_SUM, &q[i]));
+        }
+        IS(comm_wait(q[0], RIG_PATIENCE), COMM_ERR_TIMEOUT);
+        for (int i = 1; i < CALLS; i++)
+            IS(comm_test(q[i]), COMM_ERR_TIMEOUT);
+        close_failed();
+    }
+    room = ROOM_LONG;
+}
+
 /* Also after calls that were equal, and where one rank has an operator of the same length and type. */
 RIG_TEST(calls_that_differ)
 {
@@ -425,6 +453,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(many_communicators),
         cmocka_unit_test(memory_of_another_device),
         cmocka_unit_test(a_rank_that_never_calls),
+        cmocka_unit_test(one_deadline_for_all_that_wait),
         cmocka_unit_test(calls_that_differ),
         cmocka_unit_test(an_abort_ends_it),
         cmocka_unit_test(a_device_that_fails),
