@@ -128,6 +128,14 @@ static bool was_left_out(const struct soak_run *run, int32_t r)
     return run->program->fault[0].kind == FAULT_STOP && is_victim(run, r) && strstr(run->proc.page[r].text, "was given up by the others");
 }
 
+/* ... or it found that the others had closed, and revoked its world itself (tell_world). */
+static bool found_all_closed(const struct soak_run *run, int32_t r)
+{
+    const struct proc_page *page = &run->proc.page[r];
+    return run->program->fault[0].kind == FAULT_STOP && is_victim(run, r) && page->number[SAYS_FIRST] == COMM_ERR_CLOSED &&
+           page->result == COMM_ERR_REVOKED && page->rank == r;
+}
+
 static void check_causes(struct soak_run *run)
 {
     const struct proc_page *other = NULL;
@@ -146,6 +154,8 @@ static void check_causes(struct soak_run *run)
                 soak_end_with(run, SOAK_WRONG_RESULT, "rank %d was told nothing and did not come to its end", r);
             continue;
         }
+        if (found_all_closed(run, r))
+            continue;
         if (f->kind == FAULT_STOP && starved_ns(run) > RIG_S / 2) { /* other ranks may have been considered stopped */
             atomic_store(&run->outcome->starved, 1);
             return;
