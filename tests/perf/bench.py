@@ -180,7 +180,7 @@ class Bench:
             arguments.append("--touch")
         command, own = family.command(ranks, arguments, self.args.build)
         if self.args.backend == "tcp" and family.key == "intel":
-            own.update(I_MPI_FABRICS="ofi", I_MPI_OFI_PROVIDER="tcp", FI_TCP_IFACE="lo")
+            own.update(I_MPI_FABRICS="ofi", I_MPI_OFI_PROVIDER="tcp", FI_TCP_IFACE="lo", I_MPI_COLL_INTRANODE="pt2pt")
         return self.run(command, {**environment, **own})
 
     def with_floor(self, collective, ranks, mode):
