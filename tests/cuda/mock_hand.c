@@ -67,28 +67,27 @@ void mock_drop_wait(uint64_t n)
     pthread_mutex_unlock(&mock.lock);
 }
 
-uint64_t mock_calls(void)
+static uint64_t read_locked(const uint64_t *counter)
 {
     pthread_mutex_lock(&mock.lock);
-    uint64_t calls = mock.calls;
+    uint64_t value = *counter;
     pthread_mutex_unlock(&mock.lock);
-    return calls;
+    return value;
+}
+
+uint64_t mock_calls(void)
+{
+    return read_locked(&mock.calls);
 }
 
 uint64_t mock_made(void)
 {
-    pthread_mutex_lock(&mock.lock);
-    uint64_t made = mock.made;
-    pthread_mutex_unlock(&mock.lock);
-    return made;
+    return read_locked(&mock.made);
 }
 
 uint64_t mock_waits(void)
 {
-    pthread_mutex_lock(&mock.lock);
-    uint64_t waits = mock.waits;
-    pthread_mutex_unlock(&mock.lock);
-    return waits;
+    return read_locked(&mock.waits);
 }
 
 const char *mock_failed(void)
@@ -101,10 +100,7 @@ const char *mock_failed(void)
 
 uint64_t mock_failed_at(void)
 {
-    pthread_mutex_lock(&mock.lock);
-    uint64_t at = mock.failed_at;
-    pthread_mutex_unlock(&mock.lock);
-    return at;
+    return read_locked(&mock.failed_at);
 }
 
 void mock_free_abort(void)
