@@ -40,6 +40,7 @@ struct fit {
     int cells;
     struct figure figure[FIGURES_MOST];
     int figures;
+    char head[64]; /* the first line of a machine file */
     /* Worlds of each size, all in this process, to predict with: the prediction depends on how such a world cuts its chunks. */
     struct comm_communicator *all[FIT_WORLDS_MOST][64], *by[FIT_WORLDS_MOST];
     char text[TEXT_BYTES];
@@ -145,24 +146,45 @@ static void take_figures(struct fit *fit, const char *text)
 {
     struct figure *f = fit->figure;
     fit->figures = 0;
+    snprintf(fit->head, sizeof fit->head, "%.*s", (int)strcspn(text, "\n"), text);
     for (const char *line = strchr(text, '\n'); line && line[1] && fit->figures < FIGURES_MOST; line = strchr(line + 1, '\n')) {
         *f = (struct figure){.value = 0};
         if (sscanf(line + 1, "%31s %lf %7s # %127[^\n]", f->key, &f->value, f->unit, f->help) < 3)
             continue;
-        f->fitted = strcmp(f->key, "cpus") && strncmp(f->key, "net.", 4);
+        f->fitted = strcmp(f->key, "cpus") && strncmp(f->key, "net.", 4) && strcmp(f->key, "shm.read") && strcmp(f->key, "shm.dirtied");
         fit->figures++;
         f++;
     }
 }
 
+static struct figure *figure_named(struct fit *fit, const char *key)
+{
+    for (int i = 0; i < fit->figures; i++)
+        if (!strcmp(fit->figure[i].key, key))
+            return &fit->figure[i];
+    give_up(key, "the library has no such figure");
+}
+
+/* These two are no part of a call's time, so nothing is fitted to them. */
+static void measure_lines(struct fit *fit)
+{
+    double read, dirtied;
+    if (!perf_lines(&read, &dirtied)) {
+        printf("# one CPU: shm.read and shm.dirtied keep their built-in values\n");
+        return;
+    }
+    figure_named(fit, "shm.read")->value = read;
+    figure_named(fit, "shm.dirtied")->value = dirtied;
+    printf("# writing again to a line: %.1f ns if it was read, %.1f ns if it was read and written to\n", read, dirtied);
+}
+
 static void write_figures(struct fit *fit)
 {
-    size_t at = (size_t)snprintf(fit->text, sizeof fit->text, "commstream-machine 1\n");
+    size_t at = (size_t)snprintf(fit->text, sizeof fit->text, "%s\n", fit->head);
     for (int i = 0; i < fit->figures && at < sizeof fit->text; i++) {
         const struct figure *f = &fit->figure[i];
         at += (size_t)snprintf(fit->text + at, sizeof fit->text - at, "%s %.3f %s # %s\n", f->key, f->value, f->unit, f->help);
     }
-    /* The library also accepts "2.000 cpus" as a whole number. */
 }
 
 static void open_predictors(struct fit *fit)
@@ -387,6 +409,7 @@ static int parent(const struct perf_fit *asked)
         if (comm_describe_machine(fit.by[0], fit.text, sizeof fit.text) != COMM_OK)
             give_up("no figures to begin with", "");
         take_figures(&fit, fit.text);
+        measure_lines(&fit);
         write_machine(&fit, search(&fit));
     }
     if (asked->check) {

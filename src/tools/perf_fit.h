@@ -19,5 +19,7 @@ struct perf_fit {
 /* argv begins with the --fit option. Returns the program's exit status. */
 int perf_fit_main(int argc, char **argv);
 int perf_cells(const struct perf_fit *fit);
+/* Nanoseconds to write again to a line that another CPU has read, and to one that it has also written to. False: there is one CPU. */
+bool perf_lines(double *read, double *dirtied);
 
 #endif

@@ -353,7 +353,7 @@ static void wrong_machine(struct proc *proc, int32_t rank, struct comm_communica
     snprintf(path, sizeof path, "/tmp/commstream-machine-%d", (int)getpid());
     FILE *file = fopen(path, "w");
     CHECK(file != NULL);
-    fprintf(file, "commstream-machine 1\n\n# nothing yet\ncall soon ns\n");
+    fprintf(file, "commstream-machine 2\n\n# nothing yet\ncall soon ns\n");
     CHECK(fclose(file) == 0);
     if (rank == 0)
         setenv("COMM_MACHINE", path, 1);

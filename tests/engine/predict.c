@@ -209,6 +209,35 @@ RIG_TEST(figures_choose)
     rig_close(&rig);
 }
 
+/* Ranks write to the lines that they have read, unless the figures say that this gains nothing. */
+RIG_TEST(figures_decide_about_lines)
+{
+    static const struct {
+        const char *dirtied, *says;
+    } cases[] = {{"shm.dirtied 8.001 ns", "readers do not write to what they have read; rewriting a line takes 8.0 ns then, otherwise 8.0"},
+                 {"shm.dirtied 8 ns", "readers do not write to"},
+                 {"shm.dirtied 7.999 ns", "readers write to"},
+                 {"shm.dirtied 0.25 ns", "readers write to what they have read; rewriting a line takes 0.2 ns then, otherwise 8.0"}};
+    static char text[TEXT_BYTES], changed[TEXT_BYTES], built_in[TEXT_BYTES];
+    struct comm_call call = call_of("allreduce", 16);
+    char why[4096];
+    struct rig rig;
+    rig_open(&rig, RANKS, NULL);
+    MUST(comm_describe_machine(rig.world[0], built_in, sizeof built_in));
+    rig_close(&rig);
+    with_figure(built_in, "shm.read", "shm.read 8 ns", text);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        with_figure(text, "shm.dirtied", cases[i].dirtied, changed);
+        open_with(&rig, changed, "");
+        for (int32_t r = 0; r < RANKS; r++) {
+            MUST(comm_explain(rig.world[r], &call, why, sizeof why));
+            if (!strstr(why, cases[i].says))
+                rig_die(__FILE__, __LINE__, "rank %d, %s: %s", r, cases[i].dirtied, why);
+        }
+        rig_close(&rig);
+    }
+}
+
 /* A forced algorithm that cannot serve the call is refused on all ranks, and the text names it. */
 RIG_TEST(a_forced_algorithm_is_obeyed_or_refused)
 {
@@ -238,6 +267,7 @@ int main(void)
         cmocka_unit_test(long_calls_have_a_price_in_proportion),
         cmocka_unit_test(explain_tells_all_prices),
         cmocka_unit_test(figures_choose),
+        cmocka_unit_test(figures_decide_about_lines),
         cmocka_unit_test(a_forced_algorithm_is_obeyed_or_refused),
     };
     return cmocka_run_group_tests_name("engine_predict", tests, NULL, NULL);

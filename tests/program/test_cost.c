@@ -401,8 +401,8 @@ static void a_wrong_file_is_told_by_its_line(void **state)
     struct cost_machine machine;
     char expected[64];
     (void)state;
-    spoiled(1, "figures 1", "line 1: figures: expected the first line to be commstream-machine 1");
-    spoiled(1, "commstream-machine 2", "line 1: 2: expected version 1");
+    spoiled(1, "figures 1", "line 1: figures: expected the first line to be commstream-machine 2");
+    spoiled(1, "commstream-machine 1", "line 1: 1: expected version 2");
     spoiled(3, "cal 5 ns", "line 3: cal: expected a figure that this library knows");
     spoiled(3, "call five ns", "line 3: five: expected a number from 0");
     spoiled(3, "call 5.1234 ns", "line 3: 5.1234: expected a number from 0");

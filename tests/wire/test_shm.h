@@ -14,4 +14,6 @@ void results_land_by_themselves(void **state);
 void contract_4_3_a_late_store_lands_nowhere(void **state);
 void contract_4_3_a_late_reader_reads_what_was_there(void **state);
 
+void readers_write_where_it_gains(void **state);
+
 #endif

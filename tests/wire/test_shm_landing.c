@@ -166,3 +166,38 @@ void contract_4_3_a_late_reader_reads_what_was_there(void **state)
     (void)state;
     shm_processes(2, 0, reads_late, -1);
 }
+
+/* Rank 1 reads a place of rank 0 and gives it back. Unless the machine's figures say that it gains nothing, it has written to its lines
+ * then. */
+static void read_and_give_back(struct rank *r)
+{
+    static char bytes[LANDED];
+    const uint16_t peer = 1;
+    const bool only_reads = r->limits.only_reads;
+    if (r->rank == 0) {
+        struct wire_span span = {bytes, LANDED};
+        memset(bytes, 7, LANDED);
+        struct wire_expose e = landing_expose(1, 0, &peer, &span);
+        CHECK(rank_expose(r, &e) == WIRE_DONE);
+    } else {
+        struct wire_view view = {0};
+        struct wire_look l = {.key = wire_key_of(1, 0, 0), .fingerprint = 5, .peer = 0, .view = &view, .bytes = LANDED, .cookie = 100};
+        CHECK(rank_look(r, &l) == WIRE_DONE && all_are(view.at, 7));
+        CHECK(view.exclusive == !only_reads && r->ch->caps.dirties == !only_reads);
+        const char *at = view.at;
+        r->ch->class->release(r->ch, 1, &view);
+        CHECK(all_are(at, 7) == only_reads);
+    }
+    rank_meet(r);
+}
+
+void readers_write_where_it_gains(void **state)
+{
+    (void)state;
+    for (uint32_t only_reads = 0; only_reads < 2; only_reads++) {
+        struct wire_limits limits = {.only_reads = only_reads};
+        int status[RANKS_MAX] = {0};
+        world_processes("shm", 2, &limits, 0, read_and_give_back, status);
+        assert_true(status[0] == 0 && status[1] == 0);
+    }
+}

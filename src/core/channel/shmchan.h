@@ -184,7 +184,7 @@ struct shmchan_shape {
     uint32_t size, window, once_edges;
     uint32_t once_mask, area_mask;
     struct shmchan_credits all, private;
-    uint32_t rendezvous, copies;
+    uint32_t rendezvous, copies, only_reads;
     size_t inbox, calls, acks, pairs, chunks, inlets, bytes;      /* of the block */
     size_t landings;                                              /* only with two members; 0: none */
     size_t once_stride, once_bytes;                               /* of the once places */

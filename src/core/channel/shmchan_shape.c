@@ -136,10 +136,14 @@ bool shmchan_shape_of(struct shmchan_shape *s, uint32_t size, const struct wire_
                                 .window = window,
                                 .once_edges = once_edges_of(limits, size),
                                 .rendezvous = limits->rendezvous,
-                                .copies = limits->copies};
+                                .copies = limits->copies,
+                                .only_reads = limits->only_reads};
     uint32_t windows = limits->ahead ? SHMCHAN_AHEAD_WINDOWS : SHMCHAN_WINDOWS;
-    *caps = (struct wire_caps){
-        .inline_max = SHMCHAN_INLINE, .window = window, .calls = 2 * windows * window, .dirties = size == 2, .takes_whole = true};
+    *caps = (struct wire_caps){.inline_max = SHMCHAN_INLINE,
+                               .window = window,
+                               .calls = 2 * windows * window,
+                               .dirties = size == 2 && !limits->only_reads,
+                               .takes_whole = true};
     size_t at = 0;
     carve(&at, sizeof(struct shmchan_head));
     s->inbox = carve(&at, size * sizeof(struct shmchan_inbox));

@@ -48,7 +48,7 @@ static __attribute__((noinline)) void tell_next(struct shmchan_channel *c, wire_
 /* Only this rank reads the bytes, and their owner will write there again. */
 static inline bool is_exclusive(const struct shmchan_channel *c, const struct shmchan_line *line, uint32_t edge)
 {
-    return line->kind == SHMCHAN_KIND_PLACE && (c->size == 2 || !(edge & WIRE_TO_ALL));
+    return line->kind == SHMCHAN_KIND_PLACE && (c->size == 2 || !(edge & WIRE_TO_ALL)) && !c->shape.only_reads;
 }
 
 /* The line has the requested key. */

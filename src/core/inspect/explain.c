@@ -163,6 +163,19 @@ static void append_devices(struct comm_state *b, const struct comm_call *call, c
                     b->native->native->class->how(b->native));
 }
 
+/* What ranks that share memory do with lines that they have read; the figures have decided. */
+static void append_lines(const struct comm_state *b, char *text, size_t bytes, size_t *at)
+{
+    const struct cost_machine *m = &b->world->machine;
+
+    if (b->channel->board)
+        base_append(text, bytes, at,
+                    "\n    shared memory: readers %s what they have read; rewriting a line takes %llu.%llu ns then, otherwise %llu.%llu",
+                    b->world->limits.only_reads ? "do not write to" : "write to", (unsigned long long)m->shm_dirtied / 1000,
+                    (unsigned long long)m->shm_dirtied / 100 % 10, (unsigned long long)m->shm_read / 1000,
+                    (unsigned long long)m->shm_read / 100 % 10);
+}
+
 enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes)
 {
     enum comm_result r;
@@ -191,6 +204,7 @@ enum comm_result engine_explain(struct comm_communicator *c, const struct comm_c
                 row ? row->help : "no algorithm serves this", why[0] ? "; " : "", why);
     if (row)
         append_prices(b, row, &query, text, bytes, &at);
+    append_lines(b, text, bytes, &at);
     append_devices(b, call, text, bytes, &at);
     state_unlock(b);
     return row ? COMM_OK : COMM_ERR_UNSUPPORTED;

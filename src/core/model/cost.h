@@ -26,7 +26,7 @@ struct cost_machine {
     uint64_t cpus; /* of a host */
     uint64_t call, fastpath, step, wake, turn, crowd;
     uint64_t reduce_call, fold;
-    uint64_t shm_latency, shm_expose, shm_view, shm_place;
+    uint64_t shm_latency, shm_expose, shm_view, shm_place, shm_read, shm_dirtied;
     uint64_t net_latency, net_overhead, net_gap, net_byte;
     uint64_t copy[COST_KNOTS], land[COST_KNOTS], reduce[COST_KNOTS];
 };
@@ -42,7 +42,7 @@ extern const struct cost_figure cost_figures[];
 extern const uint32_t cost_figure_count;
 /* Rounded parameters of the machine on which the library was developed; used if nothing was measured. */
 extern const struct cost_machine cost_machine_default;
-enum { COST_MACHINE_VERSION = 1, COST_MACHINE_BYTES_MAX = 16384 };
+enum { COST_MACHINE_VERSION = 2, COST_MACHINE_BYTES_MAX = 16384 };
 /* Parses the text of a machine file of this many bytes. False: text names the line and what was expected there;
  * *machine is unchanged. */
 bool cost_machine_parse(const char *file, size_t bytes, struct cost_machine *machine, char *text, size_t text_bytes);

@@ -30,6 +30,9 @@ const struct cost_figure cost_figures[] = {
     {"shm.expose", "ns", FIGURE(shm_expose), "overhead of an exposure"},
     {"shm.view", "ns", FIGURE(shm_view), "overhead of a view"},
     {"shm.place", "ns", FIGURE(shm_place), "more, where the bytes do not fit in a line"},
+    {"shm.read", "ns", FIGURE(shm_read), "writing to a line that another rank has read since"},
+    {"shm.dirtied", "ns", FIGURE(shm_dirtied),
+     "writing to one that it has read and then written to; if this is less, ranks write to what they read"},
     {"net.latency", "ns", FIGURE(net_latency), "from card to card"},
     {"net.overhead", "ns", FIGURE(net_overhead), "of a message, for each side's CPU"},
     {"net.gap", "ns", FIGURE(net_gap), "between two messages of a host"},
@@ -56,6 +59,8 @@ const struct cost_machine cost_machine_default = {
     .shm_expose = 15000,
     .shm_view = 15000,
     .shm_place = 60000,
+    .shm_read = 8000,
+    .shm_dirtied = 1000,
     .net_latency = 8000000,
     .net_overhead = 1200000,
     .net_gap = 200000,
@@ -143,9 +148,9 @@ static void read_head(struct reader *reader, uint32_t words, char word[WORDS][WO
 {
     uint64_t version;
     if (words != 2 || !base_equal(word[0], magic))
-        complain(reader, words ? word[0] : "nothing", "the first line to be ", "commstream-machine 1");
+        complain(reader, words ? word[0] : "nothing", "the first line to be ", "commstream-machine 2");
     else if (!base_parse_u64(word[1], &version) || version != COST_MACHINE_VERSION)
-        complain(reader, word[1], "version 1 of the file: ", "write it again with comm-perf --fit");
+        complain(reader, word[1], "version 2 of the file: ", "write it again with comm-perf --fit");
     reader->headed = true;
 }
 

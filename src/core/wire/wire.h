@@ -231,6 +231,7 @@ struct wire_limits {
     uint32_t rendezvous;    /* a message is sent only when its receive is posted, however short it is */
     uint32_t chunk_private; /* chunk length of private streams, if chunk is 0 */
     uint32_t copies;        /* do not expose bytes in their owner's memory, because not all members share a board */
+    uint32_t only_reads;    /* no member writes to a line that it has read (data_dirty): on this machine that gains nothing */
     uint32_t ahead;         /* members share CPUs: in shared memory a rank that waits for no other may run far ahead while it has a CPU */
 };
 enum { WIRE_OFFER_BYTES = 64 };

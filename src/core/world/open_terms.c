@@ -280,6 +280,7 @@ static void apply_agreement(const struct opening *o, struct world *w, const stru
                                      .minimal = first->minimal,
                                      .chunk = first->chunk,
                                      .rendezvous = first->check & CHECK_RENDEZVOUS,
+                                     .only_reads = first->machine.figures.shm_dirtied >= first->machine.figures.shm_read,
                                      .ahead = w->oversubscribed};
     w->check = first->check;
     /* blocks of 2^m are subtrees of T */
