@@ -374,7 +374,7 @@ static void beats(void **state)
     static struct end e[2];
     unsigned char record[2 * BEAT_RECORD];
     const char *why = NULL;
-    bool goodbye = false;
+    uint32_t words = 0;
     int64_t came = 0, n = 0;
     int fd[2];
 
@@ -382,7 +382,7 @@ static void beats(void **state)
     beats_up(e, fd);
     for (int i = 0; i < 100; i++)
         assert_true(record_beat(e[0].lane.records, e[0].lane.fd, 0) > 0);
-    while ((n = record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why)) > 0)
+    while ((n = record_heard(e[1].lane.records, e[1].lane.fd, &words, &why)) > 0)
         came += n;
     assert_true(n == -EAGAIN && came == 100 && !why);
     for (int fault = 0; fault < 4; fault++) { /* forged, changed, repeated, truncated */
@@ -394,19 +394,19 @@ static void beats(void **state)
         record[bytes - 1] ^= fault == 1;
         assert_int_equal(send(fd[0], record, (size_t)bytes - (fault == 3), 0), bytes - (fault == 3));
         if (fault == 2) {
-            assert_int_equal(record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why), 1);
+            assert_int_equal(record_heard(e[1].lane.records, e[1].lane.fd, &words, &why), 1);
             assert_int_equal(send(fd[0], record, (size_t)bytes, 0), bytes);
         }
-        assert_int_equal(record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why), fault == 3 ? -EAGAIN : -EBADMSG);
+        assert_int_equal(record_heard(e[1].lane.records, e[1].lane.fd, &words, &why), fault == 3 ? -EAGAIN : -EBADMSG);
         assert_true((fault == 3) == !why);
         beats_down(e, fd);
         beats_up(e, fd);
         why = NULL;
     }
     assert_int_equal(send(fd[0], "", 1, 0), 1); /* a plain byte is not a beat */
-    assert_int_equal(record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why), -EAGAIN);
+    assert_int_equal(record_heard(e[1].lane.records, e[1].lane.fd, &words, &why), -EAGAIN);
     assert_int_equal(shutdown(fd[0], SHUT_WR), 0);
-    assert_int_equal(record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why), 0);
+    assert_int_equal(record_heard(e[1].lane.records, e[1].lane.fd, &words, &why), 0);
     beats_down(e, fd);
 }
 
@@ -421,7 +421,7 @@ static void beats_in_parts(void **state)
     static struct end e[2];
     char rest[4096];
     const char *why = NULL;
-    bool goodbye = false;
+    uint32_t words = 0;
     int64_t gone = 0, came = 0, n;
     int fd[2], small = 1;
 
@@ -432,20 +432,20 @@ static void beats_in_parts(void **state)
         while ((n = record_beat(e[0].lane.records, e[0].lane.fd, 0)) > 0)
             gone += n;
         assert_int_equal(n, -EAGAIN);
-        while ((n = record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why)) > 0)
+        while ((n = record_heard(e[1].lane.records, e[1].lane.fd, &words, &why)) > 0)
             came += n;
         assert_true(n == -EAGAIN && !why);
     }
-    assert_false(goodbye);
+    assert_int_equal(words, 1);
     while (record_beat(e[0].lane.records, e[0].lane.fd, 0) > 0)
         ;
     assert_int_equal(record_beat(e[0].lane.records, e[0].lane.fd, RECORD_GOODBYE), -EAGAIN); /* queued after what already waits */
-    while ((n = record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why)) > 0)
-        assert_false(goodbye);
+    while ((n = record_heard(e[1].lane.records, e[1].lane.fd, &words, &why)) > 0)
+        assert_int_equal(words, 1);
     assert_true(record_beat(e[0].lane.records, e[0].lane.fd, 0) > 0);
-    while ((n = record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why)) > 0)
+    while ((n = record_heard(e[1].lane.records, e[1].lane.fd, &words, &why)) > 0)
         ;
-    assert_true(n == -EAGAIN && !why && goodbye);
+    assert_true(n == -EAGAIN && !why && words == (1 | 1 << RECORD_GOODBYE));
     assert_int_equal(recv(fd[1], rest, sizeof rest, MSG_DONTWAIT), -1);
     assert_in_range(came, gone / BEAT_RECORD, gone / BEAT_RECORD + 1);
     beats_down(e, fd);

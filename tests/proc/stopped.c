@@ -3,6 +3,7 @@
  * a busy application, and one that closed normally. The times are for COMM_PEER_TIMEOUT=2s. The default is 30 s, with the same proportions.
  */
 #define _GNU_SOURCE
+#include "now.h"
 #include "proc/proc.h"
 
 #include <setjmp.h>
@@ -19,7 +20,8 @@
 #include <unistd.h>
 
 enum { PEER_TIMEOUT_S = 2 };
-#define TOLD (INT64_C(1) << 40) /* the stage of a rank that reported a failure */
+#define TOLD (INT64_C(1) << 40)   /* the stage of a rank that reported a failure */
+#define CLOSED (INT64_C(1) << 41) /* ... and that has closed its world */
 
 /* ------------------------------------------------------------------------------------------------------------ the output of the ranks */
 /* Starts the ranks with their standard error in a file; the message of a failure names the file. */
@@ -240,6 +242,72 @@ RIG_TEST(stopped_all_with_full_windows)
     pause_all(&proc);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ its connections are full */
+enum { FLOODED = 3, FLOOD_VICTIM = 2, FLOOD_WAITS = 256 };
+
+/* The queues of many communicators wait for a sum that the stopped rank does not join. The notes about these waits are more than the
+ * kernels take until it is given up. Then the others close and exit. What they say of their reason waits behind those notes, and is lost.
+ */
+static void flood(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    static struct comm_communicator *waits[FLOOD_WAITS];
+    struct comm_request sum;
+    int32_t one = 1, all = 0;
+
+    for (int i = 0; i < FLOOD_WAITS; i++)
+        MUST(NOW(comm_dup, world, NULL, &waits[i]));
+    atomic_store(&proc->page[rank].stage, 1);
+    while (!atomic_load(proc->go))
+        rig_nap(RIG_MS); /* the victim is stopped here */
+    enum comm_result result = comm_allreduce(world, &one, &all, 1, COMM_I32, COMM_SUM, &sum);
+    for (int i = 0; i < FLOOD_WAITS && result == COMM_OK && rank != FLOOD_VICTIM; i++)
+        MUST(comm_queue_wait_request(waits[i], sum));
+    while (result == COMM_OK && (result = comm_wait(sum, RIG_PATIENCE)) == COMM_OK) /* the victim may have all of the first sum */
+        result = comm_allreduce(world, &one, &all, 1, COMM_I32, COMM_SUM, &sum);
+    proc_tell_failure(&proc->page[rank], world, result);
+    for (int i = 0; i < FLOOD_WAITS; i++)
+        MUST(comm_close(waits[i], RIG_PATIENCE));
+    MUST(comm_close(world, RIG_PATIENCE));
+    atomic_store(&proc->page[rank].stage, CLOSED);
+}
+
+static void make_links_when_needed(struct proc *proc, int32_t rank)
+{
+    (void)proc;
+    (void)rank;
+    setenv("COMM_TCP_LINKS", "needed", 1);
+}
+
+static void judge_flood(struct proc *proc)
+{
+    rig_note("more is sent to the stopped rank than there is room for%s", proc->enter ? "; links are made when needed" : "");
+    for (int32_t r = 0; r < FLOODED; r++)
+        if (r != FLOOD_VICTIM) {
+            proc_await(proc, r, CLOSED);
+            check_told(proc, r, FLOOD_VICTIM);
+        }
+    kill(proc->pid[FLOOD_VICTIM], SIGCONT);
+    proc_finish(proc, -1, RIG_PATIENCE);
+    check_told(proc, FLOOD_VICTIM, FLOOD_VICTIM);
+}
+
+RIG_TEST(stopped_with_full_connections_learns_why)
+{
+    static struct proc floods[2] = {[1].enter = make_links_when_needed};
+
+    proc_needs_shm();
+    for (int i = 0; i < 2; i++) {
+        give_timeout(&floods[i]);
+        proc_start(&floods[i], FLOODED, flood);
+        for (int32_t r = 0; r < FLOODED; r++)
+            proc_await(&floods[i], r, 1);
+        kill(floods[i].pid[FLOOD_VICTIM], SIGSTOP);
+        atomic_store(floods[i].go, 1);
+    }
+    for (int i = 0; i < 2; i++)
+        judge_flood(&floods[i]);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ late */
 static void busy_in_rank_1(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
@@ -347,6 +415,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(stopped_at_once),
         cmocka_unit_test(stopped_all_at_once),
         cmocka_unit_test(stopped_all_with_full_windows),
+        cmocka_unit_test(stopped_with_full_connections_learns_why),
         cmocka_unit_test(busy_is_not_stopped),
         cmocka_unit_test(closed_is_not_dead),
     };

@@ -108,14 +108,6 @@ static void note_child(struct soak_rank *r)
     }
 }
 
-/* A rank that was given up while it was stopped hears the cause when it continues, unless the others closed before that and its full
- * connections kept the cause out: then it sees that they closed. */
-static bool may_find_all_closed(const struct soak_rank *r, enum comm_result first)
-{
-    const struct soak_fault *f = &r->program->fault[0];
-    return f->kind == FAULT_STOP && f->victim == r->rank && first == COMM_ERR_CLOSED;
-}
-
 /* Reports the cause of the world, which must come. With a hostile peer the world may have none; then it is revoked. */
 static void tell_world(struct soak_rank *r, enum comm_result first)
 {
@@ -128,7 +120,7 @@ static void tell_world(struct soak_rank *r, enum comm_result first)
     while (comm_error_detail(world, &error) != COMM_OK || error.result == COMM_OK) {
         if (comm_progress(world) == COMM_OK)
             rig_nap(RIG_MS / 20);
-        if ((r->program->hostile || may_find_all_closed(r, first)) && rig_now() - begin > 5 * RIG_S)
+        if (r->program->hostile && rig_now() - begin > 5 * RIG_S)
             (void)!comm_revoke(world);
     }
     proc_tell_failure(r->page, world, error.result);

@@ -22,16 +22,16 @@ static uint64_t last_call(const struct comm_state *b, int32_t rank)
     return last;
 }
 
-/* A member that closed normally causes no failure by itself. Only an operation that needs it fails (state_check_peers). */
+/* A member that gave this rank up makes this rank the cause. One that closed normally fails only what needs it (state_check_peers). */
 void state_down(struct comm_state *b, int32_t rank, const struct wire_event *event)
 {
     const struct entry *oldest = b->line.done < b->line.started ? state_entry(b, b->line.done + 1) : NULL;
     struct cause cause = {.number = oldest && oldest->seq ? oldest->seq : b->sequence,
-                          .rank = rank,
-                          .peer = b->team.rank,
+                          .rank = event->tag == WIRE_GAVE_UP ? b->team.rank : rank,
+                          .peer = event->tag == WIRE_GAVE_UP ? rank : b->team.rank,
                           .result = event->result,
                           .collective = oldest ? oldest->record.collective : 0,
-                          .code = (event->tag ? -1 : 1) * (int32_t)(event->bytes / 1000000)};
+                          .code = (event->tag == WIRE_CUT ? -1 : 1) * (int32_t)(event->bytes / 1000000)};
 
     if (b->failure.closed_at[rank])
         return;
@@ -68,8 +68,8 @@ void state_lost(struct comm_state *b, const struct wire_event *event)
 void state_hear_down(struct comm_state *b)
 {
     for (int32_t r = 0; r < b->team.size; r++) {
-        uint8_t how = atomic_load_explicit(&b->world->down[b->team.world[r]], memory_order_acquire);
-        if (how && r != b->team.rank)
-            state_down(b, r, &(struct wire_event){.result = (int8_t)how});
+        struct wire_event end = world_end(b->world, b->team.world[r]);
+        if (end.result && r != b->team.rank)
+            state_down(b, r, &end);
     }
 }

@@ -51,12 +51,31 @@ struct world {
     int32_t order_block; /* rank 0's; 0 if the blocks give T's order anyway */
     bool oversubscribed; /* all ranks are on one host that has fewer CPUs; equal on all ranks */
     char launcher[16], slurm_job[32];
-    _Atomic uint8_t *down; /* [ranks]: the wire has reported the rank as down; never cleared */
+    _Atomic uint8_t *down; /* [ranks]: 0, or how the wire has reported the rank's end (world_note_end); never cleared */
 };
 void world_drop(struct world *w); /* drops a reference; the last one closes the world */
 static inline bool world_down(const struct world *w, int32_t rank)
 {
     return atomic_load_explicit(&w->down[rank], memory_order_acquire) != 0;
+}
+
+/* Remembers a rank's end for communicators that do not exist yet: its result, or that it gave this rank up. */
+enum { WORLD_GAVE_UP = 1 }; /* no result is positive */
+static inline void world_note_end(struct world *w, const struct wire_event *event)
+{
+    uint8_t how = event->tag == WIRE_GAVE_UP ? WORLD_GAVE_UP : (uint8_t)event->result;
+
+    atomic_store_explicit(&w->down[event->peer], how, memory_order_release);
+}
+
+/* Result 0: the rank is not down. */
+static inline struct wire_event world_end(const struct world *w, int32_t rank)
+{
+    uint8_t how = atomic_load_explicit(&w->down[rank], memory_order_acquire);
+
+    if (how == WORLD_GAVE_UP)
+        return (struct wire_event){.result = COMM_ERR_PEER, .tag = WIRE_GAVE_UP};
+    return (struct wire_event){.result = (int8_t)how};
 }
 
 #endif

@@ -38,7 +38,7 @@ static void note_down(struct world *w, const struct wire_event *events, uint32_t
 {
     for (uint32_t k = 0; k < count; k++)
         if (events[k].kind == WIRE_EVENT_DOWN)
-            atomic_store_explicit(&w->down[events[k].peer], (uint8_t)events[k].result, memory_order_release);
+            world_note_end(w, &events[k]);
 }
 
 void engine_poll(struct engine *e)

@@ -137,12 +137,14 @@ enum wire_event_kind {
     WIRE_EVENT_ANNOUNCED = 2, /* a message or a note: kind from `enum wire_flag` in `result`, peer, key, tag, bytes; a note's bytes at
                                * `note`, until the next advance */
     WIRE_EVENT_DOWN = 3, /* only from poll: a peer of the wire is dead or unreachable. peer: its WORLD rank; result: a comm_result, PEER, or
-                          * CLOSED if it closed its wire regularly; bytes: 0, or for how many nanoseconds it was silent while its process
-                          * lived or, with tag set, while its host acknowledged nothing */
+                          * CLOSED if it closed its wire regularly; tag: `enum wire_end`; bytes: 0, or the silence in nanoseconds */
     WIRE_EVENT_LOST = 4, /* of a channel, after DOWN: something requested from the peer will never arrive, though everything that the peer
                           * sent may have been delivered. result, tag and bytes as in DOWN; key: what is lost, 0: a message. Once per peer
                           */
 };
+/* Of whose silence a peer's end is the consequence: of its own while its process lived, of its host, or of this rank: the peer gave this
+ * rank up. */
+enum wire_end { WIRE_SILENT = 0, WIRE_CUT = 1, WIRE_GAVE_UP = 2 };
 struct wire_event {
     uint32_t kind;
     int32_t result;

@@ -52,13 +52,14 @@ void tcp_relay_give(struct tcp_wire *w, struct tcp_relay *p)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sending */
+/* A rank that was given up reads nothing, perhaps never again, so what waits for it is bounded. */
 static void pass_on(struct tcp_wire *w, const struct tcp_link *but, struct frame f, const unsigned char *bytes, bool nudge)
 {
     uint32_t count = 0;
     struct tcp_link *const *base = tcp_base_links(w, &count);
 
     for (uint32_t i = 0; i < count; i++) {
-        if (base[i] == but)
+        if (base[i] == but || (base[i]->down && tcp_backed_up(&base[i]->lane[TCP_LANE_SMALL])))
             continue;
         tcp_post_plain(&base[i]->lane[TCP_LANE_SMALL], &f, bytes);
         base[i]->nudge |= nudge;
@@ -182,7 +183,7 @@ static const char *why_unsound(const struct tcp_wire *w, const struct item *item
         if (f->bytes != DOWN_BYTES || base_get32(bytes) >= (uint32_t)w->ranks)
             return "the end of no rank";
         int32_t result = (int32_t)base_get32(bytes + 4);
-        if (base_get32(bytes + 8) > 1 || base_get64(bytes + 16) > SILENCE_MOST_NS)
+        if (base_get32(bytes + 8) > WIRE_CUT || base_get64(bytes + 16) > SILENCE_MOST_NS)
             return "an end after a silence longer than any";
         return result == COMM_ERR_PEER || result == COMM_ERR_CLOSED ? NULL : "an end of no kind";
     }

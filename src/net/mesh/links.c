@@ -197,8 +197,8 @@ static void give_up(struct tcp_wire *w, struct tcp_link *link, int64_t waited)
 {
     base_log(w->log, LOG_WARNING, "tcp: no connection with rank %d for %lld s; %s", link->peer, (long long)(waited / 1000000000),
              acceptor_of(w)->text[0] ? acceptor_of(w)->text : "is a firewall between them?");
-    link->told =
-        (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = COMM_ERR_PEER, .peer = link->peer, .tag = 1, .bytes = (uint64_t)waited};
+    link->told = (struct wire_event){
+        .kind = WIRE_EVENT_DOWN, .result = COMM_ERR_PEER, .peer = link->peer, .tag = WIRE_CUT, .bytes = (uint64_t)waited};
 }
 
 static void dial_link(struct mesh *m, struct tcp_link *link)
@@ -314,7 +314,7 @@ bool tcp_has_said_all(const struct tcp_wire *w, const struct tcp_link *link, int
 
 void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link)
 {
-    bool dead = link->gone.result != COMM_ERR_CLOSED;
+    bool dead = link->gone.result != COMM_ERR_CLOSED && link->gone.tag != WIRE_GAVE_UP;
 
     if (tcp_is_neighbour(link) && dead && !link->told.kind)
         tcp_relay_down(w, &link->gone);

@@ -284,15 +284,20 @@ int64_t record_beat(struct record_layer *s, int fd, unsigned char word)
     return sent;
 }
 
-int64_t record_heard(struct record_layer *s, int fd, bool *goodbye, const char **why)
+static void hear_word(uint32_t *words, char word)
+{
+    *words |= (unsigned char)word <= RECORD_GAVE_UP ? UINT32_C(1) << word : 0;
+}
+
+int64_t record_heard(struct record_layer *s, int fd, uint32_t *words, const char **why)
 {
     char plain[256];
     size_t at = 0, span = RECORD_HEAD + BEAT;
     int64_t n = s ? poller_transfer_piece(fd, POLLER_RECEIVE, s->in_bytes + s->in, s->room - s->in)
                   : poller_transfer_piece(fd, POLLER_RECEIVE, plain, sizeof plain);
 
-    if (!s)
-        *goodbye |= n > 0 && memchr(plain, RECORD_GOODBYE, (size_t)n);
+    for (int64_t i = 0; !s && i < n; i++)
+        hear_word(words, plain[i]);
     if (!s || n <= 0)
         return n;
     int64_t beats = 0;
@@ -303,7 +308,7 @@ int64_t record_heard(struct record_layer *s, int fd, bool *goodbye, const char *
             *why = "a heartbeat was changed on its way, or is not of this connection";
             return -EBADMSG;
         }
-        *goodbye |= plain[0] == RECORD_GOODBYE;
+        hear_word(words, plain[0]);
     }
     memmove(s->in_bytes, s->in_bytes + at, s->in - at);
     s->in -= at;

@@ -11,7 +11,8 @@
 
 #include <sys/uio.h>
 
-enum { RECORD_GOODBYE = 1 }; /* a word among heartbeats, which are 0 */
+/* Words among heartbeats, which are 0: the sender closes; or it has given up the receiver, which was silent for too long. */
+enum { RECORD_GOODBYE = 1, RECORD_GAVE_UP = 2 };
 
 struct seal;
 struct record_layer;
@@ -40,11 +41,11 @@ struct iovec record_room(struct record_layer *r);
 const char *record_came(struct record_layer *r, size_t bytes, const struct record_target *target);
 
 /*
- * The connection of the heartbeats, with a layer or without (r NULL). record_beat sends a beat (word 0) or a goodbye. record_heard returns
- * how many words have arrived, or 0 at the end of the stream. Both return -errno otherwise; -EAGAIN and -EINTR are no errors. With -EBADMSG
- * (changed data), *why has the text.
+ * The connection of the heartbeats, with a layer or without (r NULL). record_beat sends a beat (0) or another word. record_heard returns
+ * how many words have arrived, or 0 at the end of the stream, and sets bit `word` of *words for each. Both return -errno otherwise; -EAGAIN
+ * and -EINTR are no errors. With -EBADMSG (changed data), *why has the text.
  */
 int64_t record_beat(struct record_layer *r, int fd, unsigned char word);
-int64_t record_heard(struct record_layer *r, int fd, bool *goodbye, const char **why);
+int64_t record_heard(struct record_layer *r, int fd, uint32_t *words, const char **why);
 
 #endif

@@ -80,6 +80,21 @@ static void pass_goodbye(struct tcp_wire *w)
     tcp_relay_goodbye(w);
 }
 
+/* Whether this rank gave the peer up because it was silent: if it was stopped and continues, it must not take that for a goodbye. */
+static bool is_given_up(const struct tcp_link *link)
+{
+    return link->down && link->gone.result == COMM_ERR_PEER && link->gone.tag == WIRE_SILENT && link->gone.bytes;
+}
+
+/* On the heartbeat connection, because the others may be full of what the peer has not read. */
+void tcp_say_given_up(struct tcp_link *link)
+{
+    const struct tcp_lane *beats = &link->lane[TCP_BEAT];
+
+    if (is_given_up(link) && beats->fd >= 0 && !beats->ended)
+        (void)record_beat(beats->records, beats->fd, RECORD_GAVE_UP); /* if there is no room, it is said again when this rank closes */
+}
+
 static void say_on(struct tcp_link *link)
 {
     for (uint32_t k = 0; k < TCP_LANES; k++)
@@ -87,7 +102,8 @@ static void say_on(struct tcp_link *link)
             tcp_post_goodbye(&link->lane[k]);
     if (link->lane[TCP_BEAT].fd >= 0 && !link->lane[TCP_BEAT].ended)
         (void)record_beat(link->lane[TCP_BEAT].records, link->lane[TCP_BEAT].fd,
-                          RECORD_GOODBYE); /* if the buffer is full, the peer finds the goodbyes on the lanes */
+                          is_given_up(link) ? RECORD_GAVE_UP
+                                            : RECORD_GOODBYE); /* if the buffer is full, the peer finds the goodbyes on the lanes */
 }
 
 /* Sends everything that is queued, then the goodbye. A stopped peer delays the close by a second at most. A peer behind a broken link

@@ -23,7 +23,8 @@ enum comm_result tcp_join(struct wire *wire, const struct wire_team *team, const
                           void *offer, struct wire_channel **channel);
 void tcp_leave(struct wire_channel *channel, enum wire_leave how);
 
-/* close.c: goodbyes */
+/* close.c: last words */
+void tcp_say_given_up(struct tcp_link *link); /* to a rank that is down, if it may continue and hear it */
 void tcp_close(struct wire *wire);
 void tcp_farewell(struct env_farewell *farewell); /* the process exits while the wire is open */
 

@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+enum { BEAT_READS = 1024 };               /* at once: an hour of beats, if this process was stopped */
 #define LAST_LANE_NS INT64_C(300000000)   /* how long the other connection of a pair may still have data, after one has ended */
 #define LAST_WORDS_NS INT64_C(5000000000) /* the same after a goodbye: as long as a link may be down */
 #define SECONDS(ns) (long long)((ns) / 1000000000), (long long)((ns) / 100000000 % 10)
@@ -28,7 +29,25 @@ static bool has_ended(const struct tcp_wire *w, const struct tcp_link *link, int
     return w->dry && now - link->ended_ns > (repeats ? LAST_WORDS_NS : LAST_LANE_NS);
 }
 
-/* Sends a beat, which shows that this process lives, and reads the peer's. A full buffer means the same as silence. */
+/* Reads what has arrived. Returns how the reading ended: 0 at the end of the stream, otherwise -errno. */
+static int64_t hear(struct tcp_link *link, const char **why)
+{
+    struct tcp_lane *lane = &link->lane[TCP_BEAT];
+    uint32_t words = 0;
+    int64_t n = 0;
+
+    for (int reads = 0; reads < BEAT_READS && (n = record_heard(lane->records, lane->fd, &words, why)) > 0; reads++) {
+        link->beat++;
+        link->sure = true; /* a beat is sent only when all connections are established */
+    }
+    link->goodbye |= (words >> RECORD_GOODBYE & 1) != 0;
+    if (words >> RECORD_GAVE_UP & 1)
+        link->gave_up = lane->port->wire->given_up = true;
+    return n;
+}
+
+/* Reads the peer's beats, and sends one, which shows that this process lives. It reads first, because the last words of a peer that has
+ * closed can be read, but nothing can be sent to it. A full buffer means the same as silence. */
 static void beat(struct tcp_link *link)
 {
     struct tcp_lane *lane = &link->lane[TCP_BEAT];
@@ -36,18 +55,19 @@ static void beat(struct tcp_link *link)
 
     if (lane->fd < 0 || lane->ended)
         return;
-    int64_t n = record_beat(lane->records, lane->fd, 0);
-    if (n < 0 && n != -EAGAIN && n != -EINTR)
-        tcp_lane_end(lane, why);
-    n = lane->ended ? -EAGAIN : record_heard(lane->records, lane->fd, &link->goodbye, &why);
-    if (n == -EBADMSG) {
+    int64_t heard = hear(link, &why);
+    if (heard == -EBADMSG) {
         base_log(lane->port->wire->log, LOG_ERROR, "tcp: peer=%d lane=%u: %s; the connection is given up", link->peer, lane->lane, why);
         tcp_lane_end(lane, NULL);
+        return;
     }
-    link->beat += n > 0;
-    link->sure |= n > 0; /* a beat is sent only when all connections are established */
-    if (n == 0)
+    if (heard == 0) {
         tcp_lane_end(lane, "the other end closed");
+        return;
+    }
+    int64_t sent = record_beat(lane->records, lane->fd, 0);
+    if (sent < 0 && sent != -EAGAIN && sent != -EINTR)
+        tcp_lane_end(lane, why);
 }
 
 /* Whether data was retransmitted and none of it has arrived since the last look. (The other direction may work.) A full window is probed at
@@ -100,6 +120,32 @@ static bool listen_to(struct tcp_wire *w, struct tcp_link *link, int64_t looked)
     return link->silent_ns >= w->times.timeout_ns;
 }
 
+/* Whether the peer has given this rank up. If not all links have heartbeats, those that have none rely on the neighbours, so one neighbour
+ * speaks for all. */
+static bool has_given_us_up(const struct tcp_wire *w, const struct tcp_link *link)
+{
+    return link->gave_up || (w->graph && w->given_up);
+}
+
+/* The event of a peer's end. cut, silent: what was found here. A peer that gave this rank up has not died, even if it has closed since. */
+static struct wire_event end_of(const struct tcp_wire *w, const struct tcp_link *link, bool cut, bool silent, bool as_told)
+{
+    bool closed = link->goodbye || (link->told.kind && link->told.result == COMM_ERR_CLOSED);
+    struct wire_event end = {.kind = WIRE_EVENT_DOWN, .result = closed ? COMM_ERR_CLOSED : COMM_ERR_PEER, .peer = link->peer};
+
+    if (has_given_us_up(w, link)) {
+        end.result = COMM_ERR_PEER;
+        end.tag = WIRE_GAVE_UP;
+        end.bytes = (uint64_t)w->times.timeout_ns;
+        return end;
+    }
+    if (as_told)
+        return link->told;
+    end.tag = cut ? WIRE_CUT : WIRE_SILENT;
+    end.bytes = (uint64_t)(cut ? link->unheard_ns : silent ? link->silent_ns : 0);
+    return end;
+}
+
 static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wire_event *events, uint32_t max)
 {
     uint32_t told = 0;
@@ -114,17 +160,9 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
         bool cut = stands && is_cut(w, link, looked), silent = stands && listen_to(w, link, looked);
         if (!ended && !cut && !silent && !as_told)
             continue;
-        bool closed = link->goodbye || (link->told.kind && link->told.result == COMM_ERR_CLOSED);
         link->down = true;
-        link->gone = (struct wire_event){.kind = WIRE_EVENT_DOWN,
-                                         .result = closed ? COMM_ERR_CLOSED : COMM_ERR_PEER,
-                                         .peer = i,
-                                         .tag = cut,
-                                         .bytes = (uint64_t)(cut      ? link->unheard_ns
-                                                             : silent ? link->silent_ns
-                                                                      : 0)};
-        if (as_told)
-            link->gone = link->told;
+        link->gone = end_of(w, link, cut, silent, as_told);
+        tcp_say_given_up(link);
         if (link->ours)
             events[told++] = link->gone;
         for (int k = 0; k < TCP_SOCKETS && ended;
