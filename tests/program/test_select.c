@@ -94,6 +94,26 @@ static void scatters_of_few(void **state)
     assert_string_equal(algo_select(&query, NULL, 0)->name, "pairs");
 }
 
+static void crowds_over_a_network(void **state)
+{
+    static const uint32_t collectives[] = {COLLECTIVE_BARRIER, COLLECTIVE_ALLREDUCE, COLLECTIVE_GROUP};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++) {
+        struct algo_query query = {
+            .collective = collectives[i], .size = 8, .once_max = ONCE_MAX, .block_bytes = 8, .chunk_least = 131072, .oversubscribed = true};
+        assert_string_equal(algo_select(&query, NULL, 0)->name, "doubling");
+        query.oversubscribed = false;
+        assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
+        query.oversubscribed = true;
+        query.size = 7;
+        assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
+        query.size = 8;
+        query.chunk_least = 0;
+        assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
+    }
+}
+
 static void oversubscribed_scans(void **state)
 {
     struct algo_query query = {.collective = COLLECTIVE_SCAN, .size = 5, .once_max = ONCE_MAX, .block_bytes = 8, .oversubscribed = true};
@@ -214,14 +234,10 @@ static void no_room_for_words(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(thresholds),
-                                       cmocka_unit_test(scatters_of_few),
-                                       cmocka_unit_test(oversubscribed_scans),
-                                       cmocka_unit_test(short_pieces_that_cost),
-                                       cmocka_unit_test(two_ranks_where_pieces_cost),
-                                       cmocka_unit_test(scans_over_hosts),
-                                       cmocka_unit_test(allreduces_over_hosts),
-                                       cmocka_unit_test(by_name),
-                                       cmocka_unit_test(no_room_for_words)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(thresholds),           cmocka_unit_test(scatters_of_few),        cmocka_unit_test(crowds_over_a_network),
+        cmocka_unit_test(oversubscribed_scans), cmocka_unit_test(short_pieces_that_cost), cmocka_unit_test(two_ranks_where_pieces_cost),
+        cmocka_unit_test(scans_over_hosts),     cmocka_unit_test(allreduces_over_hosts),  cmocka_unit_test(by_name),
+        cmocka_unit_test(no_room_for_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

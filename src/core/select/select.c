@@ -21,7 +21,8 @@ enum {
     SELECT_SHARED_BYTES_MIN = 131072,
     SELECT_EACH_BYTES_MAX = 524288,
     SELECT_PAIR_BYTES_MAX = 524288,
-    SELECT_FEW_RANKS = 4
+    SELECT_FEW_RANKS = 4,
+    SELECT_CROWD_RANKS = 8
 };
 
 /* ------------------------------------------------------------------------------------------------------------ conditions */
@@ -54,6 +55,12 @@ static bool few_on_one_host(const struct algo_query *query)
 static bool oversubscribed(const struct algo_query *query)
 {
     return query->oversubscribed && !query->chunk_least;
+}
+
+/* If ranks that share CPUs exchange over a network, each message costs CPU time of all: log p messages per rank are fewer than p. */
+static bool crowded_over_a_network(const struct algo_query *query)
+{
+    return !query->hosts && query->oversubscribed && query->chunk_least && query->size >= SELECT_CROWD_RANKS;
 }
 
 /* If short pieces cost little, sharing the work pays earlier with more ranks: if each rank reads everything, that is p
@@ -97,6 +104,7 @@ static const struct preference {
     bool (*when)(const struct algo_query *query);
 } preferences[] = {
     {COLLECTIVE_BARRIER, "hosts_once", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_BARRIER, "doubling", ANY, BLOCK, crowded_over_a_network},
     {COLLECTIVE_BARRIER, "read_all", ANY, BLOCK, always},
     {COLLECTIVE_BARRIER, "doubling", ANY, BLOCK, always},
     {COLLECTIVE_BROADCAST, "direct", SELECT_SPREAD_BYTES_MIN, BLOCK, several_hosts},
@@ -117,11 +125,13 @@ static const struct preference {
     {COLLECTIVE_ALLREDUCE, "doubling", SELECT_SHARED_BYTES_MIN, ALL, short_pieces_are_cheap},
     {COLLECTIVE_ALLREDUCE, "slices", ANY, ALL, short_pieces_are_cheap},
     {COLLECTIVE_ALLREDUCE, "read_all", SELECT_PAIR_BYTES_MAX, BLOCK, two_over_a_network},
+    {COLLECTIVE_ALLREDUCE, "doubling", SELECT_ONCE_BYTES_MAX, BLOCK, crowded_over_a_network},
     {COLLECTIVE_ALLREDUCE, "read_all", SELECT_ONCE_BYTES_MAX, BLOCK, always},
     {COLLECTIVE_ALLREDUCE, "doubling", SELECT_ONCE_BYTES_MAX, BLOCK, always},
     {COLLECTIVE_ALLREDUCE, "slices", ANY, BLOCK, always},
     {COLLECTIVE_ALLREDUCE, "tree", ANY, BLOCK, always},
     {COLLECTIVE_GROUP, "hosts_once", SELECT_NEAR_BYTES_MAX, BLOCK, several_hosts},
+    {COLLECTIVE_GROUP, "doubling", ANY, BLOCK, crowded_over_a_network},
     {COLLECTIVE_GROUP, "read_all", ANY, BLOCK, always},
     {COLLECTIVE_GROUP, "doubling", ANY, BLOCK, always},
     {COLLECTIVE_ALLGATHER, "direct", SELECT_SPREAD_BYTES_MIN, BLOCK, several_hosts},
