@@ -28,6 +28,20 @@ enum comm_result native_stream_wait(struct comm_state *b, struct entry *e, const
     return COMM_OK;
 }
 
+/* Stores the detail of messages that were refused, for comm_error_detail. They use up no number. */
+static enum comm_result refuse(struct comm_state *b, const struct native_message *messages, uint32_t count, enum comm_result reason,
+                               const char *why)
+{
+    struct comm_error *d = &b->failure.last_refused;
+
+    state_keep_refusal(b, COLLECTIVE_GROUP, reason);
+    d->sequence = 0;
+    if (count == 1)
+        base_copy_text(d->operation, sizeof d->operation, messages->is_send ? "send" : "recv");
+    base_copy_text(d->text, sizeof d->text, why);
+    return reason;
+}
+
 /* Messages between devices. Like a wait, such an entry belongs to this rank alone. */
 enum comm_result native_stream_messages(struct comm_state *b, struct entry *e, const struct native_message *messages, uint32_t count)
 {
@@ -36,14 +50,14 @@ enum comm_result native_stream_messages(struct comm_state *b, struct entry *e, c
     int32_t code = 0;
 
     if (!class->messages)
-        return COMM_ERR_UNSUPPORTED;
+        return refuse(b, messages, count, COMM_ERR_UNSUPPORTED, "buf is device memory; expected the host's: messages go over the wire");
     enum comm_result r = class->messages(b->native, messages, count, b->line.next, &code, why, sizeof why);
     if (r == COMM_ERR_ARGUMENT)
-        base_copy_text(b->failure.last_refused.text, sizeof b->failure.last_refused.text, why);
-    else if (r != COMM_OK)
+        return refuse(b, messages, count, r, why);
+    if (r != COMM_OK) {
         state_propose_own(b, e, r, code);
-    if (r != COMM_OK)
         return r;
+    }
     e->head.kind = TIMELINE_WORK;
     e->by = ENTRY_BY_STREAM;
     e->parked = false;
