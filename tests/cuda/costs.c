@@ -101,15 +101,6 @@ static void ask(const void *at)
     HOLDS(bed.bench.calls->cuPointerGetAttributes(5, attributes, data, (uintptr_t)at) == CUDA_OK);
 }
 
-/* What the library itself asks, before it calls its module. */
-static void ask_first(const void *at)
-{
-    unsigned attributes[] = {CUDA_POINTER_MEMORY_TYPE, CUDA_POINTER_MANAGED}, told[2];
-    void *data[] = {&told[0], &told[1]};
-
-    HOLDS(bed.bench.calls->cuPointerGetAttributes(2, attributes, data, (uintptr_t)at) == CUDA_OK);
-}
-
 static void count_word(uint64_t value)
 {
     HOLDS(bed.bench.calls->cuStreamWriteValue64(bed.stream, (uintptr_t)bed.pinned + 64, value, 0) == CUDA_OK);
@@ -126,13 +117,8 @@ static void staged_bare(uint64_t value)
                              .width = 4,
                              .height = 2};
 
-    for (int twice = 0; twice < 2; twice++) /* before it is compared with the call before, and after */
-        ask_first(bed.in[0]);
-    ask_first(bed.out[0]);
-    for (int twice = 0; twice < 2; twice++) { /* of what kind it is, and how far it goes */
-        ask(bed.in[0]);
-        ask(bed.out[0]);
-    }
+    ask(bed.in[0]);
+    ask(bed.out[0]);
     enter();
     HOLDS(bed.bench.calls->cuMemcpyAsync((uintptr_t)bed.pinned, (uintptr_t)bed.in[0], 8, bed.stream) == CUDA_OK);
     count_word(value);

@@ -41,7 +41,7 @@ static struct native_call call_of(const struct comm_state *b, const struct engin
                                 .displs = call->displs,
                                 .in_counts = call->in_counts,
                                 .in_displs = call->in_displs,
-                                .on_device = call->on_device == (CALL_IN_ON_DEVICE | CALL_OUT_ON_DEVICE),
+                                .on_device = (call->on_device & CALL_ON_DEVICE) == CALL_ON_DEVICE,
                                 .reduce = native_reducer(b, call->collective, call->type, call->op),
                                 .exact = native_is_exact(b, call->collective, call->type, call->op)};
 }
