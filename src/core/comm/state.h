@@ -94,11 +94,13 @@ struct library_work {
     struct call_shape form;
     /* flags: NATIVE_*. pending: operations that have started and not ended. parked: waits of a stream whose point is not reached yet. */
     uint32_t flags, pending, parked;
-    uint32_t held;    /* after a failure: operations whose buffers the library may still access */
-    uint32_t joining; /* creating calls that wait for their child's native to connect */
-    bool counted;     /* in the engine's `natives` */
-    bool served;      /* the library has worked for this communicator, and may owe something to peers */
-    uint32_t turns;   /* passes in which nothing was pending */
+    uint32_t held;             /* after a failure: operations whose buffers the library may still access */
+    uint32_t joining;          /* creating calls that wait for their child's native to connect */
+    bool counted;              /* in the engine's `natives` */
+    bool served;               /* the library has worked for this communicator, and may owe something to peers */
+    uint32_t turns;            /* passes in which nothing was pending */
+    uint64_t turn;             /* of a device: the oldest call at the last check of deadlines */
+    int64_t turn_ns, ended_ns; /* from when on its deadline counts, at least; when calls ended last while others waited */
 };
 
 /* Operations on device buffers (staged/). */

@@ -87,3 +87,21 @@ bool native_release_parked(struct comm_state *b)
     }
     return moved;
 }
+
+/* `turn` is the oldest call that has not ended. At the first check that finds it the oldest, the last end that was seen is that of the call
+ * before it, or a later one. Ends that are seen after that check change nothing: calls may run beside others, as the long ones of backend
+ * cuda do, and must not keep alive one that hangs. */
+int64_t native_since(struct comm_state *b, uint64_t ticket, const struct entry *e)
+{
+    struct library_work *w = &b->library_work;
+
+    if (!(w->flags & NATIVE_IN_ORDER))
+        return e->record.started_ns;
+    if (w->turn > b->line.done && w->turn < ticket && state_entry(b, w->turn)->head.state == TIMELINE_STARTED)
+        return INT64_MAX;
+    if (w->turn != ticket) {
+        w->turn = ticket;
+        w->turn_ns = w->ended_ns;
+    }
+    return e->record.started_ns > w->turn_ns ? e->record.started_ns : w->turn_ns;
+}

@@ -97,7 +97,7 @@ bool native_would_overtake(const struct comm_state *b, const struct entry *e)
 
 bool native_checks_buffers(const struct comm_state *b)
 {
-    return !(b->library_work.flags & (NATIVE_STREAM | NATIVE_DEVICE)); /* the CPU cannot read device memory */
+    return !(b->library_work.flags & NATIVE_IN_ORDER); /* the CPU cannot read device memory */
 }
 
 bool native_may_do_without(const struct comm_state *b, enum comm_result r)
