@@ -46,8 +46,9 @@ static __attribute__((noinline)) enum comm_result issue_staged(struct comm_state
     struct comm_communicator *c = b->unit.handle;
     struct engine_call staged = *call;
     enum comm_result r = COMM_OK;
-    char why[192] = "";
+    char why[192]; /* all of it is not cleared, because that takes long */
 
+    why[0] = 0;
     staged.on_device = on_device;
     if (b->world->check & CHECK_CALLS)
         staged.site = check_site(site);

@@ -39,11 +39,13 @@ static struct blocks blocks_written(const struct entry *e)
 static struct timeline_range range_written(const struct entry *e)
 {
     struct timeline_range range = e->head.write;
-    size_t bytes = e->call.n * data_type_bytes(e->call.type);
 
     if (e->spill)
         return (struct timeline_range){0, 0};
-    if (e->record.collective == COLLECTIVE_BROADCAST_BYTES && range.to - range.from > bytes)
+    if (BASE_LIKELY(e->record.collective != COLLECTIVE_BROADCAST_BYTES))
+        return range;
+    size_t bytes = e->call.n * data_type_bytes(e->call.type);
+    if (range.to - range.from > bytes)
         range.to = range.from + bytes;
     return range;
 }
@@ -92,7 +94,7 @@ static enum comm_result copy(struct comm_state *b, struct entry *e, enum device_
     struct copies c; /* the pieces are not initialised, because that would take as long as the rest */
     struct timeline_range range = way == DEVICE_IN ? e->head.read : range_written(e);
     struct blocks blocks = way == DEVICE_IN ? blocks_read(e) : blocks_written(e);
-    size_t element = data_type_bytes(e->call.type);
+    size_t element = blocks.counts ? data_type_bytes(e->call.type) : 0;
 
     c.b = b;
     c.entry = e;
