@@ -10,8 +10,8 @@
 /* False: the driver returned an error. Of an address that it does not know it says that all is 0: that is the host's. */
 static bool look(const struct cuda_device *d, const void *at, struct cuda_memory *is)
 {
-    unsigned attributes[] = {CUDA_POINTER_MEMORY_TYPE, CUDA_POINTER_ORDINAL, CUDA_POINTER_MANAGED, CUDA_POINTER_RANGE_START,
-                             CUDA_POINTER_RANGE_SIZE};
+    static unsigned attributes[] = {CUDA_POINTER_MEMORY_TYPE, CUDA_POINTER_ORDINAL, CUDA_POINTER_MANAGED, CUDA_POINTER_RANGE_START,
+                                    CUDA_POINTER_RANGE_SIZE}; /* the driver only reads it */
     unsigned type = 0, managed = 0;
     int ordinal = 0;
     cuda_address start = 0;
@@ -46,8 +46,10 @@ struct cuda_memory cuda_ask(struct cuda_device *d, const void *at)
 size_t cuda_bytes_of(struct cuda_device *d, const struct cuda_memory *is, const void *at, size_t bytes, int32_t owner)
 {
     cuda_address from = (uintptr_t)at, end = from;
-    struct cuda_memory piece = *is;
 
+    if (BASE_LIKELY(is->owner >= 0 && (owner == CUDA_OWNER_ANY || is->owner == owner) && is->past >= from + bytes && bytes))
+        return bytes;
+    struct cuda_memory piece = *is;
     while (piece.owner >= 0 && (owner == CUDA_OWNER_ANY || piece.owner == owner) && piece.past > end) {
         end = piece.past;
         if (end - from >= bytes)

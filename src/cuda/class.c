@@ -3,11 +3,25 @@
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
 /* The driver moves managed memory by itself, so it counts as the host's. What it does not tell the CPU must not access. */
+static enum device_kind kind_of(const struct cuda_memory *is)
+{
+    return is->owner == CUDA_OWNER_HOST || is->managed ? DEVICE_HOST : DEVICE_CUDA;
+}
+
 static enum device_kind class_kind(struct device *device, const void *pointer)
 {
     struct cuda_memory is = cuda_ask((struct cuda_device *)(void *)device, pointer);
 
-    return is.owner == CUDA_OWNER_HOST || is.managed ? DEVICE_HOST : DEVICE_CUDA;
+    return kind_of(&is);
+}
+
+static enum device_kind class_extent(struct device *device, const void *pointer, size_t bytes, size_t *has)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda_memory is = cuda_ask(d, pointer);
+
+    *has = cuda_bytes_of(d, &is, pointer, bytes, CUDA_OWNER_ANY);
+    return kind_of(&is);
 }
 
 /* These two do not hold the device's lock. CUDA may wait for all work of the device here, which may need a copy of another communicator. */
@@ -32,14 +46,6 @@ static void class_unpin(struct device *device, void *pointer)
         return;
     d->calls->cuMemHostUnregister(pointer);
     cuda_leave(d, &inside);
-}
-
-static bool class_spans(struct device *device, const void *pointer, size_t bytes)
-{
-    struct cuda_device *d = (struct cuda_device *)(void *)device;
-    struct cuda_memory is = cuda_ask(d, pointer);
-
-    return cuda_bytes_of(d, &is, pointer, bytes, CUDA_OWNER_ANY) == bytes;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ places */
@@ -153,7 +159,7 @@ const struct device_class device_cuda = {.name = "cuda",
                                          .kind = class_kind,
                                          .pin = class_pin,
                                          .unpin = class_unpin,
-                                         .spans = class_spans,
+                                         .extent = class_extent,
                                          .move = cuda_move,
                                          .record = class_record,
                                          .wait = class_wait,

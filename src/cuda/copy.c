@@ -50,7 +50,7 @@ static unsigned copy_whole(const struct cuda_calls *calls, enum device_way way, 
 
 /* CUDA has the compute engine write short pieces to the device, and processes that share a device take turns there: such a copy took up to
  * 0.3 ms beside those of one other process. Two rows are copied by the copy engine, in 10 us. */
-static unsigned copy_rows(const struct cuda_calls *calls, enum device_way way, const struct device_piece *p, struct CUstream_st *stream)
+static unsigned copy_in_two_rows(const struct cuda_calls *calls, const struct device_piece *p, struct CUstream_st *stream)
 {
     struct cuda_rows rows = {.from_type = CUDA_MEMORY_HOST,
                              .from_host = p->from,
@@ -61,8 +61,13 @@ static unsigned copy_rows(const struct cuda_calls *calls, enum device_way way, c
                              .width = p->bytes / 2,
                              .height = 2};
 
+    return calls->cuMemcpy2DAsync(&rows, stream);
+}
+
+static unsigned copy_rows(const struct cuda_calls *calls, enum device_way way, const struct device_piece *p, struct CUstream_st *stream)
+{
     if (way == DEVICE_OUT && p->bytes < SHORT_BYTES && p->bytes % 2 == 0)
-        return calls->cuMemcpy2DAsync(&rows, stream);
+        return copy_in_two_rows(calls, p, stream);
     return copy_whole(calls, way, p, stream);
 }
 

@@ -241,6 +241,44 @@ RIG_TEST(nccl_refuses_messages)
     close_and_end();
 }
 
+/* comm_error_detail says as much about a message as about a collective. */
+static void is_reported(struct side *s, const char *operation, bool has_number)
+{
+    struct comm_error error = {.size = sizeof error};
+
+    MUST(comm_error_detail(s->comm, &error));
+    IS(error.result, COMM_ERR_ARGUMENT);
+    EQUAL(error.rank, 0);
+    EQUAL(error.peer, -1);
+    EQUAL(error.sequence != 0, has_number);
+    CHECK(strcmp(error.operation, operation) == 0 && strcmp(error.cause, "refused at the call") == 0);
+    CHECK(strstr(error.text, "it ends after") != NULL);
+}
+
+RIG_TEST(nccl_reports_refused_messages_as_collectives)
+{
+    struct comm_communicator *group;
+    struct comm_request q;
+
+    open_on("nccl");
+    struct side *s = &sides[0];
+    IS(comm_send(s->comm, s->in + 1, WORDS, COMM_U32, 1, 0, &q), COMM_ERR_ARGUMENT);
+    is_reported(s, "send", false);
+    IS(allreduce_out(s, 0, 1, &q), COMM_ERR_ARGUMENT);
+    is_reported(s, "allreduce", true);
+    IS(comm_recv(s->comm, s->out + 1, WORDS, COMM_U32, 1, 0, NULL, &q), COMM_ERR_ARGUMENT);
+    is_reported(s, "recv", false);
+    MUST(comm_group_begin(s->comm, &group));
+    MUST(comm_send(group, s->in, BLOCK, COMM_U32, 1, 0, NULL));
+    MUST(comm_recv(group, s->out + BLOCK + 1, WORDS - BLOCK, COMM_U32, 1, 0, NULL, NULL));
+    MUST(comm_group_end(group, &q));
+    IS(comm_wait(q, RIG_PATIENCE), COMM_ERR_ARGUMENT);
+    is_reported(s, "group", false);
+    for (int r = 1; r < SIDES; r++)
+        IS(allreduce_out(&sides[r], r, 1, &q), COMM_ERR_ARGUMENT);
+    close_and_end();
+}
+
 #if HAS_KERNELS
 RIG_TEST(cuda_refuses_it_in_a_stream)
 {
@@ -328,6 +366,7 @@ int main(void)
         cmocka_unit_test(nccl_refuses_it_at_the_root_alone),
         cmocka_unit_test(what_is_not_used_may_end_anywhere),
         cmocka_unit_test(nccl_refuses_messages),
+        cmocka_unit_test(nccl_reports_refused_messages_as_collectives),
 #if HAS_KERNELS
         cmocka_unit_test(cuda_refuses_it_in_a_stream),
         cmocka_unit_test(cuda_refuses_it_outside_of_streams),

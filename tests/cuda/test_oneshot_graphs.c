@@ -376,7 +376,7 @@ RIG_TEST(what_is_refused)
     sides_refused(s, comm_allreduce(s->comm, s->in, sides[1].out, WORDS, COMM_U32, COMM_SUM, &request), COMM_ERR_ARGUMENT,
                   "out: expected memory of cuda:0");
     sides_refused(s, comm_broadcast(s->comm, sides[1].in, 1, COMM_U32, 0, &request), COMM_ERR_ARGUMENT, "expected memory of cuda:0");
-    CHECK(comm_send(s->comm, s->in, 1, COMM_U32, 1, 0, &request) != COMM_OK);
+    sides_refused(s, comm_send(s->comm, s->in, 1, COMM_U32, 1, 0, &request), COMM_ERR_UNSUPPORTED, "buf is device memory");
     for (int r = 0; r < SIDES; r++)
         (void)!comm_revoke(sides[r].comm); /* the other ranks have not made the refused calls */
     sides_close(true);

@@ -213,10 +213,13 @@ static void memory_is_told_apart(void **state)
     mock_drain();
     assert_true(*place.word >= place.value);
     assert_int_equal(mine[3], 77);
-    assert_true(device_cuda.spans(bed.device, there, 64 * sizeof *there));
-    assert_true(device_cuda.spans(bed.device, there + 60, 4 * sizeof *there));
-    assert_false(device_cuda.spans(bed.device, there + 60, 5 * sizeof *there));
-    assert_false(device_cuda.spans(bed.device, mine, sizeof mine));
+    size_t has;
+    assert_int_equal(device_cuda.extent(bed.device, there, 64 * sizeof *there, &has), DEVICE_CUDA);
+    assert_int_equal(has, 64 * sizeof *there);
+    assert_int_equal(device_cuda.extent(bed.device, there + 60, 5 * sizeof *there, &has), DEVICE_CUDA);
+    assert_int_equal(has, 4 * sizeof *there);
+    assert_int_equal(device_cuda.extent(bed.device, mine, sizeof mine, &has), DEVICE_HOST);
+    assert_int_equal(has, 0);
     device_cuda.unpin(bed.device, mine);
     bench_free(&bed.bench, there);
     drop_bed(&bed);

@@ -113,11 +113,59 @@ RIG_TEST(a_recorder_takes_no_place_of_a_stream)
     EQUAL(mock_live(), 0);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ questions */
+static void count_one(void *count)
+{
+    ++*(int *)count;
+}
+
+/* How often the driver is asked about the buffers of an allreduce, by all ranks together. */
+static int questions(bool in_place, bool on_host)
+{
+    static uint32_t here[RANKS][2 * WORDS];
+    struct comm_request q[RANKS];
+    int count = 0;
+
+    bench_enter(&sides[0].bench); /* as in a program that uses the device: its context is the thread's */
+    mock_at("cuPointerGetAttributes", count_one, &count);
+    for (int r = 0; r < RANKS; r++) {
+        const uint32_t *in = on_host ? here[r] : sides[r].in;
+        uint32_t *out = on_host ? here[r] + WORDS : sides[r].out;
+        MUST(comm_allreduce(rig.world[r], in_place ? COMM_IN_PLACE : in, out, WORDS, COMM_U32, COMM_SUM, &q[r]));
+    }
+    mock_at(NULL, NULL, NULL);
+    bench_leave(&sides[0].bench);
+    rig_wait_all(q, RANKS);
+    return count;
+}
+
+/* In a call like the one before. The first of a kind may ask more. */
+RIG_TEST(one_question_for_a_buffer)
+{
+    mock_reset(&(struct mock_options){.seed = 1, .devices = 1, .queues = 32});
+    mock_run(true);
+    make_sides();
+    rig_open(&rig, RANKS, NULL);
+    for (int again = 0; again < 2; again++) {
+        questions(false, false);
+        EQUAL(questions(false, false), 2 * RANKS);
+        EQUAL(questions(true, false), RANKS);
+        questions(false, true);
+        EQUAL(questions(false, true), 2 * RANKS);
+        EQUAL(questions(true, true), RANKS);
+    }
+    rig_close(&rig);
+    drop_sides();
+    mock_run(false);
+    EQUAL(mock_live(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_stand_in_the_order_of_streams),
         cmocka_unit_test(a_recorder_takes_no_place_of_a_stream),
+        cmocka_unit_test(one_question_for_a_buffer),
     };
 
     return cmocka_run_group_tests_name("cuda_staged_streams", tests, NULL, NULL);

@@ -11,7 +11,8 @@
 #include "program/program.h"
 #include "progress/engine.h"
 
-enum { CALL_IN_ON_DEVICE = 1, CALL_OUT_ON_DEVICE = 2 }; /* buffers that the CPU cannot access: the operation is staged */
+enum { CALL_IN_ON_DEVICE = 1, CALL_OUT_ON_DEVICE = 2, CALL_ON_DEVICE = 3 }; /* buffers that the CPU cannot access: it is staged */
+enum { CALL_IN_WHOLE = 4, CALL_OUT_WHOLE = 8 };                             /* the device has told that it has all of their bytes */
 enum {
     ENGINE_CALL_PLAN = 1,     /* started by a plan: plans match plans */
     ENGINE_CALL_GROUP = 2,    /* a member of a group */

@@ -25,6 +25,8 @@ struct collective_library {
     bool (*step)(struct comm_state *b);                /* in each pass, before the queue; true: something moved */
     void (*tend)(struct comm_state *b);                /* at a tick, and before a thread sleeps: does what the library owes to peers */
     void (*active)(struct comm_state *b, bool active); /* whether there is work that a pass could move */
+    /* from when on the deadline of a started entry counts; INT64_MAX: not yet. Asked in the order of the queue */
+    int64_t (*since)(struct comm_state *b, uint64_t ticket, const struct entry *e);
 };
 
 /* Operations on device buffers (staged/): the steps of an entry that has one. */

@@ -68,6 +68,8 @@ static bool check_deadline(struct comm_state *b, uint64_t ticket, const struct e
 {
     int64_t since = e->head.kind == TIMELINE_FENCE ? b->fence.since_ns : e->record.started_ns;
 
+    if (e->by != ENTRY_BY_PROGRAM)
+        since = b->library->since(b, ticket, e);
     if (ticket == b->line.done + 1)
         warn_late(b, ticket, e, now - since);
     if (now - since < b->timeout_ns)

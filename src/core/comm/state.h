@@ -94,11 +94,13 @@ struct library_work {
     struct call_shape form;
     /* flags: NATIVE_*. pending: operations that have started and not ended. parked: waits of a stream whose point is not reached yet. */
     uint32_t flags, pending, parked;
-    uint32_t held;    /* after a failure: operations whose buffers the library may still access */
-    uint32_t joining; /* creating calls that wait for their child's native to connect */
-    bool counted;     /* in the engine's `natives` */
-    bool served;      /* the library has worked for this communicator, and may owe something to peers */
-    uint32_t turns;   /* passes in which nothing was pending */
+    uint32_t held;             /* after a failure: operations whose buffers the library may still access */
+    uint32_t joining;          /* creating calls that wait for their child's native to connect */
+    bool counted;              /* in the engine's `natives` */
+    bool served;               /* the library has worked for this communicator, and may owe something to peers */
+    uint32_t turns;            /* passes in which nothing was pending */
+    uint64_t turn;             /* of a device: the oldest call at the last check of deadlines */
+    int64_t turn_ns, ended_ns; /* from when on its deadline counts, at least; when calls ended last while others waited */
 };
 
 /* Operations on device buffers (staged/). */
@@ -108,6 +110,7 @@ struct staged_work {
     uint32_t copying;           /* operations and messages with a copy in progress */
     uint32_t running, fetching; /* operations that have a stage; those of them that a library will get */
     size_t bytes;               /* total size of those stages */
+    bool likely;                /* the last call had a device's buffer, so the next may have one */
 };
 
 /* Messages and markers, which are in a line of their own next to the queue (p2p/). */
@@ -267,18 +270,6 @@ static inline bool state_is_foreign(const struct comm_state *b, const void *at)
     if (!state_sees_devices(b))
         return false;
     return !(b->native && b->library_work.flags & NATIVE_STREAM) && b->unit.engine->env->on_device(b->unit.engine->env, at);
-}
-
-/* CALL_*_ON_DEVICE of a call's buffers. */
-static inline uint8_t state_on_device(const struct comm_state *b, const struct engine_call *call)
-{
-    uint8_t in = 0, out = 0;
-
-    if (!state_sees_devices(b))
-        return 0;
-    in = state_is_foreign(b, call->in);
-    out = call->out == call->in ? in : state_is_foreign(b, call->out);
-    return (uint8_t)((in ? CALL_IN_ON_DEVICE : 0) | (out ? CALL_OUT_ON_DEVICE : 0));
 }
 
 /* Is this memory of the device that the library of this communicator uses? */

@@ -435,7 +435,7 @@ static inline __attribute__((always_inline)) bool repeat_last(struct comm_commun
         return false;
     struct call_template *f = b->fastpath ? b->fastpath->template : NULL; /* a recorder has none */
     bool same = f && f->call.fits && (f->call.n == n || (v && n == ENGINE_AS_COUNTED)) && f->call.what == what && f->call.where == where;
-    if (same && state_sees_devices(b) && (state_is_foreign(b, in) || state_is_foreign(b, out)))
+    if (same && state_sees_devices(b) && ((in != COMM_IN_PLACE && state_is_foreign(b, in)) || state_is_foreign(b, out)))
         same = false; /* the general path stages it */
     if (BASE_LIKELY(same && !b->recording.plan && may_issue(b) && (!f->vectors.has_counts[0] || (v && fastpath_same_layout(b, f, v)))))
         went = (f->straight && issue_straight(b, f, (uintptr_t)in, (uintptr_t)out, req)) || issue_repeated(b, f, in, out, req);

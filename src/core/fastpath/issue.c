@@ -16,25 +16,51 @@ static enum comm_result refuse_foreign(struct comm_communicator *c, const struct
                          (unsigned long long)(uintptr_t)(in ? call->in : call->out), why);
 }
 
+/* Which buffers this communicator cannot access. A call after a staged one may well be staged too. So then the device itself is asked,
+ * which tells all about a buffer in one answer, and *asked is true. */
+static __attribute__((noinline)) uint8_t foreign_buffers(struct comm_state *b, const struct engine_call *call, bool *asked)
+{
+    *asked = false;
+    if (b->staged.likely) {
+        uint8_t answer = staged_ask(b, call, CALL_ON_DEVICE), on_device = answer & CALL_ON_DEVICE;
+        b->staged.likely = on_device != 0;
+        *asked = answer == on_device * (1 + CALL_IN_WHOLE); /* CALL_*_WHOLE of each; a driver that does not know it may mean the host's */
+        if (*asked)
+            return answer;
+    }
+    bool in = state_is_foreign(b, call->in), out = call->out == call->in ? in : state_is_foreign(b, call->out);
+    return (uint8_t)((in ? CALL_IN_ON_DEVICE : 0) | (out ? CALL_OUT_ON_DEVICE : 0));
+}
+
+/* Before the next call, engine_repeat asks nothing: it has no template to compare the call with. */
+static void expect_staged(struct comm_state *b, const struct engine_call *call)
+{
+    b->staged.likely = call->on_device != 0;
+    if (b->fastpath && b->staged.likely)
+        b->fastpath->template = NULL;
+}
+
 static __attribute__((noinline)) enum comm_result issue_staged(struct comm_state *b, const struct engine_call *call, uint8_t on_device,
-                                                               struct comm_request *req, const void *site)
+                                                               bool asked, struct comm_request *req, const void *site)
 {
     struct comm_communicator *c = b->unit.handle;
     struct engine_call staged = *call;
     enum comm_result r = COMM_OK;
-    char why[192] = "";
+    char why[192]; /* all of it is not cleared, because that takes long */
 
+    why[0] = 0;
     staged.on_device = on_device;
     if (b->world->check & CHECK_CALLS)
         staged.site = check_site(site);
     b = staged_open(b, &r, why, sizeof why);
     if (!b)
         return r == COMM_ERR_CLOSED || r == COMM_ERR_FORKED ? call_refused(req, r) : refuse_foreign(c, &staged, req, why);
-    if (on_device & CALL_IN_ON_DEVICE && !staged_is_device(b, call->in))
-        staged.on_device &= (uint8_t)~CALL_IN_ON_DEVICE;
-    if (on_device & CALL_OUT_ON_DEVICE && !staged_is_device(b, call->out))
-        staged.on_device &= (uint8_t)~CALL_OUT_ON_DEVICE;
-    if (!b->recording.plan)
+    if (!asked)
+        staged.on_device = staged_ask(b, call, on_device);
+    expect_staged(b, &staged);
+    if (b->recording.plan)
+        staged.on_device &= CALL_ON_DEVICE; /* each start asks again how far the memory goes */
+    else
         r = state_ready_for_calls(b);
     if (r == COMM_OK)
         r = staged_issue(b, &staged, req);
@@ -54,9 +80,12 @@ enum comm_result engine_issue_from(struct comm_communicator *c, const struct eng
 
     if (!b)
         return call_refused(req, r);
-    uint8_t on_device = state_on_device(b, call);
-    if (BASE_UNLIKELY(on_device))
-        return issue_staged(b, call, on_device, req, site);
+    if (state_sees_devices(b)) {
+        bool asked;
+        uint8_t on_device = foreign_buffers(b, call, &asked);
+        if (on_device)
+            return issue_staged(b, call, on_device, asked, req, site);
+    }
     if (BASE_UNLIKELY(b->world->check & CHECK_CALLS)) {
         with_site = *call;
         with_site.site = check_site(site);

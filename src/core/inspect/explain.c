@@ -156,7 +156,7 @@ static void append_devices(struct comm_state *b, const struct comm_call *call, c
                                 .type = call->type ? call->type : COMM_BYTE,
                                 .op = call->op,
                                 .n = call->n,
-                                .on_device = CALL_IN_ON_DEVICE | CALL_OUT_ON_DEVICE};
+                                .on_device = CALL_ON_DEVICE};
 
     if (b->library_work.flags & NATIVE_DEVICE && b->library->takes(b, &asked) == COMM_OK)
         base_append(text, bytes, at, "\n    device buffers: %s itself, %s", b->native->native->class->name,

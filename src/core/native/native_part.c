@@ -288,6 +288,8 @@ static bool look(struct comm_state *b)
     uint32_t count = b->native->native->class->advance(b->native, events, ENGINE_EVENTS);
     for (uint32_t i = 0; i < count && !b->failed; i++)
         take_ended(b, &events[i]);
+    if (count && b->library_work.pending && b->library_work.flags & NATIVE_IN_ORDER)
+        b->library_work.ended_ns = b->unit.engine->env->now(b->unit.engine->env);
     return look_at_suspect(b) || count != 0;
 }
 
@@ -299,7 +301,7 @@ static bool look(struct comm_state *b)
  */
 static bool may_owe(const struct comm_state *b)
 {
-    return b->library_work.served && !b->library_work.pending && !(b->library_work.flags & (NATIVE_STREAM | NATIVE_DEVICE));
+    return b->library_work.served && !b->library_work.pending && !(b->library_work.flags & NATIVE_IN_ORDER);
 }
 
 static void tend(struct comm_state *b)
@@ -483,6 +485,7 @@ static const struct collective_library library = {
     .step = step,
     .tend = tend,
     .active = active,
+    .since = native_since,
 };
 
 const struct comm_part native_part = {

@@ -28,6 +28,20 @@ enum comm_result native_stream_wait(struct comm_state *b, struct entry *e, const
     return COMM_OK;
 }
 
+/* Stores the detail of messages that were refused, for comm_error_detail. They use up no number. */
+static enum comm_result refuse(struct comm_state *b, const struct native_message *messages, uint32_t count, enum comm_result reason,
+                               const char *why)
+{
+    struct comm_error *d = &b->failure.last_refused;
+
+    state_keep_refusal(b, COLLECTIVE_GROUP, reason);
+    d->sequence = 0;
+    if (count == 1)
+        base_copy_text(d->operation, sizeof d->operation, messages->is_send ? "send" : "recv");
+    base_copy_text(d->text, sizeof d->text, why);
+    return reason;
+}
+
 /* Messages between devices. Like a wait, such an entry belongs to this rank alone. */
 enum comm_result native_stream_messages(struct comm_state *b, struct entry *e, const struct native_message *messages, uint32_t count)
 {
@@ -36,14 +50,14 @@ enum comm_result native_stream_messages(struct comm_state *b, struct entry *e, c
     int32_t code = 0;
 
     if (!class->messages)
-        return COMM_ERR_UNSUPPORTED;
+        return refuse(b, messages, count, COMM_ERR_UNSUPPORTED, "buf is device memory; expected the host's: messages go over the wire");
     enum comm_result r = class->messages(b->native, messages, count, b->line.next, &code, why, sizeof why);
     if (r == COMM_ERR_ARGUMENT)
-        base_copy_text(b->failure.last_refused.text, sizeof b->failure.last_refused.text, why);
-    else if (r != COMM_OK)
+        return refuse(b, messages, count, r, why);
+    if (r != COMM_OK) {
         state_propose_own(b, e, r, code);
-    if (r != COMM_OK)
         return r;
+    }
     e->head.kind = TIMELINE_WORK;
     e->by = ENTRY_BY_STREAM;
     e->parked = false;
@@ -72,4 +86,22 @@ bool native_release_parked(struct comm_state *b)
                                              .point = (uint32_t)r});
     }
     return moved;
+}
+
+/* `turn` is the oldest call that has not ended. At the first check that finds it the oldest, the last end that was seen is that of the call
+ * before it, or a later one. Ends that are seen after that check change nothing: calls may run beside others, as the long ones of backend
+ * cuda do, and must not keep alive one that hangs. */
+int64_t native_since(struct comm_state *b, uint64_t ticket, const struct entry *e)
+{
+    struct library_work *w = &b->library_work;
+
+    if (!(w->flags & NATIVE_IN_ORDER))
+        return e->record.started_ns;
+    if (w->turn > b->line.done && w->turn < ticket && state_entry(b, w->turn)->head.state == TIMELINE_STARTED)
+        return INT64_MAX;
+    if (w->turn != ticket) {
+        w->turn = ticket;
+        w->turn_ns = w->ended_ns;
+    }
+    return e->record.started_ns > w->turn_ns ? e->record.started_ns : w->turn_ns;
 }

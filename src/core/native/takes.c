@@ -41,7 +41,7 @@ static struct native_call call_of(const struct comm_state *b, const struct engin
                                 .displs = call->displs,
                                 .in_counts = call->in_counts,
                                 .in_displs = call->in_displs,
-                                .on_device = call->on_device == (CALL_IN_ON_DEVICE | CALL_OUT_ON_DEVICE),
+                                .on_device = (call->on_device & CALL_ON_DEVICE) == CALL_ON_DEVICE,
                                 .reduce = native_reducer(b, call->collective, call->type, call->op),
                                 .exact = native_is_exact(b, call->collective, call->type, call->op)};
 }
@@ -97,7 +97,7 @@ bool native_would_overtake(const struct comm_state *b, const struct entry *e)
 
 bool native_checks_buffers(const struct comm_state *b)
 {
-    return !(b->library_work.flags & (NATIVE_STREAM | NATIVE_DEVICE)); /* the CPU cannot read device memory */
+    return !(b->library_work.flags & NATIVE_IN_ORDER); /* the CPU cannot read device memory */
 }
 
 bool native_may_do_without(const struct comm_state *b, enum comm_result r)

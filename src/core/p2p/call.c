@@ -10,6 +10,7 @@ static enum comm_result refuse_device(struct comm_state *b, const struct message
 
     *d = (struct comm_error){.size = sizeof *d, .result = COMM_ERR_UNSUPPORTED, .rank = b->team.rank, .peer = -1};
     base_copy_text(d->operation, sizeof d->operation, call->is_send ? "send" : "recv");
+    base_copy_text(d->cause, sizeof d->cause, "refused at the call");
     base_format(d->text, sizeof d->text, "buf is device memory, whose messages are matched in the order of the calls alone: %s", what);
     return COMM_ERR_UNSUPPORTED;
 }

@@ -18,6 +18,7 @@ enum comm_result p2p_reach_device(struct comm_state *b, const struct message_cal
         base_format(text, sizeof text, "expected %zu bytes of a device's memory: it ends before", call->bytes);
     }
     base_copy_text(reported->operation, sizeof reported->operation, call->is_send ? "send" : "recv");
+    base_copy_text(reported->cause, sizeof reported->cause, "refused at the call");
     base_format(reported->text, sizeof reported->text, "%s: buf=0x%llx; %s", reported->operation, (unsigned long long)(uintptr_t)call->buf,
                 text);
     return r;

@@ -162,7 +162,7 @@ enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, 
     if (req)
         *req = COMM_REQUEST_NONE;
     if (b && BASE_UNLIKELY(state_is_foreign(b, buf))) {
-        call.on_device = CALL_IN_ON_DEVICE | CALL_OUT_ON_DEVICE;
+        call.on_device = CALL_ON_DEVICE;
         b = staged_open(b, &r, why, sizeof why);
         if (!b)
             return refuse_foreign(c, buf, r, why, req);

@@ -39,11 +39,13 @@ static struct blocks blocks_written(const struct entry *e)
 static struct timeline_range range_written(const struct entry *e)
 {
     struct timeline_range range = e->head.write;
-    size_t bytes = e->call.n * data_type_bytes(e->call.type);
 
     if (e->spill)
         return (struct timeline_range){0, 0};
-    if (e->record.collective == COLLECTIVE_BROADCAST_BYTES && range.to - range.from > bytes)
+    if (BASE_LIKELY(e->record.collective != COLLECTIVE_BROADCAST_BYTES))
+        return range;
+    size_t bytes = e->call.n * data_type_bytes(e->call.type);
+    if (range.to - range.from > bytes)
         range.to = range.from + bytes;
     return range;
 }
@@ -92,7 +94,7 @@ static enum comm_result copy(struct comm_state *b, struct entry *e, enum device_
     struct copies c; /* the pieces are not initialised, because that would take as long as the rest */
     struct timeline_range range = way == DEVICE_IN ? e->head.read : range_written(e);
     struct blocks blocks = way == DEVICE_IN ? blocks_read(e) : blocks_written(e);
-    size_t element = data_type_bytes(e->call.type);
+    size_t element = blocks.counts ? data_type_bytes(e->call.type) : 0;
 
     c.b = b;
     c.entry = e;
@@ -251,7 +253,7 @@ static bool within(const struct comm_state *b, const struct timeline_range *rang
 static uint8_t foreign_to_doer(struct comm_state *b, const struct engine_call *call, const struct entry *e)
 {
     size_t align = data_type_bytes(call->type);
-    uint8_t foreign = call->on_device;
+    uint8_t foreign = call->on_device & CALL_ON_DEVICE;
 
     if (BASE_LIKELY(!(b->library_work.flags & NATIVE_DEVICE)) || e->by != ENTRY_BY_NATIVE)
         return foreign;
@@ -270,8 +272,8 @@ static enum comm_result prepare(struct comm_state *b, const struct engine_call *
 
     if (r != COMM_OK)
         return r;
-    bool in_sound = !(call->on_device & CALL_IN_ON_DEVICE) || within(b, &call->read);
-    bool out_sound = !(call->on_device & CALL_OUT_ON_DEVICE) || within(b, &call->write);
+    bool in_sound = call->on_device & CALL_IN_WHOLE || !(call->on_device & CALL_IN_ON_DEVICE) || within(b, &call->read);
+    bool out_sound = call->on_device & CALL_OUT_WHOLE || !(call->on_device & CALL_OUT_ON_DEVICE) || within(b, &call->write);
     if (!in_sound || !out_sound) {
         const struct timeline_range *range = in_sound ? &call->write : &call->read;
         base_format(text, room, "%s: %s=0x%llx; expected %llu bytes of a device's memory: it ends before",
@@ -372,6 +374,30 @@ enum comm_result staged_issue(struct comm_state *b, const struct engine_call *ca
 bool staged_is_device(const struct comm_state *b, const void *at)
 {
     return staging_is_device(b->unit.engine, at);
+}
+
+/* As CALL_IN_*. If the range begins behind `at`, `prepare` looks at it. */
+static uint8_t ask(const struct comm_state *b, const void *at, const struct timeline_range *range)
+{
+    bool whole, empty = range->from == range->to, begins = (uintptr_t)at == range->from;
+    bool is = staging_is_extent(b->unit.engine, at, empty || !begins ? 1 : range->to - range->from, &whole);
+
+    return (uint8_t)(!is ? 0 : whole && (empty || begins) ? CALL_IN_ON_DEVICE | CALL_IN_WHOLE : CALL_IN_ON_DEVICE);
+}
+
+uint8_t staged_ask(const struct comm_state *b, const struct engine_call *call, uint8_t of)
+{
+    const struct timeline_range *read = &call->read, *write = &call->write;
+    bool one = call->in == call->out && (read->from == read->to || write->from == write->to || read->from == write->from);
+    uint8_t in, out;
+
+    if (one) { /* in place, or only one of the two is used */
+        in = out = ask(b, call->in, read->to - read->from > write->to - write->from ? read : write);
+    } else {
+        in = of & CALL_IN_ON_DEVICE ? ask(b, call->in, read) : 0;
+        out = of & CALL_OUT_ON_DEVICE ? ask(b, call->out, write) : 0;
+    }
+    return (uint8_t)(in | out << 1);
 }
 
 void staged_give(struct comm_state *b, struct stage *stage)

@@ -10,6 +10,8 @@
 struct comm_state *staged_open(struct comm_state *b, enum comm_result *r, char *text, size_t bytes);
 /* Needs the open device. It knows more than the driver does on a thread without a context. */
 bool staged_is_device(const struct comm_state *b, const void *at);
+/* Asks the device, which is open, about the buffers `of` (CALL_*_ON_DEVICE): once about each, in most calls. The answer is CALL_*. */
+uint8_t staged_ask(const struct comm_state *b, const struct engine_call *call, uint8_t of);
 /* Issues one call, or several concurrent calls for parts of the elements. Then *req is the request of the last one. */
 enum comm_result staged_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);
 

@@ -33,6 +33,16 @@ bool staging_is_device(struct engine *e, const void *at)
     return d && at && d->class->kind(d, at) != DEVICE_HOST;
 }
 
+bool staging_is_extent(struct engine *e, const void *at, size_t bytes, bool *all)
+{
+    struct device *d = atomic_load_explicit(&e->streams.device, memory_order_acquire);
+    size_t has = 0;
+    bool is = d && at && d->class->extent(d, at, bytes, &has) != DEVICE_HOST;
+
+    *all = has == bytes;
+    return is;
+}
+
 bool staging_close_device(struct engine *e)
 {
     struct device *d = atomic_load_explicit(&e->streams.device, memory_order_acquire);

@@ -153,7 +153,10 @@ uint32_t staging_close(struct staging *s)
 /* ------------------------------------------------------------------------------------------------------------ copies */
 bool staging_spans(const struct staging *s, const void *at, size_t bytes)
 {
-    return s->device->class->spans(s->device, at, bytes);
+    size_t has;
+
+    (void)s->device->class->extent(s->device, at, bytes, &has);
+    return has == bytes;
 }
 
 enum comm_result staging_copy(struct staging *s, struct stage *stage, enum device_way way, const struct device_piece *pieces,

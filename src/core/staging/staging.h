@@ -54,6 +54,8 @@ bool staging_is_busy(struct staging *staging); /* true: copies of ended operatio
 
 /* Is this device memory, as the engine's device says? The device must be open. */
 bool staging_is_device(struct engine *e, const void *at);
+/* The same. On true *all says whether all these bytes are. */
+bool staging_is_extent(struct engine *e, const void *at, size_t bytes, bool *all);
 /* Are all these bytes device memory? */
 bool staging_spans(const struct staging *staging, const void *at, size_t bytes);
 

@@ -39,10 +39,11 @@ static void null_unpin(struct device *device, void *pointer)
     (void)pointer;
 }
 
-static bool null_spans(struct device *device, const void *pointer, size_t bytes)
+static enum device_kind null_extent(struct device *device, const void *pointer, size_t bytes, size_t *has)
 {
     (void)device;
-    return pointer || !bytes;
+    *has = pointer ? bytes : 0;
+    return DEVICE_HOST;
 }
 
 static enum comm_result null_move(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
@@ -98,7 +99,7 @@ const struct device_class device_null = {.name = "null",
                                          .kind = null_kind,
                                          .pin = null_pin,
                                          .unpin = null_unpin,
-                                         .spans = null_spans,
+                                         .extent = null_extent,
                                          .move = null_move,
                                          .record = null_record,
                                          .wait = null_wait,

@@ -59,8 +59,8 @@ struct device_class {
     /* Host memory that the device may read and write while the host continues. */
     enum comm_result (*pin)(struct device *device, void *pointer, size_t bytes);
     void (*unpin)(struct device *device, void *pointer);
-    /* Whether all these bytes are memory of devices of this process. */
-    bool (*spans)(struct device *device, const void *pointer, size_t bytes);
+    /* The same, and how many of the bytes, from the first on, are memory of devices of this process. */
+    enum device_kind (*extent)(struct device *device, const void *pointer, size_t bytes, size_t *has);
     /* Copies on a stream of the library's own, one for each way, on which nothing ever waits. *place comes behind all
      * of the copies. The streams are created at the first use and kept. FULL: no copy was begun; try again later. Any
      * other error: *place comes behind the copies that were begun, or its word is NULL if nobody can observe their end. */

@@ -34,6 +34,7 @@ enum native_flag {
                         * other device buffers are staged. A channel with a stream of the caller's is a NATIVE_STREAM, and stages nothing */
     NATIVE_CALLER = 2, /* only threads that are inside a call of the program may enter it: no progress thread, no monitor */
 };
+enum { NATIVE_IN_ORDER = NATIVE_STREAM | NATIVE_DEVICE }; /* a device does its calls one after the other, in the order of their starts */
 enum { NATIVE_OFFER_BYTES = 192, NATIVE_VERSION_BYTES = 64 };
 
 /* Every native's instance and every channel begin with these. */
