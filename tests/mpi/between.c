@@ -191,6 +191,9 @@ static void moved(const char *far)
     }
     if (rank == 0)
         printf("between hosts: %s, %d frames\n", far, sends);
+    fflush(stdout);
+    if (getenv("LEAVE_MPI_OPEN"))
+        _exit(0);
 }
 
 static enum comm_result work(struct comm_communicator *c, int turn)

@@ -27,18 +27,25 @@ static bool dies_with_peers(void)
     return mpiwire_must_find() || strncmp(version, "Intel(R) MPI", 12) == 0;
 }
 
+void mpiwire_tell_of_guard(const struct wire_config *config, const char *why)
+{
+    char line[512];
+
+    snprintf(line, sizeof line, "mpi: messages and this library's own algorithms go over tcp between hosts: %s", why);
+    if (config->rank == 0 && mpi_log && config->log)
+        mpi_log(config->log, LOG_WARNING, line);
+}
+
 static void tell(const struct wire_config *config, int32_t rank, int32_t fit)
 {
-    char line[256], version[NATIVE_VERSION_BYTES];
-    int at = snprintf(line, sizeof line, "mpi: messages and this library's own algorithms go over tcp between hosts: ");
+    char why[256], version[NATIVE_VERSION_BYTES];
 
     mpi_library_text(version, sizeof version);
     if (fit == BELOW_MULTIPLE)
-        snprintf(line + at, sizeof line - (size_t)at, "on rank %d MPI was started below MPI_THREAD_MULTIPLE", rank);
+        snprintf(why, sizeof why, "on rank %d MPI was started below MPI_THREAD_MULTIPLE", rank);
     else
-        snprintf(line + at, sizeof line - (size_t)at, "%s may not survive a send to a rank that died (but shm+mpi uses it)", version);
-    if (config->rank == 0 && mpi_log && config->log)
-        mpi_log(config->log, LOG_WARNING, line);
+        snprintf(why, sizeof why, "%s may not survive a send to a rank that died (but shm+mpi uses it)", version);
+    mpiwire_tell_of_guard(config, why);
 }
 
 static enum comm_result judge(const struct wire_config *config, const struct fit_card *cards, bool *fits)

@@ -37,7 +37,7 @@ static enum comm_result make_base(const struct wire_config *config, struct mpi_w
     enum comm_result r = cards ? config->boot->class->allgather(config->boot, &mine, sizeof mine, cards) : COMM_ERR_MEMORY;
 
     if (r == COMM_OK && cards[0].tag < 0)
-        r = complain(config, COMM_ERR_FULL, "backend=shm+mpi: rank 0 has no tag of MPI_COMM_WORLD left for one more world");
+        r = complain(config, COMM_ERR_FULL, "rank 0 has no tag of MPI_COMM_WORLD left for one more world");
     else if (r == COMM_OK && mpi_make_base(world, cards, tag) != MPI_SUCCESS)
         r = complain(config, COMM_ERR_BACKEND, "MPI_Comm_create_group failed for a world that the program describes");
     free(cards);
@@ -119,7 +119,12 @@ static enum comm_result mpiwire_open(const struct wire_config *config, struct wi
 
     if (r == COMM_OK && fits)
         r = open_over_mpi(config, wire);
-    else if (r == COMM_OK)
+    if (r == COMM_ERR_FULL && config->or_guard) { /* of tags, which all ranks know */
+        mpiwire_tell_of_guard(config, config->error_text);
+        fits = false;
+        r = COMM_OK;
+    }
+    if (r == COMM_OK && !fits)
         *wire = config->guard;
     return r;
 }

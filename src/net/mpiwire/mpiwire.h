@@ -217,6 +217,7 @@ uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max
 /* fits.c: of a wire for which the guard may stand in, whether it must on any rank. The guard is open, so all ranks come here. The lowest
  * rank says why. */
 enum comm_result mpiwire_fits(const struct wire_config *config, bool *fits);
+void mpiwire_tell_of_guard(const struct wire_config *config, const char *why); /* rank 0 logs it */
 
 /* close.c */
 void mpiwire_close(struct wire *wire);
