@@ -4,7 +4,7 @@
  *   given single|funneled|serialized|multiple BACKEND | halves BACKEND | halves_single BACKEND |
  *         halves_serialized BACKEND | closed BACKEND | crossed BACKEND | refused BACKEND | unmet | exhausted | wrong |
  *         early | late
- *         finalized work|message|nothing
+ *         finalized work|message|nothing BACKEND
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -140,7 +140,7 @@ static void half_over_mpi(struct comm_communicator *world, MPI_Comm half, bool m
             MUST(comm_allreduce(each[k], &one, &sum, 1, COMM_I32, COMM_SUM, &q));
             MUST(comm_wait(q, RIG_PATIENCE));
             EQUAL(sum, (1 + i) * comm_size(each[k]));
-            served_by(q, k == 1 && !multiple ? "read_all" : "mpi");
+            served_by(q, k != 1 || multiple ? "mpi" : getenv("COMM_TEST_HOSTS") ? "hosts_once" : "read_all");
         }
     }
     MUST(comm_close(all, RIG_PATIENCE));
@@ -359,14 +359,14 @@ static void wrong(void)
 }
 
 /* MPI is finalized while a world on the wire over MPI is open. */
-static void finalized(const char *what)
+static void finalized(const char *what, const char *backend)
 {
     struct comm_communicator *world;
     struct comm_request q;
     int32_t in = 1, out;
     enum comm_result r = COMM_ERR_STATE;
     MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &(int){0});
-    MUST(open_of(MPI_COMM_WORLD, "shm+mpi", &world));
+    MUST(open_of(MPI_COMM_WORLD, backend, &world));
     sums(world, 3);
     MPI_Finalize();
     if (strcmp(what, "work") == 0)
@@ -443,7 +443,7 @@ int main(int count, char **argument)
     else if (strcmp(what, "wrong") == 0)
         wrong();
     else if (strcmp(what, "finalized") == 0)
-        finalized(backend);
+        finalized(backend, count > 3 ? argument[3] : NULL);
     else if (strcmp(what, "early") == 0 || strcmp(what, "late") == 0)
         out_of_time(strcmp(what, "early") == 0);
     else

@@ -310,7 +310,7 @@ const struct base_option base_option_table[] = {
      .choices = "multiple|serialized|funneled",
      .default_text = "multiple",
      .help = "thread level at which the library initializes MPI if the program has not; below multiple there is no progress thread, "
-             "and only the world uses MPI"},
+             "only the world uses MPI, and between hosts for nothing but MPI's own collectives"},
     {.key = "mpi_library",
      .environment = "COMM_MPI_LIBRARY",
      .type = OPTION_TEXT,

@@ -8,8 +8,7 @@
 
 static size_t offers_bytes(const struct comm_state *b)
 {
-    return (size_t)b->team.size *
-           ((size_t)NATIVE_OFFER_BYTES > (size_t)WIRE_OFFER_BYTES ? (size_t)NATIVE_OFFER_BYTES : (size_t)WIRE_OFFER_BYTES);
+    return (size_t)b->team.size * ((size_t)NATIVE_OFFER_BYTES > WIRE_OFFER_BYTES ? (size_t)NATIVE_OFFER_BYTES : WIRE_OFFER_BYTES);
 }
 
 static bool take_places(struct comm_state *b, uint32_t window)
@@ -34,19 +33,20 @@ static enum comm_result join(struct comm_state *b, const struct wire_limits *lim
     return r;
 }
 
-static enum comm_result make_places(struct comm_state *b, const struct wire_limits *limits, struct team_offer *offer)
+static enum comm_result make_places(struct comm_state *b, struct wire_limits limits, struct team_offer *offer)
 {
     const struct comm_env *env = b->unit.engine->env;
-    enum comm_result r = join(b, limits, NULL, offer->wire);
 
+    limits.survivors = b->terms.programs_only;
+    enum comm_result r = join(b, &limits, NULL, offer->wire);
     if (r != COMM_OK)
         return r;
     b->wire = b->channel->class;
-    b->calls.mask = (b->channel->caps.calls ? b->channel->caps.calls : 2 * limits->window) - 1;
-    r = timeline_open(&b->line, env, b->unit.handle, sizeof(struct entry), limits->window, (uint32_t)b->unit.engine->options.queue);
+    b->calls.mask = (b->channel->caps.calls ? b->channel->caps.calls : 2 * limits.window) - 1;
+    r = timeline_open(&b->line, env, b->unit.handle, sizeof(struct entry), limits.window, (uint32_t)b->unit.engine->options.queue);
     if (r != COMM_OK)
         return r;
-    bool places = take_places(b, limits->window);
+    bool places = take_places(b, limits.window);
     b->failure.closed_at = env->take(env, (size_t)b->team.size * sizeof *b->failure.closed_at, 64);
     b->failure.heard = env->take(env, (size_t)b->team.size * sizeof *b->failure.heard, 64);
     b->others = env->take(env, (size_t)b->team.size * sizeof *b->others, 64);
@@ -110,7 +110,7 @@ enum comm_result state_create(struct engine *e, const struct state_config *confi
     atomic_fetch_add_explicit(&b->world->references, 1, memory_order_relaxed);
     b->unit.handle = take_handle(b);
     if (b->unit.handle && state_find_hosts(b))
-        r = make_places(b, &b->world->limits, offer);
+        r = make_places(b, b->world->limits, offer);
     if (r != COMM_OK) {
         state_destroy(b);
         return r;

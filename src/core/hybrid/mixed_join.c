@@ -325,6 +325,7 @@ static enum comm_result offer_both(struct mixed_channel *c, const struct wire_te
                                         .chunk_least = b->chunk_least,
                                         .note_lead_ns = b->note_lead_ns};
     c->handle.traffic = c->far->traffic;
+    c->handle.carrier = c->far->carrier ? c->far->carrier : c->far->class->name;
     c->handle.calls = c->far->calls = c->near->calls;
     pack(near_offer, far_offer, offer);
     return COMM_OK;

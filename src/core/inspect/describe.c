@@ -171,7 +171,8 @@ enum comm_result engine_describe_peer(struct comm_communicator *c, int32_t peer,
         made.local = state_host(b, peer) == state_host(b, b->team.rank);
         made.node = state_node(b, peer);
         base_copy_text(made.host, sizeof made.host, b->world->hosts.name[state_host(b, peer)]);
-        base_copy_text(made.wire, sizeof made.wire, row->far && b->wire == row->wire ? (made.local ? row->near : row->far) : b->wire->name);
+        const char *apart = b->channel->carrier ? b->channel->carrier : row->far;
+        base_copy_text(made.wire, sizeof made.wire, row->far && b->wire == row->wire ? (made.local ? row->near : apart) : b->wire->name);
         b->wire->describe(b->channel, peer, made.address, sizeof made.address);
     }
     state_unlock(b);

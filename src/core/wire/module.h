@@ -13,7 +13,7 @@
 #include "wire/device.h"
 #include "wire/native.h"
 
-enum { MODULE_ABI = 6 };
+enum { MODULE_ABI = 7 };
 #define MODULE_ENTRY "comm_module_entry"
 
 /* The core's side. Constant for the life of the process. */

@@ -10,6 +10,7 @@ extern const struct native_class native_mpi;
 extern const struct wire_class wire_local;
 extern const struct wire_class wire_mixed;
 extern const struct wire_class wire_mpi;
+extern const struct wire_class wire_mpi_or_tcp;
 extern const struct wire_class wire_shm;
 extern const struct wire_class wire_tcp;
 extern const struct native_class native_cuda_module;
@@ -73,8 +74,9 @@ const struct wire_backend *wire_backend_across(const char *name)
          .native = &native_mpi,
          .fixed_order = 1,
          .network = 1,
+         .far_wire = &wire_mpi_or_tcp,
          .near = "shm",
-         .far = "tcp"},
+         .far = "mpi"},
         {.name = "nccl",
          .wire = &wire_mixed,
          .boot = &boot_tcp,

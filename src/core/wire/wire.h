@@ -208,6 +208,7 @@ struct wire_channel {
     struct wire *wire;                      /* of that class: in a world whose wire consists of several, the part, not the whole */
     const struct wire_memory_class *memory; /* memory that all members share; NULL: none */
     const struct wire_traffic *traffic;     /* NULL: not a network */
+    const char *carrier;                    /* what carries it between hosts, if its class does not say it: a wire's name; or NULL */
     bool borrows;                           /* peers have exposed bytes in their own memory; see wire_memory_class */
     struct wire_caps caps;
     struct wire_board *board;            /* NULL across hosts */
@@ -234,6 +235,7 @@ struct wire_limits {
     uint32_t chunk_private; /* chunk length of private streams, if chunk is 0 */
     uint32_t copies;        /* do not expose bytes in their owner's memory, because not all members share a board */
     uint32_t only_reads;    /* no member writes to a line that it has read (data_dirty): on this machine that gains nothing */
+    uint32_t survivors;     /* a rank of the world has died: a wire over a library that may not survive this does without the library */
     uint32_t ahead;         /* members share CPUs: in shared memory a rank that waits for no other may run far ahead while it has a CPU */
 };
 enum { WIRE_OFFER_BYTES = 64 };
@@ -263,6 +265,7 @@ struct wire_config {
     const struct wire_class *guard_class; /* mpi: the class of its guard */
     const char *launcher;                 /* as team_launch_find names it */
     const char *library;                  /* mpi: the file of a library that its module opens itself, or NULL */
+    bool or_guard;                        /* mpi: where this MPI does not allow it, the guard is the wire */
     struct wire *guard; /* mpi: an open wire among the same ranks that reports deaths and carries notes and published calls. The
                          * new wire owns it once it is open */
     int64_t deadline;

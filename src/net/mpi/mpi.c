@@ -224,6 +224,16 @@ static enum comm_result probe(const struct native_config *config, char version[N
     return r == COMM_OK ? handle->native->probe(&with, version) : r;
 }
 
+static enum comm_result refuse_strangers(const struct native_config *config, const struct module_interface *handle)
+{
+    if (config->ranks == 1 || !base_equal(config->launcher, "comm-run"))
+        return COMM_OK;
+    return complain(
+        config, COMM_ERR_CONFIG,
+        "comm-run starts ranks that %s knows nothing of: each would be a world of one; start them with its own launcher (mpirun)",
+        handle->library);
+}
+
 static enum comm_result open_native(const struct native_config *config, struct native **native)
 {
     const struct module_interface *handle = NULL;
@@ -231,11 +241,8 @@ static enum comm_result open_native(const struct native_config *config, struct n
     struct chosen chosen;
     enum comm_result r = find(config, &with, &chosen, &handle);
 
-    if (r == COMM_OK && config->ranks > 1 && !family_of_launcher(config->launcher) && base_equal(config->launcher, "comm-run"))
-        r = complain(
-            config, COMM_ERR_CONFIG,
-            "comm-run starts ranks that %s knows nothing of: each would be a world of one; start them with its own launcher (mpirun)",
-            handle->library);
+    if (r == COMM_OK)
+        r = refuse_strangers(config, handle);
     return r == COMM_OK ? handle->native->open(&with, native) : r;
 }
 
@@ -246,7 +253,7 @@ const struct native_class native_mpi = {.name = "mpi", .probe = probe, .open = o
 /* ------------------------------------------------------------------------------------------------------------ the wire */
 /* A rank without a module fails before the others begin to connect. The guard of this wire is tcp, which opens first. It limits how long
  * ranks wait for each other, because MPI has no such limit. */
-static enum comm_result open_wire(const struct wire_config *config, struct wire **wire)
+static enum comm_result open_beside(const struct wire_config *config, bool or_guard, struct wire **wire)
 {
     struct native_config native = {.env = config->env,
                                    .log = config->log,
@@ -263,16 +270,32 @@ static enum comm_result open_wire(const struct wire_config *config, struct wire 
 
     enum comm_result r = find(&native, &with, &chosen, &handle);
     if (r == COMM_OK)
+        r = refuse_strangers(&native, handle);
+    if (r == COMM_OK)
         r = tcp->open(config, &inner.guard);
     if (r != COMM_OK)
         return r;
     inner.library = with.library;
+    inner.or_guard = or_guard;
     r = handle->wire->open(&inner, wire);
     if (r != COMM_OK)
         inner.guard->class->close(inner.guard);
     return r;
 }
 
-/* All functions after open are called through the wire that open returned, which has the module's table. */
+static enum comm_result open_wire(const struct wire_config *config, struct wire **wire)
+{
+    return open_beside(config, false, wire);
+}
+
+static enum comm_result open_wire_or_tcp(const struct wire_config *config, struct wire **wire)
+{
+    return open_beside(config, true, wire);
+}
+
+/* All functions after open are called through the wire that open returned, which has the module's table, or is the guard. */
 extern const struct wire_class wire_mpi;
 const struct wire_class wire_mpi = {.name = "mpi", .open = open_wire};
+/* The same, where MPI's own collectives do the rest: a world whose MPI does not allow this wire opens without it. */
+extern const struct wire_class wire_mpi_or_tcp;
+const struct wire_class wire_mpi_or_tcp = {.name = "mpi", .open = open_wire_or_tcp};

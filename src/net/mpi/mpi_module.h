@@ -107,6 +107,9 @@ extern const struct native_class mpi_native_class;
 enum comm_result mpi_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES]);
 enum comm_result mpi_open(const struct native_config *config, struct native **native);
 void mpi_close(struct native *native);
+void mpi_library_text(char *text, size_t bytes); /* the name and the version of the MPI library */
+/* Starts MPI, unless it is running. Of no other rank. */
+enum comm_result mpi_start_process(const struct native_config *config, int *level);
 void mpi_keep(void);   /* MPI still holds something unfinished, so this library must not finalize MPI */
 void mpi_failed(void); /* a communicator failed, with the same consequence */
 void mpi_tell(const struct mpi_world *w, const char *what, int code); /* logs MPI's text of this code */

@@ -41,7 +41,7 @@ static enum comm_result complain(const struct native_config *config, enum comm_r
     return result;
 }
 
-static void library_text(char *text, size_t bytes)
+void mpi_library_text(char *text, size_t bytes)
 {
     char whole[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
@@ -67,7 +67,7 @@ enum comm_result mpi_probe(const struct native_config *config, char version[NATI
     enum comm_result r = mpi_library_open(config);
 
     if (r == COMM_OK)
-        library_text(version, NATIVE_VERSION_BYTES);
+        mpi_library_text(version, NATIVE_VERSION_BYTES);
     return r;
 }
 
@@ -113,7 +113,7 @@ static bool is_late_for_pmix(void)
     int (*initialized)(void) = NULL;
     void *at = mpi_library_symbol("PMIx_Initialized");
 
-    library_text(version, sizeof version);
+    mpi_library_text(version, sizeof version);
     memcpy(&initialized, &at, sizeof at);
     return initialized && strncmp(version, "Open MPI v5", 11) == 0 && initialized();
 }
@@ -214,7 +214,7 @@ static enum comm_result check_ranks(const struct native_config *config, const st
     mpi_exit(w);
     if (size == config->ranks)
         return COMM_OK;
-    library_text(library, sizeof library);
+    mpi_library_text(library, sizeof library);
     if (strcmp(config->launcher, "program") == 0 && size > config->ranks)
         return COMM_OK;
     snprintf(
@@ -262,7 +262,7 @@ static const struct mpi_fault *faults_here(void)
     char version[NATIVE_VERSION_BYTES];
     const struct mpi_fault *fault = faults;
 
-    library_text(version, sizeof version);
+    mpi_library_text(version, sizeof version);
     while (strncmp(version, fault->library, strlen(fault->library)) != 0)
         fault++;
     return fault;
@@ -380,6 +380,18 @@ static enum comm_result make_world(const struct native_config *config, struct mp
         r = copy_base(config, w);
     if (r == COMM_OK)
         hear_of_end(w);
+    return r;
+}
+
+enum comm_result mpi_start_process(const struct native_config *config, int *level)
+{
+    enum comm_result r = mpi_library_open(config);
+
+    if (r != COMM_OK)
+        return r;
+    pthread_mutex_lock(&process.lock);
+    r = find_mpi(config, level);
+    pthread_mutex_unlock(&process.lock);
     return r;
 }
 

@@ -37,7 +37,7 @@ static enum comm_result make_base(const struct wire_config *config, struct mpi_w
     enum comm_result r = cards ? config->boot->class->allgather(config->boot, &mine, sizeof mine, cards) : COMM_ERR_MEMORY;
 
     if (r == COMM_OK && cards[0].tag < 0)
-        r = complain(config, COMM_ERR_FULL, "backend=shm+mpi: rank 0 has no tag of MPI_COMM_WORLD left for one more world");
+        r = complain(config, COMM_ERR_FULL, "rank 0 has no tag of MPI_COMM_WORLD left for one more world");
     else if (r == COMM_OK && mpi_make_base(world, cards, tag) != MPI_SUCCESS)
         r = complain(config, COMM_ERR_BACKEND, "MPI_Comm_create_group failed for a world that the program describes");
     free(cards);
@@ -74,7 +74,7 @@ static enum comm_result start_mpi(const struct wire_config *config, struct mpiwi
     return r;
 }
 
-static enum comm_result mpiwire_open(const struct wire_config *config, struct wire **wire)
+static enum comm_result open_over_mpi(const struct wire_config *config, struct wire **wire)
 {
     struct mpiwire *w = calloc(1, sizeof *w);
     size_t ranks = (size_t)config->ranks;
@@ -87,6 +87,7 @@ static enum comm_result mpiwire_open(const struct wire_config *config, struct wi
     w->env = config->env;
     w->ranks = config->ranks;
     w->oversubscribed = config->oversubscribed;
+    w->or_guard = config->or_guard;
     w->sending_last = &w->sending;
     w->receiving_last = &w->receiving;
     w->gone = calloc(ranks, sizeof *w->gone);
@@ -109,6 +110,23 @@ static enum comm_result mpiwire_open(const struct wire_config *config, struct wi
     pthread_mutex_init(&w->lock, NULL);
     *wire = &w->wire;
     return COMM_OK;
+}
+
+static enum comm_result mpiwire_open(const struct wire_config *config, struct wire **wire)
+{
+    bool fits = true;
+    enum comm_result r = config->or_guard ? mpiwire_fits(config, &fits) : COMM_OK;
+
+    if (r == COMM_OK && fits)
+        r = open_over_mpi(config, wire);
+    if (r == COMM_ERR_FULL && config->or_guard) { /* of tags, which all ranks know */
+        mpiwire_tell_of_guard(config, config->error_text);
+        fits = false;
+        r = COMM_OK;
+    }
+    if (r == COMM_OK && !fits)
+        *wire = config->guard;
+    return r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ join, leave */
@@ -185,6 +203,15 @@ static void mpiwire_leave(struct wire_channel *channel, enum wire_leave how)
     free(c);
 }
 
+/* After a death only the guard is known to work. All members are told alike that the channel is of survivors. */
+static void use_guard(struct mpiwire_channel *c)
+{
+    c->by_guard = true;
+    c->handle.caps = c->guard->caps;
+    c->handle.traffic = c->guard->traffic;
+    c->handle.carrier = c->guard->class->name;
+}
+
 /* The guard compares what must be equal on all members. The name of a channel is the name of its team. */
 static enum comm_result offer(struct mpiwire *w, const struct wire_team *team, const struct wire_limits *limits, void *mine,
                               struct wire_channel **channel)
@@ -193,6 +220,8 @@ static enum comm_result offer(struct mpiwire *w, const struct wire_team *team, c
 
     if (!c)
         return COMM_ERR_MEMORY;
+    if (!w->guard->asks)
+        w->guard->asks = w->wire.asks;
     enum comm_result r = w->guard->class->join(w->guard, team, limits, NULL, mine, &c->guard);
     if (r != COMM_OK) {
         free(c->member);
@@ -203,6 +232,8 @@ static enum comm_result offer(struct mpiwire *w, const struct wire_team *team, c
     c->handle.caps = c->guard->caps;
     c->handle.caps.note_lead_ns += NOTE_LEAD_NS;
     c->handle.calls = c->guard->calls;
+    if (w->or_guard && limits->survivors)
+        use_guard(c);
     enlist(c);
     *channel = &c->handle;
     return COMM_OK;
@@ -230,14 +261,17 @@ static enum comm_result mpiwire_join(struct wire *wire, const struct wire_team *
 /* ------------------------------------------------------------------------------------------------------------ moving */
 static enum wire_result mpiwire_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad)
 {
-    (void)channel, (void)e, (void)bytes, (void)pad;
-    return WIRE_NONE;
+    struct mpiwire_channel *c = mpiwire_of(channel);
+
+    return c->by_guard ? c->guard->class->reserve(c->guard, e, bytes, pad) : WIRE_NONE;
 }
 
 static enum wire_result mpiwire_expose(struct wire_channel *channel, const struct wire_expose *e)
 {
     struct mpiwire_channel *c = mpiwire_of(channel);
 
+    if (c->by_guard)
+        return c->guard->class->expose(c->guard, e);
     if ((e->flags & WIRE_KIND) == WIRE_NOTE)
         return mpiwire_note(c, e);
     pthread_mutex_lock(&c->wire->lock);
@@ -250,6 +284,8 @@ static enum wire_result mpiwire_view(struct wire_channel *channel, const struct 
 {
     struct mpiwire_channel *c = mpiwire_of(channel);
 
+    if (c->by_guard)
+        return c->guard->class->view(c->guard, l);
     pthread_mutex_lock(&c->wire->lock);
     enum wire_result r = (l->flags & WIRE_KIND) == WIRE_MESSAGE ? mpiwire_view_message(c, l) : mpiwire_view_work(c, l);
     pthread_mutex_unlock(&c->wire->lock);
@@ -285,6 +321,9 @@ static void note_look(struct mpiwire_channel *c)
 static uint32_t mpiwire_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max)
 {
     struct mpiwire_channel *c = mpiwire_of(channel);
+
+    if (c->by_guard)
+        return c->guard->class->advance(c->guard, events, max);
     uint32_t notes = mpiwire_guard_look(c, events, max / 2);
 
     pthread_mutex_lock(&c->wire->lock);
@@ -304,6 +343,10 @@ static void mpiwire_flush(struct wire_channel *channel)
 {
     struct mpiwire_channel *c = mpiwire_of(channel);
 
+    if (c->by_guard) {
+        c->guard->class->flush(c->guard);
+        return;
+    }
     if ((c->retires || c->owes || c->due) && !c->aborted) {
         pthread_mutex_lock(&c->wire->lock);
         if (c->due)
@@ -373,6 +416,14 @@ static void mpiwire_describe(struct wire_channel *channel, int32_t peer, char *a
     c->guard->class->describe(c->guard, peer, address, bytes);
 }
 
+static void mpiwire_urge(struct wire_channel *channel, bool on)
+{
+    struct mpiwire_channel *c = mpiwire_of(channel);
+
+    if (c->by_guard)
+        c->guard->class->urge(c->guard, on);
+}
+
 /* Reports whether anything arrived since the last call. It may be for a channel on which no thread waits. */
 static bool mpiwire_heed(struct wire *wire, bool on)
 {
@@ -403,5 +454,6 @@ const struct wire_class mpiwire_class = {
     .poll = mpiwire_poll,
     .arm = mpiwire_arm,
     .describe = mpiwire_describe,
+    .urge = mpiwire_urge,
     .heed = mpiwire_heed,
 };

@@ -136,6 +136,7 @@ struct mpiwire_channel {
     uint32_t rank, size, areas, credits, once_places, retired;
     const int32_t *world;
     bool aborted, rendezvous, retires, owes;
+    bool by_guard;          /* MPI carries nothing of it */
     bool due;               /* a message was granted and none of its pieces has left */
     bool looked;            /* at MPI, since the last flush */
     bool noted;             /* the guard has something to send */
@@ -183,6 +184,7 @@ struct mpiwire {
     bool *joined;           /* by world rank: this wire carries frames to it */
     bool *ended;            /* by world rank: its LAST has come */
     bool failed;            /* a channel was aborted */
+    bool or_guard;          /* the guard carries the channels of survivors */
     int (*go_on)(MPI_Comm); /* MPIX_Comm_failure_ack, or NULL: this MPI has no fault tolerance */
     bool finds;             /* receives name their source: one is posted when MPI has a frame */
     bool came;              /* something arrived since the last call of heed */
@@ -211,6 +213,11 @@ static inline uint64_t *mpiwire_ack_of(struct mpiwire_channel *c, uint32_t peer,
 /* mpiwire.c */
 extern const struct wire_class mpiwire_class;
 uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max);
+
+/* fits.c: of a wire for which the guard may stand in, whether it must on any rank. The guard is open, so all ranks come here. The lowest
+ * rank says why. */
+enum comm_result mpiwire_fits(const struct wire_config *config, bool *fits);
+void mpiwire_tell_of_guard(const struct wire_config *config, const char *why); /* rank 0 logs it */
 
 /* close.c */
 void mpiwire_close(struct wire *wire);

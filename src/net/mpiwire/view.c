@@ -285,6 +285,10 @@ void mpiwire_release(struct wire_channel *channel, uint32_t seq, struct wire_vie
 {
     struct mpiwire_channel *c = mpiwire_of(channel);
 
+    if (c->by_guard) {
+        c->guard->class->release(c->guard, seq, view);
+        return;
+    }
     if (view && !view->ack)
         return;
     pthread_mutex_lock(&c->wire->lock);

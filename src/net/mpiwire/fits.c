@@ -1,0 +1,93 @@
+/*
+ * Whether MPI may carry what goes between hosts beside MPI's own collectives. It may not below MPI_THREAD_MULTIPLE, since this library's
+ * threads look at MPI too, and not where a send to a rank that died may end the process or never return. Then the guard is the wire.
+ */
+#include "net/mpiwire/mpiwire.h"
+
+#include "base/log.h"
+#include "wire/boot.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum fit { FITS = 0, BELOW_MULTIPLE = 1, DIES_WITH_PEERS = 2 };
+
+struct fit_card {
+    int32_t result; /* of starting MPI */
+    int32_t fit;
+};
+
+/* Seen on two hosts: MPICH 5.0.2 over UCX ends with a signal inside MPI_Isend, and that call of Intel MPI 2021.18 may not return. */
+static bool dies_with_peers(void)
+{
+    char version[NATIVE_VERSION_BYTES];
+
+    mpi_library_text(version, sizeof version);
+    return mpiwire_must_find() || strncmp(version, "Intel(R) MPI", 12) == 0;
+}
+
+void mpiwire_tell_of_guard(const struct wire_config *config, const char *why)
+{
+    char line[512];
+
+    snprintf(line, sizeof line, "mpi: messages and this library's own algorithms go over tcp between hosts: %s", why);
+    if (config->rank == 0 && mpi_log && config->log)
+        mpi_log(config->log, LOG_WARNING, line);
+}
+
+static void tell(const struct wire_config *config, int32_t rank, int32_t fit)
+{
+    char why[256], version[NATIVE_VERSION_BYTES];
+
+    mpi_library_text(version, sizeof version);
+    if (fit == BELOW_MULTIPLE)
+        snprintf(why, sizeof why, "on rank %d MPI was started below MPI_THREAD_MULTIPLE", rank);
+    else
+        snprintf(why, sizeof why, "%s may not survive a send to a rank that died (but shm+mpi uses it)", version);
+    mpiwire_tell_of_guard(config, why);
+}
+
+static enum comm_result judge(const struct wire_config *config, const struct fit_card *cards, bool *fits)
+{
+    for (int32_t i = 0; i < config->ranks; i++)
+        if (cards[i].result != COMM_OK) {
+            snprintf(config->error_text, config->error_text_bytes, "rank %d could not start MPI; its own error says why", i);
+            return (enum comm_result)cards[i].result;
+        }
+    *fits = true;
+    for (int32_t i = 0; i < config->ranks && *fits; i++) {
+        *fits = cards[i].fit == FITS;
+        if (!*fits)
+            tell(config, i, cards[i].fit);
+    }
+    return COMM_OK;
+}
+
+enum comm_result mpiwire_fits(const struct wire_config *config, bool *fits)
+{
+    struct native_config native = {.env = config->env,
+                                   .log = config->log,
+                                   .launcher = config->launcher,
+                                   .library = config->library,
+                                   .rank = config->rank,
+                                   .ranks = config->ranks,
+                                   .error_text = config->error_text,
+                                   .error_text_bytes = config->error_text_bytes};
+    struct fit_card mine = {COMM_OK, FITS}, *cards = calloc((size_t)config->ranks, sizeof *cards);
+    int level = MPI_THREAD_SINGLE;
+
+    if (!cards)
+        return COMM_ERR_MEMORY;
+    enum comm_result started = mpi_start_process(&native, &level), r;
+    mine.result = (int32_t)started;
+    if (started == COMM_OK)
+        mine.fit = level < MPI_THREAD_MULTIPLE ? BELOW_MULTIPLE : dies_with_peers() ? DIES_WITH_PEERS : FITS;
+    r = config->boot->class->allgather(config->boot, &mine, sizeof mine, cards);
+    if (started != COMM_OK)
+        r = started;
+    else if (r == COMM_OK)
+        r = judge(config, cards, fits);
+    free(cards);
+    return r;
+}
