@@ -334,7 +334,7 @@ RIG_TEST(premul_with_a_fault_at_every_call)
         for (uint64_t at = 0; (at = fault(n + 1, orders[i])); n = at)
             tried++;
         printf("%llu of %llu calls failed, one at a time\n", (unsigned long long)tried, (unsigned long long)n);
-        CHECK(tried > 5 && n > 15);
+        CHECK(tried > 3 && n > 10);
     }
 }
 
