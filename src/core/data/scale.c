@@ -15,10 +15,7 @@ void data_scale(void *to, const void *from, size_t n, const struct data_scale *s
         memcpy(factors + i * element, scale->factor, element);
     for (size_t at = 0; at < n; at += most) {
         const void *pair[2] = {factors, (const char *)from + at * element};
-        product(&(struct data_reduce){.from = pair,
-                                      .ways = 2,
-                                      .to = (char *)to + at * element,
-                                      .elements = n - at < most ? n - at : most,
-                                      .final = true});
+        product(&(struct data_reduce){
+            .from = pair, .ways = 2, .to = (char *)to + at * element, .elements = n - at < most ? n - at : most, .final = true});
     }
 }
