@@ -88,7 +88,7 @@ COMM_MUST enum comm_result comm_broadcast(struct comm_communicator *c, void *buf
  * @param out   n elements on the root; not used on other ranks, where it may be NULL
  * @param n     number of elements, the same on all ranks
  * @param type  element type
- * @param op    operator: a built-in one (COMM_SUM, ...) or one made by comm_op_create()
+ * @param op    operator: a built-in one (COMM_SUM, ...) or one made by comm_op_create() or comm_op_create_premul_sum()
  * @param root  rank that gets the result, 0 to comm_size(c) - 1
  * @param req   receives the request; NULL: none is returned, and comm_sync() waits for the operation
  * @return COMM_OK if the operation was queued; otherwise an error, listed in collective.h(3)
@@ -106,7 +106,7 @@ COMM_MUST enum comm_result comm_reduce(struct comm_communicator *c, const void *
  * @param out   n elements
  * @param n     number of elements, the same on all ranks
  * @param type  element type
- * @param op    operator: a built-in one (COMM_SUM, ...) or one made by comm_op_create()
+ * @param op    operator: a built-in one (COMM_SUM, ...) or one made by comm_op_create() or comm_op_create_premul_sum()
  * @param req   receives the request; NULL: none is returned, and comm_sync() waits for the operation
  * @return COMM_OK if the operation was queued; otherwise an error, listed in collective.h(3)
  */
@@ -123,7 +123,7 @@ COMM_MUST enum comm_result comm_allreduce(struct comm_communicator *c, const voi
  * @param out   n elements
  * @param n     number of elements, the same on all ranks
  * @param type  element type
- * @param op    operator: a built-in one (COMM_SUM, ...) or one made by comm_op_create()
+ * @param op    operator: a built-in one (COMM_SUM, ...) or one made by comm_op_create() or comm_op_create_premul_sum()
  * @param req   receives the request; NULL: none is returned, and comm_sync() waits for the operation
  * @return COMM_OK if the operation was queued; otherwise an error, listed in collective.h(3)
  */
@@ -140,7 +140,7 @@ COMM_MUST enum comm_result comm_scan(struct comm_communicator *c, const void *in
  * @param out   n elements
  * @param n     number of elements, the same on all ranks
  * @param type  element type
- * @param op    operator: a built-in one (COMM_SUM, ...) or one made by comm_op_create()
+ * @param op    operator: a built-in one (COMM_SUM, ...) or one made by comm_op_create() or comm_op_create_premul_sum()
  * @param req   receives the request; NULL: none is returned, and comm_sync() waits for the operation
  * @return COMM_OK if the operation was queued; otherwise an error, listed in collective.h(3)
  */
@@ -157,7 +157,7 @@ COMM_MUST enum comm_result comm_exscan(struct comm_communicator *c, const void *
  * @param out   n elements; in place, comm_size(c) * n elements, and the result is stored at element comm_rank(c) * n
  * @param n     number of elements of a block, the same on all ranks
  * @param type  element type
- * @param op    operator: a built-in one (COMM_SUM, ...) or one made by comm_op_create()
+ * @param op    operator: a built-in one (COMM_SUM, ...) or one made by comm_op_create() or comm_op_create_premul_sum()
  * @param req   receives the request; NULL: none is returned, and comm_sync() waits for the operation
  * @return COMM_OK if the operation was queued; otherwise an error, listed in collective.h(3)
  */
@@ -174,7 +174,7 @@ COMM_MUST enum comm_result comm_reduce_scatter(struct comm_communicator *c, cons
  * @param out     counts[comm_rank(c)] elements; in place, all blocks
  * @param counts  comm_size(c) block sizes in elements, the same on all ranks (otherwise COMM_ERR_MISMATCH)
  * @param type    element type
- * @param op      operator: a built-in one (COMM_SUM, ...) or one made by comm_op_create()
+ * @param op      operator: a built-in one (COMM_SUM, ...) or one made by comm_op_create() or comm_op_create_premul_sum()
  * @param req     receives the request; NULL: none is returned, and comm_sync() waits for the operation
  * @return COMM_OK if the operation was queued; otherwise an error, listed in collective.h(3)
  */

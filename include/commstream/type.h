@@ -82,7 +82,7 @@ struct comm_f64_index {
     int64_t index; /**< what comes with it */
 };
 
-/** A reduction operator: a built-in number, or one that comm_op_create() made. 0 is never valid. */
+/** A reduction operator: a built-in number, or one that comm_op_create() or comm_op_create_premul_sum() made. 0 is never valid. */
 typedef uint32_t comm_op;
 
 /** The built-in operators. COMM_REPLACE and COMM_NOOP are for windows only. Ties of MINLOC and MAXLOC go to the lower index. */
@@ -132,7 +132,7 @@ struct comm_op_options {
  *
  * Local. Each rank that reduces with it makes an operator of the same name, element size and order. It lives until comm_op_free() or
  * until the last communicator of its world is closed. Any number may exist. `fn` is applied in rank order, so it need only be
- * associative. Like MPI_Op_create and ncclRedOpCreatePreMulSum. Any thread may call.
+ * associative. Like MPI_Op_create. Any thread may call.
  *
  * @param c        a communicator of the world that uses the operator
  * @param fn       the operation
@@ -145,9 +145,28 @@ COMM_MUST enum comm_result comm_op_create(struct comm_communicator *c, comm_op_f
                                           comm_op *op);
 
 /**
- * Frees a user-defined operator.
+ * Makes a pre-multiplied sum: the operator that multiplies each rank's input by a factor of that rank's own, and adds the products.
  *
- * Operations that use it and are still running finish with it. A built-in operator is ignored. Like MPI_Op_free. Any thread may call.
+ * Local. Calls pass the operator with elements of `type`, in every collective that reduces. Each rank of a call makes one of that type; the
+ * factors may differ. If one rank passes another operator, the calls differ: COMM_ERR_MISMATCH. The result is that of COMM_SUM over inputs
+ * that the program has multiplied itself: each product is rounded once to the type, then COMM_SUM adds the products. So the bits are those
+ * of COMM_SUM. On backend nccl, NCCL computes both. Integers wrap; complex numbers are multiplied as COMM_PROD does. The input is not
+ * changed, unless the call is in place. The operator lives until comm_op_free() or until the last communicator of its world is closed. Like
+ * ncclRedOpCreatePreMulSum with a scalar of the host. Any thread may call.
+ *
+ * @param c       a communicator of the world that uses the operator
+ * @param type    an integer, floating or complex type
+ * @param factor  one element of that type, in host memory; copied
+ * @param op      receives the operator
+ * @return COMM_OK; COMM_ERR_ARGUMENT; COMM_ERR_UNSUPPORTED for a type without products, such as COMM_BYTE; COMM_ERR_MEMORY
+ */
+COMM_MUST enum comm_result comm_op_create_premul_sum(struct comm_communicator *c, enum comm_type type, const void *factor, comm_op *op);
+
+/**
+ * Frees a user-defined operator or a pre-multiplied sum.
+ *
+ * Operations that use it and are still running finish with it. A built-in operator is ignored. Like MPI_Op_free and ncclRedOpDestroy. Any
+ * thread may call.
  *
  * @param c   a communicator of the world that it was made for
  * @param op  the operator

@@ -208,6 +208,7 @@ enum {
     NCCL_WITH_REVOKE = 22800,
     NCCL_UNSET = INT32_MIN
 };
+enum { NCCL_SCALAR_OF_HOST = 1 }; /* read when the operator is made */
 #define NCCL_MAGIC 0xcafebeefu
 enum { NCCL_WINDOW_SYMMETRIC = 1, NCCL_WINDOW_ALIGN = 4096 };
 
@@ -258,7 +259,10 @@ struct nccl_config {
     X(ncclRecv, "ncclRecv", unsigned,                                                                                                      \
       (void *out, size_t count, unsigned type, int peer, struct ncclComm *comm, struct CUstream_st *stream))                               \
     X(ncclGroupStart, "ncclGroupStart", unsigned, (void))                                                                                  \
-    X(ncclGroupEnd, "ncclGroupEnd", unsigned, (void))
+    X(ncclGroupEnd, "ncclGroupEnd", unsigned, (void))                                                                                      \
+    X(ncclRedOpCreatePreMulSum, "ncclRedOpCreatePreMulSum", unsigned,                                                                      \
+      (unsigned *op, void *scalar, unsigned type, unsigned residence, struct ncclComm *comm))                                              \
+    X(ncclRedOpDestroy, "ncclRedOpDestroy", unsigned, (unsigned op, struct ncclComm *comm))
 
 /* Entry points that exist since NCCL_WITH_MEMORY, NCCL_WITH_WINDOWS and NCCL_WITH_REVOKE. They are NULL with an older library. */
 #define NCCL_MEMORY_CALLS(X)                                                                                                               \

@@ -38,6 +38,7 @@ static_assert((uintptr_t)CUDA_STREAM_LEGACY == 1 && CUDA_STREAM_PER_THREAD == 2,
 #endif
 
 #define EQUAL(ours, theirs) static_assert((int)(ours) == (int)(theirs), #ours " differs from " #theirs)
+EQUAL(NCCL_SCALAR_OF_HOST, ncclScalarHostImmediate);
 EQUAL(CUDA_OK, CUDA_SUCCESS);
 EQUAL(CUDA_INVALID_VALUE, CUDA_ERROR_INVALID_VALUE);
 EQUAL(CUDA_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY);

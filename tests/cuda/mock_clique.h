@@ -70,8 +70,15 @@ struct clique {
     struct meeting *meetings;
     struct transfer *transfers;
 };
+/* An operator of ncclRedOpCreatePreMulSum. type: 1 + NCCL's number; 0: none. */
+struct premul {
+    unsigned type;
+    unsigned char factor[8];
+};
+enum { PREMULS = 8 };
 struct ncclComm {
     struct clique *clique;
+    struct premul op[PREMULS];
     int rank, device, blocking, asks, pending, inside;
     int graphs; /* recorded operations: while there are any, the communicator cannot be freed */
     unsigned state;
@@ -92,6 +99,7 @@ struct launch {
     void *out;
     size_t count;
     unsigned type, op;
+    struct premul by;
     int root; /* or the peer */
     struct CUstream_st *stream;
 };
@@ -110,10 +118,10 @@ void mock_shared_give(void *memory);
 size_t mock_type_bytes(unsigned type); /* 0: no such type */
 void mock_fold(void *to, const void *from, size_t n, unsigned type, unsigned op);
 void mock_scale(void *to, size_t n, unsigned type, double by);
+void mock_premultiply(void *to, size_t bytes, const struct premul *by);
 /* mock_work.c: the caller holds the shared lock */
 unsigned mock_refuse(unsigned result, const char *text);
 const char *mock_last_error(void);
-unsigned mock_check(const struct launch *l);
 void mock_put(const struct launch *first); /* puts the launches of one communicator on their streams */
 void mock_leave_clique(struct ncclComm *c);
 void mock_wait_a_little(void);                                           /* the caller does not hold the shared lock */
@@ -122,6 +130,9 @@ bool mock_reads(const struct ncclComm *c, const void *at, size_t bytes); /* an o
 bool mock_has_window(const struct ncclComm *c, const void *at);
 bool mock_is_registered(const void *memory); /* in a window of any communicator of this process */
 void mock_forget_windows(const struct ncclComm *c);
+/* mock_premul.c: gives the launch its factor, and its operator a number that is the same on all ranks. The caller holds both locks. */
+unsigned mock_find_op(struct launch *l);
+bool mock_has_op(const struct ncclComm *c);
 /* mock_comm.c, mock_nccl.c: the caller holds both locks */
 void mock_nccl_wait(void);
 void mock_free_launches(struct launch *l);

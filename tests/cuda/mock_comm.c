@@ -327,6 +327,8 @@ unsigned mock_ncclCommDestroy(struct ncclComm *comm)
     NCCL_BEGIN;
     while (comm->graphs || (comm->pending && mock.running && !comm->aborted))
         mock_nccl_wait();
+    if (mock_has_op(comm))
+        mock.misused = "ncclCommDestroy of a communicator that has operators";
     end_comm(comm, false);
     NCCL_END(NCCL_OK);
 }

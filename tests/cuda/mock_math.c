@@ -153,6 +153,14 @@ void mock_fold(void *to, const void *from, size_t n, unsigned type, unsigned op)
     }
 }
 
+void mock_premultiply(void *to, size_t bytes, const struct premul *by)
+{
+    unsigned type = by->type - 1;
+
+    for (size_t at = 0; at < bytes; at += mock_type_bytes(type))
+        mock_fold((char *)to + at, by->factor, 1, type, NCCL_PROD);
+}
+
 /* For an average NCCL multiplies the inputs before the sum. */
 void mock_scale(void *to, size_t n, unsigned type, double by)
 {

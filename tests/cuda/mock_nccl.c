@@ -126,10 +126,30 @@ static unsigned run_group(struct launch *list)
     return result;
 }
 
-static unsigned issue(const struct launch *l)
+static unsigned check(const struct launch *l)
 {
-    unsigned result = mock_check(l);
+    const struct ncclComm *c = l->comm;
+    size_t bytes = l->count * mock_type_bytes(l->type);
 
+    if (!c || c->gone || c->revoked || c->state != NCCL_OK)
+        return mock_refuse(NCCL_INVALID_ARGUMENT, "mock: the communicator is not ready");
+    if (mock_device() < 0 || mock.fault[c->device])
+        return mock_refuse(NCCL_CUDA_ERROR, "mock: CUDA error");
+    if (mock_device() != c->device || !mock_stream_on(l->stream, c->device) || !mock_type_bytes(l->type))
+        return mock_refuse(NCCL_INVALID_USAGE, "mock: another device is current, or no such stream or type");
+    if ((l->in && bytes && mock_owner(l->in) != c->device) || (l->out && bytes && mock_owner(l->out) != c->device))
+        return mock_refuse(NCCL_INVALID_ARGUMENT, "mock: not memory of the communicator's device");
+    if (l->root < 0 || l->root >= c->clique->size)
+        return mock_refuse(NCCL_INVALID_ARGUMENT, "mock: no such rank");
+    return NCCL_OK;
+}
+
+static unsigned issue(struct launch *l)
+{
+    unsigned result = check(l);
+
+    if (result == NCCL_OK)
+        result = mock_find_op(l);
     if (result != NCCL_OK)
         return result;
     append(&grouped, l);

@@ -27,6 +27,7 @@ struct part {
     void *out;
     struct part *next; /* in the list of its device's parts that have not arrived */
     int phase, device;
+    struct premul by;
     uint32_t hands;
     struct hand hand[];
 };
@@ -164,6 +165,8 @@ static void read_input(struct part *p)
     m->input[p->comm->rank] = mock_shared_take(bytes + 1);
     if (p->in)
         memcpy(m->input[p->comm->rank], mock_reach(p->in), bytes);
+    if (p->by.type)
+        mock_premultiply(m->input[p->comm->rank], bytes, &p->by);
     m->read++;
 }
 
@@ -393,7 +396,7 @@ static void put_collective(const struct launch *l)
     struct ncclComm *c = l->comm;
     struct part *p = calloc(1, sizeof *p);
 
-    *p = (struct part){.comm = c, .device = c->device, .in = l->in, .out = l->out};
+    *p = (struct part){.comm = c, .device = c->device, .in = l->in, .out = l->out, .by = l->by};
     p->meeting = meeting_of(c->clique, l, ++c->issued);
     count_windows(c, l, p->meeting);
     push(p, l->stream);
@@ -479,22 +482,4 @@ void mock_put(const struct launch *first)
     }
     if (transfers)
         put_transfers(first, transfers);
-}
-
-unsigned mock_check(const struct launch *l)
-{
-    const struct ncclComm *c = l->comm;
-    size_t bytes = l->count * mock_type_bytes(l->type);
-
-    if (!c || c->gone || c->revoked || c->state != NCCL_OK)
-        return mock_refuse(NCCL_INVALID_ARGUMENT, "mock: the communicator is not ready");
-    if (mock_device() < 0 || mock.fault[c->device])
-        return mock_refuse(NCCL_CUDA_ERROR, "mock: CUDA error");
-    if (mock_device() != c->device || !mock_stream_on(l->stream, c->device) || !mock_type_bytes(l->type))
-        return mock_refuse(NCCL_INVALID_USAGE, "mock: another device is current, or no such stream or type");
-    if ((l->in && bytes && mock_owner(l->in) != c->device) || (l->out && bytes && mock_owner(l->out) != c->device))
-        return mock_refuse(NCCL_INVALID_ARGUMENT, "mock: not memory of the communicator's device");
-    if (l->root < 0 || l->root >= c->clique->size)
-        return mock_refuse(NCCL_INVALID_ARGUMENT, "mock: no such rank");
-    return NCCL_OK;
 }

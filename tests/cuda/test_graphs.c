@@ -165,6 +165,31 @@ RIG_TEST(a_reduction_that_nccl_lacks_in_a_graph)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ refusals */
+/* The graph has the factors; the operator may be freed. */
+RIG_TEST(a_pre_multiplied_sum_in_a_graph)
+{
+    uint32_t want = 1;
+    open_all(&(struct mock_options){.seed = 11, .queues = 8});
+    sides_fill(1, WORDS);
+    for (uint32_t r = 0; r < SIDES; r++) {
+        struct side *s = &sides[r];
+        uint32_t factor = r + 1;
+        comm_op op;
+        MUST(comm_op_create_premul_sum(s->comm, COMM_U32, &factor, &op));
+        bench_capture(&s->bench, s->stream);
+        MUST(comm_allreduce(s->comm, COMM_IN_PLACE, s->in, WORDS, COMM_U32, op, NULL));
+        bench_end_capture(&s->bench, s->stream, &s->graph);
+        comm_op_free(s->comm, op);
+    }
+    for (int i = 0; i < 3; i++) {
+        sides_launch();
+        want *= SIDES * (SIDES + 1) / 2;
+    }
+    for (int r = 0; r < SIDES; r++)
+        EQUAL(sides_word(r, sides[r].in), want);
+    sides_close(false);
+}
+
 /* What a graph cannot have is refused, and the capture goes on. */
 RIG_TEST(what_is_refused)
 {
@@ -300,6 +325,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_graph_is_launched_a_thousand_times),
+        cmocka_unit_test(a_pre_multiplied_sum_in_a_graph),
         cmocka_unit_test(requests_around_a_launch),
         cmocka_unit_test(moves_and_messages_in_a_graph),
         cmocka_unit_test(a_reduction_that_nccl_lacks_in_a_graph),

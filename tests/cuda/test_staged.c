@@ -112,6 +112,31 @@ RIG_TEST(others_that_are_long)
     staged_close();
 }
 
+/* In parts, as a sum is, each of which keeps the operator. */
+RIG_TEST(a_pre_multiplied_sum_that_is_long)
+{
+    struct comm_request q[RANKS];
+    const float half = 0.5f; /* it rounds nothing */
+    size_t n = staged_long();
+
+    staged_open(n);
+    float *want = staged_host_sum(n);
+    for (size_t i = 0; i < n; i++)
+        want[i] *= half;
+    for (int r = 0; r < RANKS; r++) {
+        comm_op op;
+        MUST(comm_op_create_premul_sum(staged_rig.world[r], COMM_F32, &half, &op));
+        MUST(comm_allreduce(staged_rig.world[r], staged_in[r], staged_out[r], n, COMM_F32, op, &q[r]));
+        comm_op_free(staged_rig.world[r], op);
+    }
+    rig_wait_all(q, RANKS);
+    for (int r = 0; r < RANKS; r++)
+        staged_same(staged_out[r], want, n * sizeof(float));
+    CHECK(staged_flags(q[0]) & COMM_INFO_STAGED);
+    free(want);
+    staged_close();
+}
+
 static void exchange(int from, int to, size_t n, size_t room, enum comm_result want)
 {
     struct comm_request send, recv;
@@ -384,6 +409,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_long_sum_in_parts_on_a_device_that_is_late),
         cmocka_unit_test(a_long_sum_in_the_shortest_queue),
         cmocka_unit_test(others_that_are_long),
+        cmocka_unit_test(a_pre_multiplied_sum_that_is_long),
         cmocka_unit_test(messages_of_device_buffers),
         cmocka_unit_test(messages_on_a_device_that_is_late),
         cmocka_unit_test(messages_keep_their_order),

@@ -165,7 +165,7 @@ static void operators_of_the_caller(void **state)
     enum { N = 97 };
     static uint64_t in[DATA_WAYS_MAX][N][4], out[N][4], also[N][4], want[4];
     size_t calls = 0;
-    struct data_user user = {multiply, &calls, sizeof want};
+    struct data_user user = {.fn = multiply, .arg = &calls, .element_bytes = sizeof want};
     (void)state;
     for (uint32_t ways = 1; ways <= DATA_WAYS_MAX; ways++) {
         for (uint32_t w = 0; w < ways; w++) {

@@ -198,6 +198,35 @@ static void own_operator(struct comm_communicator *c)
     comm_op_free(c, op);
 }
 
+/* MPI has no pre-multiplied sums, so the library's programs run them. */
+static void pre_multiplied_sum(struct comm_communicator *c)
+{
+    enum { MOST = 3000 };
+    static double in[MOST], out[MOST];
+    double factor = me.rank + 1, all = 0, below = 0;
+    comm_op op = 0;
+    MUST(comm_op_create_premul_sum(c, COMM_F64, &factor, &op));
+    for (int r = 0; r < me.ranks; r++) {
+        all += (r + 1) * (r + 2);
+        below += r <= me.rank ? (r + 1) * (r + 2) : 0;
+    }
+    for (size_t n = 1; n <= MOST; n = n * 7 + 1) {
+        struct comm_request_info info = {.size = sizeof info};
+        struct comm_request q;
+        for (size_t i = 0; i < n; i++)
+            in[i] = (double)i * (me.rank + 2);
+        for (int scans = 0; scans < 2; scans++) {
+            MUST(scans ? comm_scan(c, in, out, n, COMM_F64, op, &q) : comm_allreduce(c, in, out, n, COMM_F64, op, &q));
+            MUST(comm_wait(q, RIG_PATIENCE));
+            for (size_t i = 0; i < n; i++)
+                CHECK(out[i] == (double)i * (scans ? below : all));
+            MUST(comm_describe_request(q, &info));
+            CHECK(strcmp(info.algorithm, "mpi") != 0);
+        }
+    }
+    comm_op_free(c, op);
+}
+
 void rank_cells(void)
 {
     struct comm_communicator *world = rank_open(NULL);
@@ -217,6 +246,7 @@ void rank_cells(void)
     }
     gather_uneven(world);
     own_operator(world);
+    pre_multiplied_sum(world);
     printf("cells of %s\n", me.library);
     MUST(comm_close(world, RIG_PATIENCE));
 }

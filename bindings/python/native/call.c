@@ -25,7 +25,7 @@ static bool read_type(struct call *k)
     return true;
 }
 
-/* An operator of one's own is for bytes. */
+/* An operator that is a function is for bytes. */
 static bool read_op(struct call *k)
 {
     bool custom = false;
@@ -34,7 +34,7 @@ static bool read_op(struct call *k)
         return false;
     if (!custom)
         return true;
-    k->said = COMM_BYTE;
+    k->said = operator_takes_bytes(k->slots[SLOT_OP]) ? COMM_BYTE : k->said;
     k->r->keep = k->slots[SLOT_OP];
     Py_INCREF(k->r->keep);
     return true;

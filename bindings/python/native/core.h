@@ -111,6 +111,7 @@ bool read_int64(PyObject *object, const char *operation, const char *name, int64
 bool read_timeout(PyObject *object, int64_t *ns);
 bool read_sizes(PyObject *object, const char *operation, const char *name, size_t expected, size_t **values);
 bool read_operator(PyObject *object, const char *operation, comm_op *op, bool *custom);
+bool operator_takes_bytes(PyObject *object); /* false: a pre-multiplied sum, which takes its own type */
 
 /* request.c */
 struct request *request_new(const char *operation, struct communicator *comm);
@@ -160,6 +161,7 @@ PyObject *wait_many(PyObject *module, PyObject *args);
 PyObject *memory_alloc(PyObject *module, PyObject *args);
 PyObject *memory_wrap(void *data, size_t bytes, struct communicator *comm); /* memory that comm_mem_free frees */
 PyObject *operator_create(PyObject *module, PyObject *args);
+PyObject *premul_sum_create(PyObject *module, PyObject *args);
 PyObject *buckets_create(PyObject *module, PyObject *args);
 PyObject *event_create(PyObject *module, PyObject *comm);
 PyObject *group_begin(PyObject *module, PyObject *comm);

@@ -1,4 +1,5 @@
-/* Reduction operators, built in and written in Python. The library calls the latter on whichever thread makes progress. */
+/* Reduction operators: built in, written in Python, and pre-multiplied sums. The library calls the second on whichever thread makes
+ * progress. */
 #include "core.h"
 
 #include <structmember.h>
@@ -26,6 +27,11 @@ bool read_operator(PyObject *object, const char *operation, comm_op *op, bool *c
         return false;
     *op = (comm_op)number;
     return true;
+}
+
+bool operator_takes_bytes(PyObject *object)
+{
+    return ((struct operator*)object)->function != NULL;
 }
 
 /* The first error is kept: each request that uses the operator raises it. */
@@ -73,6 +79,32 @@ static void call_operator(void *inout, const void *in, size_t elements, void *ar
     PyGILState_Release(state);
 }
 
+/* function NULL: a pre-multiplied sum. */
+static struct operator* make(PyObject *comm, PyObject *function, PyObject *name, Py_ssize_t bytes)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(operator_type, Py_tp_alloc);
+    struct operator* self =(struct operator*) allocate(operator_type, 0);
+    if (!self)
+        return NULL;
+    self->comm = (struct communicator *)comm;
+    self->function = function;
+    self->name = name;
+    self->element_bytes = bytes;
+    Py_INCREF(comm);
+    Py_XINCREF(function);
+    Py_INCREF(name);
+    return self;
+}
+
+static PyObject *made(struct operator* self, enum comm_result result, struct comm_communicator *c, const char *operation)
+{
+    if (result == COMM_OK)
+        return (PyObject *)self;
+    raise_result(result, c, operation);
+    Py_DECREF(self);
+    return NULL;
+}
+
 /* operator_create(communicator, function, name, element_bytes, ordered) */
 PyObject *operator_create(PyObject *module, PyObject *args)
 {
@@ -83,28 +115,33 @@ PyObject *operator_create(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "OOUnp:operator", &comm, &function, &name, &bytes, &ordered))
         return NULL;
     struct comm_communicator *c = communicator_of(comm, "operator");
-    if (!c)
-        return NULL;
-    allocfunc allocate = (allocfunc)PyType_GetSlot(operator_type, Py_tp_alloc);
-    struct operator* self =(struct operator*) allocate(operator_type, 0);
+    struct operator* self = c ? make(comm, function, name, bytes) : NULL;
     if (!self)
         return NULL;
-    self->comm = (struct communicator *)comm;
-    self->function = function;
-    self->name = name;
-    self->element_bytes = bytes;
-    Py_INCREF(comm);
-    Py_INCREF(function);
-    Py_INCREF(name);
     struct comm_op_options options = {
         .size = sizeof options, .name = PyUnicode_AsUTF8AndSize(name, NULL), .element_bytes = (size_t)bytes, .ordered = ordered};
     enum comm_result result;
     WITHOUT_GIL(result = comm_op_create(c, call_operator, self, &options, &self->op));
-    if (result == COMM_OK)
-        return (PyObject *)self;
-    raise_result(result, c, "operator");
-    Py_DECREF(self);
-    return NULL;
+    return made(self, result, c, "operator");
+}
+
+/* premul_sum(communicator, type, name, factor): factor is one element of the type, as bytes. */
+PyObject *premul_sum_create(PyObject *module, PyObject *args)
+{
+    PyObject *comm, *name;
+    const char *factor;
+    Py_ssize_t bytes;
+    int type;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OiUy#:premul_sum", &comm, &type, &name, &factor, &bytes))
+        return NULL;
+    struct comm_communicator *c = communicator_of(comm, "premul_sum");
+    struct operator* self = c ? make(comm, NULL, name, bytes) : NULL;
+    if (!self)
+        return NULL;
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_op_create_premul_sum(c, (enum comm_type)type, factor, &self->op));
+    return made(self, result, c, "premul_sum");
 }
 
 static void give_back(struct operator* self)
@@ -168,13 +205,14 @@ static PyMemberDef members[] = {
     {"element_bytes", T_PYSSIZET, offsetof(struct operator, element_bytes), READONLY, "The size of an element."},
     {NULL, 0, 0, 0, NULL}};
 
-static PyType_Slot slots[] = {{Py_tp_dealloc, operator_dealloc},
-                              {Py_tp_traverse, operator_traverse},
-                              {Py_tp_clear, operator_clear},
-                              {Py_tp_methods, methods},
-                              {Py_tp_members, members},
-                              {Py_tp_doc, "A reduction operator of one's own. Communicator.operator() makes one."},
-                              {0, NULL}};
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, operator_dealloc},
+    {Py_tp_traverse, operator_traverse},
+    {Py_tp_clear, operator_clear},
+    {Py_tp_methods, methods},
+    {Py_tp_members, members},
+    {Py_tp_doc, "A reduction operator of one's own. Communicator.operator() and Communicator.premul_sum() make one."},
+    {0, NULL}};
 
 PyType_Spec operator_spec = {"commstream._core.Operator", sizeof(struct operator), 0,
                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

@@ -67,6 +67,7 @@ FORMS = {
     "comm_mem_unregister": "Registration.free",
     "comm_notify": "Request.add_done_callback",
     "comm_op_create": "Communicator.operator",
+    "comm_op_create_premul_sum": "Communicator.premul_sum",
     "comm_op_free": "Operator.free",
     "comm_open": "open",
     "comm_open_local": "open_local",

@@ -122,6 +122,7 @@ WRONG_KINDS = {
     "window: bytes is 'x'; expected an integer": lambda w: w.window("x"),
     "predict: type is 'f8'; expected a commstream.Type": lambda w: w.predict("allreduce", 1, type="f8"),
     "operator: function is 3; expected a function": lambda w: w.operator(3, element_bytes=8),
+    "premul_sum: type is 'f8'; expected a commstream.Type": lambda w: w.premul_sum("f8", 2),
     "buckets: gradients is 3; expected a sequence": lambda w: w.buckets(3),
     "abort: code is 'x'; expected an integer": lambda w: w.abort("x"),
     "timeout is 'x'; expected seconds or None": lambda w: w.barrier().wait("x"),

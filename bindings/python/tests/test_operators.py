@@ -95,3 +95,45 @@ def test_views_that_an_operator_keeps_end_with_its_call(pair):
     for view in kept:
         with pytest.raises(ValueError, match="released"):
             view[0]
+
+
+@pytest.mark.parametrize("kind", ["i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"])
+def test_pre_multiplied_sums(pair, kind):
+    types = {"i1": cs.I8, "u2": cs.U16, "i4": cs.I32, "u8": cs.U64, "f2": cs.F16, "f4": cs.F32, "f8": cs.F64, "c8": cs.C64, "c16": cs.C128}
+    factors = [3, 2 + 1j if kind[0] == "c" else 2]
+    operators = [world.premul_sum(types[kind], factor) for world, factor in zip(pair, factors)]
+    arrays = [np.array([1, 2, 5], kind), np.array([7, 0, 1], kind)]
+    want = arrays[0] * np.array(factors[0], kind) + arrays[1] * np.array(factors[1], kind)
+    outs = [np.zeros(3, kind) for _ in pair]
+    assert cs.wait_all([w.allreduce(a, out, op=o) for w, a, out, o in zip(pair, arrays, outs, operators)])
+    assert (outs[0] == want).all() and (outs[1] == want).all()
+    with pytest.raises(cs.ArgumentError, match="the type that the pre-multiplied sum was made for"):
+        pair[0].allreduce(np.zeros(3, "i8"), op=operators[0])
+    operators[0].free()
+    assert operators[1].name == "premul_sum" and operators[1].element_bytes == np.dtype(kind).itemsize
+
+
+def test_pre_multiplied_sums_of_types_that_python_lacks(pair):
+    two = np.array([0x4000], "u2")  # bf16
+    operators = [world.premul_sum(cs.BF16, two.tobytes()) for world in pair]
+    arrays = [np.array([0x3f80, 0x4040], "u2") for _ in pair]  # 1, 3
+    assert cs.wait_all([w.allreduce(a, op=o, type=cs.BF16) for w, a, o in zip(pair, arrays, operators)])
+    assert (arrays[0] == np.array([0x4080, 0x4140], "u2")).all()  # 4, 12
+    for type, factor, text in [(cs.BF16, 2.0, "expected a type that Python has numbers of"), (cs.F32, b"12", "has 2 bytes; expected 4"),
+                               (cs.I8, 200, "expected a number that type 8 has"), (cs.F64, 1j, "expected a number that type 29 has"),
+                               (77, 1, "type is 77; expected one of commstream.Type")]:
+        with pytest.raises(cs.ArgumentError, match=text):
+            pair[0].premul_sum(type, factor)
+    with pytest.raises(cs.UnsupportedError, match="expected an integer, floating or complex type"):
+        pair[0].premul_sum(cs.BYTE, b"1")
+
+
+def test_a_plan_keeps_a_pre_multiplied_sum(pair):
+    arrays, plans = [np.array([1.0]), np.array([2.0])], []
+    for world, array in zip(pair, arrays):
+        with world.plan() as calls:
+            calls.allreduce(array, op=world.premul_sum(cs.F64, 10))
+        plans.append(calls.plan)
+    for _ in range(2):
+        assert cs.wait_all([plan.start() for plan in plans])
+    assert arrays[0][0] == 600 and arrays[1][0] == 600

@@ -19,13 +19,16 @@ void api_need_type(struct api_check *check, enum comm_type type)
     api_need(check, data_type_bytes(type) != 0, "type", (long long)type, "an enum comm_type");
 }
 
-/* A user-defined operator works on bytes; the block must hold whole elements of it. */
+/* A user-defined operator works on bytes; the block must hold whole elements of it. A pre-multiplied sum works on its own type. */
 static void need_user(struct api_check *check, enum comm_type type, comm_op op, size_t n)
 {
-    size_t bytes = engine_op_bytes(check->c, op);
+    enum comm_type wanted = COMM_BYTE;
+    size_t bytes = engine_op_bytes(check->c, op, &wanted);
 
     api_need(check, bytes != 0, "op", op, "an operator of this world that was not freed");
-    api_need(check, type == COMM_BYTE, "type", (long long)type, "COMM_BYTE: the elements of an operator of your own are bytes");
+    api_need(check, type == wanted, "type", (long long)type,
+             operator_is_premul(op) ? "the type that the pre-multiplied sum was made for"
+                                    : "COMM_BYTE: the elements of an operator of your own are bytes");
     api_need(check, !bytes || n % bytes == 0, "n", (long long)n, "whole elements of the operator, counted in bytes");
 }
 

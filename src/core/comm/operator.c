@@ -2,7 +2,7 @@
 #include "comm/operator.h"
 #include "comm/state.h"
 
-enum comm_result engine_op_create(struct comm_communicator *c, comm_op_fn *fn, void *arg, const struct comm_op_options *options,
+enum comm_result engine_op_create(struct comm_communicator *c, const struct data_user *user, const struct comm_op_options *options,
                                   comm_op *op)
 {
     enum comm_result r;
@@ -10,7 +10,7 @@ enum comm_result engine_op_create(struct comm_communicator *c, comm_op_fn *fn, v
 
     if (!b)
         return r;
-    r = operator_create(b->world, fn, arg, options, op);
+    r = operator_create(b->world, user, options, op);
     state_unlock(b);
     return r;
 }
@@ -26,11 +26,11 @@ void engine_op_free(struct comm_communicator *c, comm_op op)
     state_unlock(b);
 }
 
-size_t engine_op_bytes(struct comm_communicator *c, comm_op op)
+size_t engine_op_bytes(struct comm_communicator *c, comm_op op, enum comm_type *type)
 {
     enum comm_result r;
     struct comm_state *b = state_lock(c, &r);
-    size_t bytes = b ? operator_bytes(b->world, op) : 0;
+    size_t bytes = b ? operator_bytes(b->world, op, type) : 0;
 
     if (b)
         state_unlock(b);

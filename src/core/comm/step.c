@@ -166,6 +166,8 @@ static size_t beside_bytes(const struct entry *e)
         return e->pack->bytes;
     if (BASE_UNLIKELY(e->spill))
         return e->call.n * data_type_bytes(e->call.type);
+    if (BASE_UNLIKELY(e->user != NULL))
+        return operator_beside(e->user, e->record.collective, e->head.read.to - e->head.read.from);
     return BASE_UNLIKELY(reads_a_copy(e)) ? e->head.write.to - e->head.write.from : 0;
 }
 
@@ -173,15 +175,7 @@ static size_t scratch_bytes(const struct comm_state *b, const struct entry *e)
 {
     if (BASE_LIKELY(!e->user))
         return run_scratch_bytes(e->program, &e->call, b->channel, b->team.size);
-    struct run_element element = operator_element(e->user);
-    return run_scratch_bytes_as(e->program, &e->call, b->channel, b->team.size, &element);
-}
-
-static void start_user(struct run *run, const struct entry *e)
-{
-    struct run_element element = operator_element(e->user);
-
-    run_start_as(run, e->program, &element);
+    return operator_scratch(e->user, e->program, &e->call, b->channel, b->team.size);
 }
 
 static void start_work(struct comm_state *b, uint64_t ticket, struct entry *e)
@@ -210,15 +204,14 @@ static void start_work(struct comm_state *b, uint64_t ticket, struct entry *e)
     run->size = b->team.size;
     if (BASE_UNLIKELY(e->pack != NULL)) {
         start_pack(p, e, scratch);
+    } else if (BASE_UNLIKELY(e->user != NULL)) {
+        operator_start(e->user, run, e->program, e->head.read.to - e->head.read.from, beside ? run->scratch + scratch : NULL);
     } else {
         if (BASE_UNLIKELY(e->spill))
             run->call.in = run->call.out = run->scratch + scratch;
         else if (BASE_UNLIKELY(beside))
             run->call.in = memcpy(run->scratch + scratch, e->call.in, beside);
-        if (BASE_UNLIKELY(e->user != NULL))
-            start_user(run, e);
-        else
-            run_start(run, e->program);
+        run_start(run, e->program);
     }
     step_run(b, ticket);
 }

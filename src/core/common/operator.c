@@ -1,9 +1,10 @@
 /*
- * User-defined operators: each world has a table of them. An operator's number names a row and how often the row has
- * been used, so that a freed operator is distinguished from its successor. An operation holds its operator until it is
- * retired.
+ * User-defined operators and pre-multiplied sums: each world has a table of them. An operator's number names a row and how
+ * often the row has been used, so that a freed operator is distinguished from its successor. An operation holds its
+ * operator until it is retired.
  *
- * Numbers are local to this rank. Ranks compare an operator's name, element size and order.
+ * Numbers are local to this rank. Ranks compare an operator's name, element size and order; of a pre-multiplied sum not the
+ * factor.
  */
 #include "common/operator.h"
 
@@ -12,8 +13,8 @@
 #include <commstream/collective.h>
 #include <string.h>
 
-enum { ROWS_FIRST = 16, ROW_BITS = 20, USE_BITS = 11 };
-_Static_assert(ROW_BITS + USE_BITS == 31, "what is left of a comm_op beside its top bit");
+enum { ROWS_FIRST = 16, ROW_BITS = 20, USE_BITS = 10 };
+_Static_assert(ROW_BITS + USE_BITS == 30, "what is left of a comm_op beside its two top bits");
 
 struct user_op {
     struct data_user user; /* first: the kernel gets it as its context */
@@ -25,6 +26,7 @@ struct user_op {
 struct user_op_row {
     struct user_op *own; /* NULL: free */
     uint32_t uses;
+    comm_op number;
 };
 
 static uint32_t identity_of(const struct comm_op_options *options)
@@ -45,11 +47,9 @@ static void drop(struct user_op *own)
 /* Under the world's operator lock. NULL: no operator has this number. */
 static struct user_op_row *find(const struct world *w, comm_op op)
 {
-    uint32_t row = op & ((1u << ROW_BITS) - 1), use = op >> ROW_BITS & ((1u << USE_BITS) - 1);
+    uint32_t row = op & ((1u << ROW_BITS) - 1);
 
-    if (!(op & OPERATOR_USER) || row >= w->operator_room || !w->operators[row].own)
-        return NULL;
-    return (w->operators[row].uses & ((1u << USE_BITS) - 1)) == use ? &w->operators[row] : NULL;
+    return row < w->operator_room && w->operators[row].own && w->operators[row].number == op ? &w->operators[row] : NULL;
 }
 
 struct user_op *operator_hold(struct world *w, comm_op op)
@@ -68,10 +68,40 @@ void operator_drop(struct user_op *own)
     drop(own);
 }
 
-struct run_element operator_element(const struct user_op *own)
+static struct run_element element_of(const struct user_op *own)
 {
     return (struct run_element){
         .raw = 1, .partial = 1, .grain = own->user.element_bytes, .reduce = data_reduce_user, .context = &own->user};
+}
+
+size_t operator_scratch(const struct user_op *own, const struct comm_program *program, const struct run_call *call,
+                        const struct wire_channel *channel, int32_t size)
+{
+    struct run_element element = element_of(own);
+
+    return own->user.fn ? run_scratch_bytes_as(program, call, channel, size, &element) : run_scratch_bytes(program, call, channel, size);
+}
+
+size_t operator_beside(const struct user_op *own, uint32_t collective, size_t input)
+{
+    bool fills_out = collective == COLLECTIVE_ALLREDUCE || collective == COLLECTIVE_SCAN;
+
+    return own->user.fn || fills_out ? 0 : input;
+}
+
+void operator_start(const struct user_op *own, struct run *run, const struct comm_program *program, size_t input, void *beside)
+{
+    struct run_element element = element_of(own);
+    void *product = beside ? beside : run->call.out;
+
+    if (own->user.fn) {
+        run_start_as(run, program, &element);
+        return;
+    }
+    data_scale(product, run->call.in, input / data_type_bytes(run->call.type), &own->user.scale);
+    run->call.in = product;
+    run->call.op = COMM_SUM;
+    run_start(run, program);
 }
 
 uint32_t operator_identity(struct world *w, comm_op op)
@@ -104,21 +134,24 @@ static struct user_op_row *free_row(struct world *w, const struct comm_env *env)
     return first;
 }
 
-enum comm_result operator_create(struct world *w, comm_op_fn *fn, void *arg, const struct comm_op_options *options, comm_op *op)
+enum comm_result operator_create(struct world *w, const struct data_user *user, const struct comm_op_options *options, comm_op *op)
 {
     const struct comm_env *env = w->engine->env;
     struct user_op *own = env->take(env, sizeof *own, 64);
 
     if (!own)
         return COMM_ERR_MEMORY;
-    *own = (struct user_op){.user = {fn, arg, options->element_bytes}, .env = env, .identity = identity_of(options)};
+    *own = (struct user_op){.user = *user, .env = env, .identity = identity_of(options)};
+    own->user.scale.isa = w->engine->isa;
     atomic_store_explicit(&own->references, 1, memory_order_relaxed);
     base_lock(&w->operator_lock, env);
     struct user_op_row *row = free_row(w, env);
     if (row) {
         row->own = own;
         row->uses++;
-        *op = OPERATOR_USER | (row->uses & ((1u << USE_BITS) - 1)) << ROW_BITS | (uint32_t)(row - w->operators);
+        row->number = OPERATOR_USER | (user->fn ? 0 : OPERATOR_PREMUL) | (row->uses & ((1u << USE_BITS) - 1)) << ROW_BITS |
+                      (uint32_t)(row - w->operators);
+        *op = row->number;
     }
     base_unlock(&w->operator_lock, env);
     if (!row)
@@ -138,11 +171,12 @@ void operator_free(struct world *w, comm_op op)
         drop(gone);
 }
 
-size_t operator_bytes(struct world *w, comm_op op)
+size_t operator_bytes(struct world *w, comm_op op, enum comm_type *type)
 {
     struct user_op *own = operator_hold(w, op);
     size_t bytes = own ? own->user.element_bytes : 0;
 
+    *type = own && !own->user.fn ? own->user.scale.type : COMM_BYTE;
     if (own)
         drop(own);
     return bytes;

@@ -55,14 +55,26 @@ typedef void data_reduce_fn(const struct data_reduce *reduce);
 /* Returns the kernel of a pair that data_check accepts, never NULL; isa at most data_isa_best(). */
 data_reduce_fn *data_reducer(enum comm_type type, comm_op op, enum data_isa isa);
 
-/* A user-defined operator, on elements of this many bytes that are never split. `elements` and all lengths count bytes. */
+/* The factor of a pre-multiplied sum: one element of a type that has COMM_PROD. */
+struct data_scale {
+    enum comm_type type;
+    enum data_isa isa; /* the engine's */
+    _Alignas(16) unsigned char factor[16];
+};
+/* to[i] = factor * from[i], each rounded once to the type, with the bits of COMM_PROD. `to` may be `from`; no other overlap. */
+typedef void data_scale_fn(void *to, const void *from, size_t n, const struct data_scale *scale);
+data_scale_fn data_scale;
+
+/* An operator that a program made: a function, on elements of this many bytes that are never split, where `elements` and all lengths count
+ * bytes; or, if fn is NULL, a pre-multiplied sum. */
 enum { DATA_USER_BYTES_MAX = 4096 };
 struct data_user {
     comm_op_fn *fn;
     void *arg;
-    size_t element_bytes;
+    size_t element_bytes; /* of a pre-multiplied sum: 1, since any element may be split from the next */
+    struct data_scale scale;
 };
-data_reduce_fn data_reduce_user; /* context: a struct data_user */
+data_reduce_fn data_reduce_user; /* context: a struct data_user with a function */
 
 /* Updates n elements at `at` by op, with from[i] on the right, while others may update them too: atomic for each
  * element. The previous values go to old[] (NULL: not wanted). COMM_REPLACE and COMM_NOOP are operators here too; NOOP

@@ -29,7 +29,10 @@ static void describe_call(const struct comm_state *b, int32_t rank, uint64_t seq
     if (call.type)
         base_append(text, bytes, at, " type=%s", data_type_name((enum comm_type)call.type));
     if (call.op && !collective_is_ragged(call.collective)) /* for ragged collectives, op holds a balance */
-        base_append(text, bytes, at, " op=%s", call.op & OPERATOR_USER ? "of its own" : data_op_name(call.op));
+        base_append(text, bytes, at, " op=%s",
+                    operator_is_premul(call.op) ? "premul_sum"
+                    : call.op & OPERATOR_USER   ? "of its own"
+                                                : data_op_name(call.op));
     base_append(text, bytes, at, " root=%d", call.root);
 }
 

@@ -170,6 +170,7 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
                                .in_counts = e->call.in_counts,
                                .in_displs = e->call.in_displs,
                                .reduce = native_reducer(b, e->record.collective, e->call.type, e->call.op),
+                               .scale = operator_is_premul(e->call.op) ? data_scale : NULL,
                                .context = e->user, /* it begins with what the kernel needs */
                                .grain = e->user ? ((const struct data_user *)(const void *)e->user)->element_bytes : 1,
                                .exact = native_is_exact(b, e->record.collective, e->call.type, e->call.op),

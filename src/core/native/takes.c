@@ -19,12 +19,16 @@ data_reduce_fn *native_reducer(const struct comm_state *b, uint32_t collective, 
 {
     if (!(b->library_work.flags & NATIVE_FOLDS) || !reduces(collective))
         return NULL;
-    return op & OPERATOR_USER ? data_reduce_user : data_reducer(type, op, b->unit.engine->isa);
+    if (op & OPERATOR_USER && !operator_is_premul(op))
+        return data_reduce_user;
+    return data_reducer(type, op & OPERATOR_USER ? COMM_SUM : op, b->unit.engine->isa);
 }
 
 bool native_is_exact(const struct comm_state *b, uint32_t collective, enum comm_type type, comm_op op)
 {
-    return reduces(collective) && (op & OPERATOR_USER || (b->terms.fixed_order && order_matters(type)));
+    bool own = op & OPERATOR_USER && !operator_is_premul(op);
+
+    return reduces(collective) && (own || (b->terms.fixed_order && order_matters(type)));
 }
 
 static struct native_call call_of(const struct comm_state *b, const struct engine_call *call)
@@ -43,6 +47,7 @@ static struct native_call call_of(const struct comm_state *b, const struct engin
                                 .in_displs = call->in_displs,
                                 .on_device = (call->on_device & CALL_ON_DEVICE) == CALL_ON_DEVICE,
                                 .reduce = native_reducer(b, call->collective, call->type, call->op),
+                                .scale = operator_is_premul(call->op) ? data_scale : NULL,
                                 .exact = native_is_exact(b, call->collective, call->type, call->op)};
 }
 

@@ -303,7 +303,7 @@ struct comm_state *staged_open(struct comm_state *b, enum comm_result *r, char *
 
 /* ------------------------------------------------------------------------------------------------------------ long operations */
 /* How many elements each of several part calls has, the last one a few less; 0: it stays one call. The result is the same on all ranks with
- * a device buffer. A user-defined operator is never split, because it may use several elements together. */
+ * a device buffer. A user-defined operator is never split, because it may use several elements together; a pre-multiplied sum is. */
 static size_t part_of(const struct engine_call *call)
 {
     bool by_element = call->collective == COLLECTIVE_ALLREDUCE || call->collective == COLLECTIVE_REDUCE ||
@@ -311,7 +311,7 @@ static size_t part_of(const struct engine_call *call)
                       call->collective == COLLECTIVE_EXSCAN;
     size_t element = data_type_bytes(call->type), bytes = call->n * element, least = STAGED_PART_BYTES + STAGED_PARTS_MOST * element;
 
-    if (!call->on_device || !by_element || bytes < 2 * least || call->op & OPERATOR_USER)
+    if (!call->on_device || !by_element || bytes < 2 * least || (call->op & OPERATOR_USER && !operator_is_premul(call->op)))
         return 0;
     size_t parts = bytes / least < STAGED_PARTS_MOST ? bytes / least : STAGED_PARTS_MOST;
     return (call->n + parts - 1) / parts;

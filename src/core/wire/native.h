@@ -75,10 +75,12 @@ struct native_call {
                                     * at the root; elsewhere NULL, and n is this rank's own count */
     const size_t *in_counts, *in_displs; /* alltoall_v: of `in`; NULL: in place */
     data_reduce_fn *reduce;              /* of a reduction, for NATIVE_FOLDS: the host's kernel; otherwise NULL */
-    const void *context;                 /* for the kernel; only at `start`, valid until the operation has ended */
-    size_t grain;                        /* at `start`: so many elements are never split */
-    bool on_device;                      /* all of its buffers are in device memory: of any device of this process */
-    bool exact; /* the result must have the bits of the host's kernel: the order is fixed, or the operator is the program's */
+    data_scale_fn *scale; /* of a pre-multiplied sum, the only one of the program's operators with it: multiplies by the factor in
+                           * `context`, and the kernel is that of COMM_SUM; otherwise NULL */
+    const void *context;  /* of an operator of the program's: its struct data_user; only at `start`, valid until the operation has ended */
+    size_t grain;         /* at `start`: so many elements are never split */
+    bool on_device;       /* all of its buffers are in device memory: of any device of this process */
+    bool exact;           /* the result must have the bits of the host's kernel: the order is fixed, or the operator is the program's */
     uint64_t cookie;
 };
 

@@ -1,14 +1,18 @@
 /*
  * Reductions that NCCL lacks, on device buffers: other types and operators, min and max in which a NaN wins, a fixed order, and operators
- * of the program's own. NCCL moves the ranks' inputs to each rank that needs them. Then a kernel on the device reduces them, with the bits
- * that host buffers have. Where the kernel lacks the pair, or the device has no kernels, the stream copies the inputs to pinned memory,
- * CUDA calls the host's kernel on a thread of its own, and the stream copies the result back. The stream orders all of it. A long operation
- * is done in rounds, one after the other, so the memory does not depend on its length.
+ * of the program's own; and pre-multiplied sums of other types or in a fixed order, for which it moves the factors first. NCCL moves the
+ * ranks' inputs to each rank that needs them. Then a kernel on the device reduces them, with the bits that host buffers have. Where the
+ * kernel lacks the pair, or the device has no kernels, the stream copies the inputs to pinned memory, CUDA calls the host's kernel on a
+ * thread of its own, and the stream copies the result back. The stream orders all of it. A long operation is done in rounds, one after the
+ * other, so the memory does not depend on its length.
  */
 #include "cuda/kernels.h"
 #include "cuda/nccl/nccl.h"
 
-enum { ROUND_BYTES = 512 * 1024 }; /* of each rank */
+#include <string.h>
+
+enum { ROUND_BYTES = 512 * 1024 /* of each rank */, FACTOR_BYTES = 16 };
+_Static_assert(FACTOR_BYTES == sizeof((struct data_scale){.type = COMM_F32}.factor), "a whole factor");
 
 /* One call of the kernel. It is made once and used again. */
 struct nccl_step {
@@ -17,6 +21,9 @@ struct nccl_step {
     _Atomic bool is_busy; /* it is on the stream */
     struct data_reduce reduce;
     data_reduce_fn *kernel;
+    data_scale_fn *scale; /* NULL: not a pre-multiplied sum */
+    struct data_scale by;
+    const char *factors; /* FACTOR_BYTES of each rank */
     const void *from[NCCL_FOLDS];
 };
 
@@ -80,12 +87,38 @@ static unsigned exchange(const struct round *o)
     return result != NCCL_OK ? result : ended;
 }
 
+/* Gives the factors of all ranks to each: behind the rounds' inputs, the own one behind all others. */
+static unsigned exchange_factors(struct nccl_channel *c, const struct native_call *call)
+{
+    const struct cuda_calls *calls = c->d->calls;
+    const unsigned char *factor = ((const struct data_user *)call->context)->scale.factor;
+    cuda_address all = c->folds.inputs + (size_t)c->size * ROUND_BYTES, own = all + (size_t)c->size * FACTOR_BYTES;
+    unsigned result = NCCL_OK;
+
+    for (unsigned at = 0, word; at < FACTOR_BYTES; at += sizeof word) {
+        memcpy(&word, factor + at, sizeof word);
+        if (calls->cuMemsetD32Async(own + at, word, 1, c->stream) != CUDA_OK)
+            return NCCL_CUDA_ERROR;
+    }
+    result = nccl_settle(
+        c, c->nccl->ncclAllGather((const void *)(uintptr_t)own, (void *)(uintptr_t)all, FACTOR_BYTES, NCCL_U8, c->comm, c->stream));
+    if (result != NCCL_OK)
+        return result;
+    cuda_address pinned = (uintptr_t)c->folds.pinned + (size_t)c->size * ROUND_BYTES;
+    return calls->cuMemcpyAsync(pinned, all, (size_t)c->size * FACTOR_BYTES, c->stream) == CUDA_OK ? NCCL_OK : NCCL_CUDA_ERROR;
+}
+
 /* CUDA calls it behind the copy of the inputs. It may not call CUDA. After a failure the inputs are no data. */
 static void run_step(void *arg)
 {
     struct nccl_step *s = arg;
+    bool aborting = atomic_load_explicit(&s->c->aborting, memory_order_acquire);
 
-    if (!atomic_load_explicit(&s->c->aborting, memory_order_acquire))
+    for (uint32_t r = 0; s->scale && r < s->reduce.ways && !aborting; r++) {
+        memcpy(s->by.factor, s->factors + (size_t)r * FACTOR_BYTES, FACTOR_BYTES);
+        s->scale((void *)(uintptr_t)s->from[r], s->from[r], s->reduce.elements, &s->by);
+    }
+    if (!aborting)
         s->kernel(&s->reduce);
     atomic_store_explicit(&s->is_busy, false, memory_order_release);
 }
@@ -130,6 +163,10 @@ static unsigned reduce_on_host(const struct round *o, const struct share *mine, 
     if (!s)
         return CUDA_OUT_OF_MEMORY;
     s->kernel = o->call->reduce;
+    s->scale = o->call->scale;
+    if (s->scale)
+        s->by = ((const struct data_user *)o->call->context)->scale;
+    s->factors = (const char *)c->folds.pinned + (size_t)c->size * ROUND_BYTES;
     for (int32_t r = 0; r < mine->inputs; r++)
         s->from[r] = (char *)c->folds.pinned + (size_t)r * bytes;
     s->reduce = (struct data_reduce){.from = s->from,
@@ -157,7 +194,10 @@ unsigned nccl_fold(struct nccl_channel *c, const struct native_call *call)
     struct round o = {.c = c, .call = call, .most = ROUND_BYTES / call->element_bytes / call->grain * call->grain};
 
     bool here = cuda_can_fold(c->d, call->type, call->op);
+    unsigned begun = call->scale ? exchange_factors(c, call) : NCCL_OK;
 
+    if (begun != NCCL_OK)
+        return begun;
     for (; o.at < call->n; o.at += o.most) {
         unsigned result = exchange(&o);
         size_t bytes = mine.inputs ? bytes_of(&o, &mine) : 0;
@@ -174,7 +214,7 @@ enum comm_result nccl_reserve_fold(struct nccl_channel *c, const struct native_c
 {
     const struct cuda_calls *calls = c->d->calls;
     struct nccl_folds *f = &c->folds;
-    size_t bytes = (size_t)c->size * ROUND_BYTES;
+    size_t bytes = (size_t)c->size * (ROUND_BYTES + FACTOR_BYTES) + FACTOR_BYTES;
     struct cuda_inside inside;
     bool on_host = !cuda_can_fold(c->d, call->type, call->op);
     unsigned result = CUDA_OK;

@@ -74,9 +74,9 @@ unsigned nccl_type(enum comm_type type)
     return (unsigned)type_of(type);
 }
 
-unsigned nccl_op(comm_op op)
+unsigned nccl_op(const struct nccl_channel *c, const struct native_call *call, bool neutral)
 {
-    return (unsigned)op_of(op);
+    return call->scale ? c->made[neutral] : (unsigned)op_of(call->op);
 }
 
 static bool reduces(uint32_t collective)
@@ -171,7 +171,7 @@ static enum comm_result accept_other(struct nccl_channel *c, const struct native
 static bool serves(const struct native_call *call)
 {
     return !reduces(call->collective) ||
-           (!call->exact && type_of(call->type) >= 0 && op_of(call->op) >= 0 && !nan_differs(call->type, call->op));
+           (!call->exact && type_of(call->type) >= 0 && (call->scale || op_of(call->op) >= 0) && !nan_differs(call->type, call->op));
 }
 
 enum comm_result nccl_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
@@ -247,7 +247,7 @@ static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call
 {
     const struct nccl_calls *nccl = c->nccl;
     size_t bytes = call->n * call->element_bytes;
-    unsigned type = nccl_type(call->type), op = nccl_op(call->op);
+    unsigned type = nccl_type(call->type), op = nccl_op(c, call, false);
     void *scratch = (void *)(uintptr_t)c->d->scratch;
 
     if (call->collective == COLLECTIVE_BARRIER)
@@ -270,6 +270,27 @@ static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call
     default:
         return nccl_move(c, call);
     }
+}
+
+/* Makes NCCL's operators of a pre-multiplied sum for this call, which they need not outlive. So no state of NCCL's hangs on the program's
+ * operator. */
+static unsigned call_scaled(struct nccl_channel *c, const struct native_call *call)
+{
+    const struct data_scale *scale = &((const struct data_user *)call->context)->scale;
+    uint64_t one = nccl_neutral_of(call->type, COMM_PROD);
+    const void *by[2] = {scale->factor, &one};
+    unsigned result = NCCL_OK, made = 0;
+
+    for (; made < 2 && result == NCCL_OK; made += result == NCCL_OK)
+        result = c->nccl->ncclRedOpCreatePreMulSum(&c->made[made], (void *)(uintptr_t)by[made], nccl_type(call->type), NCCL_SCALAR_OF_HOST,
+                                                   c->comm);
+    if (result == NCCL_OK)
+        result = nccl_settle(c, call_nccl(c, call));
+    while (made > 0) {
+        unsigned ended = c->nccl->ncclRedOpDestroy(c->made[--made], c->comm);
+        result = result == NCCL_OK ? ended : result;
+    }
+    return result;
 }
 
 /* If the stream writes words, no lock is needed. */
@@ -300,7 +321,8 @@ enum comm_result nccl_start(struct native_channel *channel, const struct native_
     if (!cuda_enter(c->d, &inside))
         return COMM_ERR_BACKEND;
     enum comm_result r = nccl_capture(c, &captured, why, sizeof why); /* again, since the caller may have begun it just now */
-    unsigned result = r == COMM_OK ? nccl_settle(c, call_nccl(c, call)) : NCCL_CUDA_ERROR;
+    bool scaled = call->scale && serves(call);
+    unsigned result = r != COMM_OK ? NCCL_CUDA_ERROR : scaled ? call_scaled(c, call) : nccl_settle(c, call_nccl(c, call));
     *code = result == NCCL_OK ? NCCL_CUDA_ERROR : (int32_t)result;
     r = result == NCCL_OK ? nccl_mark_alone(c, call->cookie, captured) : COMM_ERR_BACKEND;
     cuda_leave(c->d, &inside);

@@ -113,11 +113,11 @@ static unsigned allgather_v(const struct moves *m)
     return result;
 }
 
-static unsigned reduce_to(const struct moves *m, const void *from, size_t n, int32_t root)
+static unsigned reduce_to(const struct moves *m, const void *from, size_t n, int32_t root, bool neutral)
 {
-    const struct native_call *call = m->call;
+    unsigned op = nccl_op(m->c, m->call, neutral);
 
-    return m->c->nccl->ncclReduce(from, m->out, n, nccl_type(call->type), nccl_op(call->op), root, m->c->comm, m->c->stream);
+    return m->c->nccl->ncclReduce(from, m->out, n, nccl_type(m->call->type), op, root, m->c->comm, m->c->stream);
 }
 
 /* A reduction to each rank. */
@@ -128,7 +128,7 @@ static unsigned reduce_scatter_v(const struct moves *m)
     for (int32_t r = 0; r < m->c->size && result == NCCL_OK; r++) {
         struct block from = out_block(m, r);
         if (from.bytes)
-            result = reduce_to(m, m->in + from.at, from.bytes / m->element, r);
+            result = reduce_to(m, m->in + from.at, from.bytes / m->element, r, false);
     }
     return result;
 }
@@ -139,13 +139,13 @@ static unsigned scan(const struct moves *m, const void *neutral, bool with_own)
     unsigned result = NCCL_OK;
 
     for (int32_t r = with_own ? 0 : 1; r < m->c->size && result == NCCL_OK; r++)
-        result = reduce_to(m, m->c->rank < r + with_own ? m->in : neutral, m->call->n, r);
+        result = m->c->rank < r + with_own ? reduce_to(m, m->in, m->call->n, r, false) : reduce_to(m, neutral, m->call->n, r, true);
     return result;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ neutral elements */
-/* The bits of the neutral element of a reduction. For sums it is -0, because -0 + 0 is 0. */
-static uint64_t neutral_of(enum comm_type type, comm_op op)
+/* For sums it is -0, because -0 + 0 is 0. */
+uint64_t nccl_neutral_of(enum comm_type type, comm_op op)
 {
     static const struct {
         enum comm_type type;
@@ -280,7 +280,7 @@ static unsigned prepare(struct moves *m, const void **neutral)
     unsigned result = CUDA_OK;
 
     if (is_scan(m->call)) {
-        result = fill(m, at, neutral_of(m->call->type, m->call->op));
+        result = fill(m, at, nccl_neutral_of(m->call->type, m->call->op));
         *neutral = (const void *)(uintptr_t)at;
         at += (m->block + SPARE_LINE - 1) / SPARE_LINE * SPARE_LINE;
     }

@@ -90,7 +90,8 @@ struct nccl_channel {
     unsigned warm_code;
     struct device_place warm; /* reached when the device has finished the warming too */
     struct nccl_spares spares;
-    uint32_t ways; /* NATIVE_* of the call that was accepted last */
+    uint32_t ways;    /* NATIVE_* of the call that was accepted last */
+    unsigned made[2]; /* NCCL's operators of the pre-multiplied sum that is being issued: by this rank's factor, and by 1 */
     struct nccl_folds folds;
     struct nccl_enlisted *enlisted; /* registered memory */
     struct nccl_windows windows;
@@ -147,7 +148,8 @@ enum comm_result nccl_await(struct native_channel *channel, uint64_t cookie, str
 /* COMM_OK: it is memory of the channel's device. Otherwise ARGUMENT or BACKEND, with the reason in why. */
 enum comm_result nccl_check_buffer(struct nccl_channel *c, const struct cuda_buffer *b, char *why, size_t why_bytes);
 unsigned nccl_type(enum comm_type type); /* only for types that nccl_accept took */
-unsigned nccl_op(comm_op op);
+/* neutral: for neutral elements, which no factor may change: a factor that is not finite makes NaNs of them. */
+unsigned nccl_op(const struct nccl_channel *c, const struct native_call *call, bool neutral);
 /* complete.c: returns what has ended */
 uint32_t nccl_advance(struct native_channel *channel, struct native_event *events, uint32_t max);
 /* moves.c: collectives composed of several NCCL calls. nccl_reserve gets the memory before the operation has a number; nccl_move issues
@@ -155,6 +157,7 @@ uint32_t nccl_advance(struct native_channel *channel, struct native_event *event
 enum comm_result nccl_reserve(struct nccl_channel *c, const struct native_call *call);
 unsigned nccl_move(struct nccl_channel *c, const struct native_call *call);
 void nccl_free_spares(struct nccl_channel *c);
+uint64_t nccl_neutral_of(enum comm_type type, comm_op op); /* the bits of the neutral element of a reduction */
 /* fold.c: reductions that NCCL lacks, on device buffers. The same two steps. */
 enum { NCCL_FOLDS = DATA_WAYS_MAX }; /* the most ranks */
 enum comm_result nccl_reserve_fold(struct nccl_channel *c, const struct native_call *call);

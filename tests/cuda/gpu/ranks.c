@@ -331,6 +331,46 @@ static void own_operators(void)
     comm_op_free(my.world, op);
 }
 
+/* Of a type that NCCL has, and of one that it lacks. Rank r multiplies i by r + 2. */
+static void pre_multiplied_sums(void)
+{
+    enum { MOST = 1000 };
+    static float single[MOST];
+    static int16_t two[MOST];
+    int16_t factor = (int16_t)(my.rank + 2), all = 0, below = 0;
+
+    for (int32_t r = 0; r < my.ranks; r++) {
+        all = (int16_t)(all + r + 2);
+        below = (int16_t)(below + (r < my.rank ? r + 2 : 0));
+    }
+    for (int t = 0; t < 2; t++) {
+        struct comm_request q[2];
+        enum comm_type type = t ? COMM_I16 : COMM_F32;
+        void *host = t ? (void *)two : (void *)single;
+        size_t n = t ? 100 : MOST, bytes = n * comm_type_size(type);
+        comm_op op;
+        rig_note("a pre-multiplied sum of type %d", (int)type);
+        for (size_t i = 0; i < n; i++) {
+            two[i] = (int16_t)i;
+            single[i] = (float)i;
+        }
+        MUST(comm_op_create_premul_sum(my.world, type, t ? (void *)&factor : (void *)&(float){(float)factor}, &op));
+        uint32_t *in = put(host, bytes), *out = put(host, bytes), *prefix = put(host, bytes);
+        MUST(comm_queue_wait_stream(my.world, my.stream));
+        MUST(comm_allreduce(my.world, in, out, n, type, op, &q[0]));
+        MUST(comm_exscan(my.world, in, prefix, n, type, op, &q[1]));
+        comm_op_free(my.world, op);
+        MUST(comm_wait_all(q, 2, RIG_PATIENCE));
+        check_way(q[0], my.nccl ? BY_NCCL : STAGED, "a pre-multiplied sum");
+        for (int scans = 0; scans < 2; scans++) {
+            get(host, scans ? prefix : out, bytes);
+            for (size_t i = 0; i < n && (!scans || my.rank); i++)
+                CHECK(t ? two[i] == (int16_t)((scans ? below : all) * (int)i) : single[i] == (float)((scans ? below : all) * (int)i));
+        }
+        bench_free(&my.bench, in);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------------ main */
 static void open_world(void)
 {
@@ -374,6 +414,7 @@ int main(void)
     operations_in_parts();
     messages();
     own_operators();
+    pre_multiplied_sums();
     if (my.rank == 0)
         printf("%zu operations compared: %zu staged, %zu by NCCL, %zu by kernels, %zu on host memory\n", my.compared, my.went[STAGED],
                my.went[BY_NCCL], my.went[BY_KERNELS], my.went[HOST]);

@@ -1,9 +1,11 @@
 """Checks of arguments before the library sees them: the error names the argument, its value, and what was expected."""
 import operator
-from typing import Any, Callable, List, Mapping, Optional, Union
+import struct
+from typing import Any, Callable, Dict, List, Mapping, Optional, Union
 
 from ._errors import make_error
-from ._types import Result
+from ._core import type_size
+from ._types import Result, Type
 
 
 def wrong(operation: str, text: str) -> Exception:
@@ -50,6 +52,31 @@ def function(operation: str, name: str, value: Any) -> Callable[..., Any]:
     if not callable(value):
         raise TypeError(f"{operation}: {name} is {value!r}; expected a function")
     return value  # type: ignore[no-any-return]
+
+
+# How struct packs a number of each type that it knows.
+_FORMATS: Dict[int, str] = {Type.I8: "b", Type.I16: "h", Type.I32: "i", Type.I64: "q", Type.U8: "B", Type.U16: "H", Type.U32: "I",
+                            Type.U64: "Q", Type.F16: "e", Type.F32: "f", Type.F64: "d", Type.C64: "ff", Type.C128: "dd"}
+
+
+def element(operation: str, name: str, type: int, value: Any) -> bytes:
+    """One element of a type as bytes, from a number or from its bytes."""
+    number = int32(operation, "type", type, "a commstream.Type")
+    size = type_size(number)
+    if not size:
+        raise wrong(operation, f"type is {number}; expected one of commstream.Type")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        if len(bytes(value)) != size:
+            raise wrong(operation, f"{name} has {len(bytes(value))} bytes; expected {size}, those of one element of type {number}")
+        return bytes(value)
+    form = _FORMATS.get(number)
+    if form is None:
+        raise wrong(operation, f"{name} is {value!r}, type is {number}; expected a type that Python has numbers of, or the element's bytes")
+    try:
+        parts = (complex(value).real, complex(value).imag) if len(form) == 2 else (value,)
+        return struct.pack("=" + form, *parts)
+    except (struct.error, OverflowError, TypeError, ValueError):
+        raise wrong(operation, f"{name} is {value!r}; expected a number that type {number} has") from None
 
 
 def text(operation: str, name: str, value: Any) -> Optional[str]:

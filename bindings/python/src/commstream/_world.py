@@ -189,6 +189,14 @@ class Communicator(_core.Communicator):
         called = _check.text("operator", "name", name) or str(getattr(function, "__qualname__", type(function).__qualname__))
         return _core.operator(self, function, called, _check.length("operator", "element_bytes", element_bytes), ordered)
 
+    def premul_sum(self, type: Type, factor: Union[complex, bytes]) -> _core.Operator:
+        """Makes the operator that multiplies this rank's input by `factor` and adds the products: comm_op_create_premul_sum.
+
+        `type` is an integer, floating or complex type; calls pass buffers of it. The factor is a number, or the bytes of one element, as it
+        must be for types that Python has no numbers of: BF16, F8E4M3 and F8E5M2.
+        """
+        return _core.premul_sum(self, type, "premul_sum", _check.element("premul_sum", "factor", type, factor))
+
     def mem_alloc(self, bytes: int) -> _core.Memory:
         """Allocates zeroed memory that other ranks of this host can read without a copy: comm_mem_alloc."""
         return _core.mem_alloc(self, _check.length("mem_alloc", "bytes", bytes, 1))

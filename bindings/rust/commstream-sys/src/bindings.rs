@@ -246,6 +246,14 @@ extern "C" {
     ) -> comm_result;
 }
 extern "C" {
+    pub fn comm_op_create_premul_sum(
+        c: *mut comm_communicator,
+        type_: comm_type,
+        factor: *const ::std::os::raw::c_void,
+        op: *mut comm_op,
+    ) -> comm_result;
+}
+extern "C" {
     pub fn comm_op_free(c: *mut comm_communicator, op: comm_op);
 }
 #[repr(C)]

@@ -66,6 +66,7 @@ struct Core<T: Element> {
     op: ffi::comm_op,
     world: Arc<Handle>, // in which the number is valid
     function: Arc<Function<T>>,
+    units: Units, // that calls pass
 }
 
 /// What the C library calls. It is freed after the operator's number.
@@ -138,7 +139,37 @@ impl<T: Element> Operator<T> {
         let (mut op, argument) = (0, Arc::as_ptr(&function) as *mut c_void);
         // SAFETY: the options are copied. The function lives until the number is freed, and as long as an operation that uses it.
         c.handle.ask(|c| unsafe { ffi::comm_op_create(c, Some(call::<T>), argument, &options, &mut op) })?;
-        Ok(Operator { core: Arc::new(Core { op, world: Arc::clone(&c.handle), function }) })
+        let units = Units { of: ffi::COMM_BYTE, each: size_of::<T>() };
+        Ok(Operator { core: Arc::new(Core { op, world: Arc::clone(&c.handle), function, units }) })
+    }
+
+    /// Makes the operator that multiplies this rank's elements by `factor` and adds the products of all ranks, each of which has a factor of
+    /// its own. Every product is rounded to the type; then it is [`Op::Sum`]. For numbers: integers, floats and complex ones.
+    ///
+    /// ```
+    /// # fn main() -> commstream::Result<()> {
+    /// use commstream::{Communicator, Operator};
+    ///
+    /// let world = Communicator::open()?;
+    /// let weighted = Operator::premul_sum(&world, f64::from(world.rank() + 1))?;
+    /// let mut out = [0.0];
+    /// world.allreduce(&[10.0], &mut out, &weighted)?;
+    /// assert_eq!(out[0], 5.0 * f64::from(world.size()) * f64::from(world.size() + 1));
+    /// # Ok(()) }
+    /// ```
+    pub fn premul_sum(c: &Communicator, factor: T) -> Result<Operator<T>> {
+        let units = Units::of::<T>();
+        if units.each != 1 {
+            let text = format!("premul_sum: an element has {} numbers; expected one", units.each);
+            return Err(Error::new(ErrorKind::Argument, text));
+        }
+        let (panicked, text) = (AtomicBool::new(false), Mutex::new(String::new()));
+        let function = Arc::new(Function { name: "premul_sum".into(), combine: Box::new(|_, _| ()), panicked, text }); // nobody calls it
+        let mut op = 0;
+        let at: *const T = &factor;
+        // SAFETY: the factor is an element of that type, and is copied.
+        c.handle.ask(|c| unsafe { ffi::comm_op_create_premul_sum(c, units.of, at.cast(), &mut op) })?;
+        Ok(Operator { core: Arc::new(Core { op, world: Arc::clone(&c.handle), function, units }) })
     }
 
     /// Its name.
@@ -288,7 +319,6 @@ impl<T: Element> Sealed<T> for &Operator<T> {
             );
             return Err(Error::new(ErrorKind::Argument, text));
         }
-        let units = Units { of: ffi::COMM_BYTE, each: size_of::<T>() };
-        Ok((How { op: self.core.op, units }, Some(Arc::clone(&self.core) as Arc<dyn Watched>)))
+        Ok((How { op: self.core.op, units: self.core.units }, Some(Arc::clone(&self.core) as Arc<dyn Watched>)))
     }
 }

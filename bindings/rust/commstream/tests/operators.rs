@@ -275,3 +275,29 @@ fn ranks_whose_operators_differ_are_named() {
         Ok(())
     });
 }
+
+#[test]
+fn pre_multiplied_sums() {
+    with(3, &|c: &Communicator| {
+        let rank = c.rank();
+        let op = Operator::premul_sum(c, (rank + 1) as i64)?;
+        let mut out = [0; 2];
+        c.allreduce(&[1, 2], &mut out, &op)?;
+        assert_eq!((out, op.name()), ([6, 12], "premul_sum"));
+        let sums = Operator::premul_sum(c, [1.5f32, 0.5, -1.0][rank as usize])?;
+        let mut plan = c.plan([0f32; 1], |s, recorder, b| s.allreduce_in_place(recorder, b, &sums).map(drop))?;
+        drop(sums);
+        for step in 0..3 {
+            *plan.buffers()? = [4.0 * step as f32];
+            plan.start()?;
+            assert_eq!(plan.buffers()?[0], 4.0 * step as f32);
+        }
+        assert!(text(Operator::premul_sum(c, [1.0f32; 2]).map(drop)).contains("2 numbers; expected one"));
+        assert_eq!(kind(Operator::premul_sum(c, commstream::Bool(1)).map(drop)), ErrorKind::Unsupported);
+        let other = Operator::premul_sum(c, 1u16)?;
+        let copy = c.duplicate()?;
+        let differs = if rank == 0 { copy.allreduce_in_place(&mut [1u16], Op::Sum) } else { copy.allreduce_in_place(&mut [1u16], &other) };
+        assert_eq!(kind(differs), ErrorKind::Mismatch);
+        Ok(())
+    });
+}
