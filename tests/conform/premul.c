@@ -190,7 +190,7 @@ static void sweep(int32_t ranks, const char *options, bool scans)
         if (!served(stage.type))
             continue;
         make_operators(&stage, ++seed);
-        size_t counts[] = {0, 1, 5, 3001 / stage.element, selected(400000, 40000, 40000) / stage.element};
+        size_t counts[] = {0, 1, 5, 3001 / stage.element, selected(150000, 40000, 40000) / stage.element};
         for (int kind = 0; kind < KINDS; kind++)
             for (size_t i = 0; (scans || (kind != SCAN && kind != EXSCAN)) && i < 2 * sizeof counts / sizeof *counts; i++)
                 if (++seed % rig_thin(1, 1, 3) == 0)

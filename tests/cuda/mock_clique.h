@@ -73,7 +73,7 @@ struct clique {
 /* An operator of ncclRedOpCreatePreMulSum. type: 1 + NCCL's number; 0: none. */
 struct premul {
     unsigned type;
-    unsigned char factor[8];
+    _Alignas(8) unsigned char factor[8];
 };
 enum { PREMULS = 8 };
 struct ncclComm {

@@ -103,14 +103,15 @@ static void store(void *at, size_t i, unsigned type, double value)
         memcpy((char *)at + 2 * i, &(uint16_t){(uint16_t)narrow(f, value)}, 2);
 }
 
+/* Integers wrap, as on the device. */
 #define FOLD(name, element)                                                                                                                \
     static void fold_##name(element *to, const element *from, size_t n, unsigned op)                                                       \
     {                                                                                                                                      \
         for (size_t i = 0; i < n; i++)                                                                                                     \
-            to[i] = op == NCCL_PROD  ? (element)(to[i] * from[i])                                                                          \
+            to[i] = op == NCCL_PROD  ? (element)((uint64_t)to[i] * (uint64_t)from[i])                                                      \
                     : op == NCCL_MAX ? (to[i] > from[i] ? to[i] : from[i])                                                                 \
                     : op == NCCL_MIN ? (to[i] < from[i] ? to[i] : from[i])                                                                 \
-                                     : (element)(to[i] + from[i]);                                                                         \
+                                     : (element)((uint64_t)to[i] + (uint64_t)from[i]);                                                     \
     }
 FOLD(i8, int8_t)
 FOLD(u8, uint8_t)
