@@ -66,14 +66,7 @@ static enum comm_result judge(const struct wire_config *config, const struct fit
 
 enum comm_result mpiwire_fits(const struct wire_config *config, bool *fits)
 {
-    struct native_config native = {.env = config->env,
-                                   .log = config->log,
-                                   .launcher = config->launcher,
-                                   .library = config->library,
-                                   .rank = config->rank,
-                                   .ranks = config->ranks,
-                                   .error_text = config->error_text,
-                                   .error_text_bytes = config->error_text_bytes};
+    struct native_config native = mpiwire_native_config(config);
     struct fit_card mine = {COMM_OK, FITS}, *cards = calloc((size_t)config->ranks, sizeof *cards);
     int level = MPI_THREAD_SINGLE;
 

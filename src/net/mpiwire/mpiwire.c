@@ -46,17 +46,22 @@ static enum comm_result make_base(const struct wire_config *config, struct mpi_w
     return r;
 }
 
+struct native_config mpiwire_native_config(const struct wire_config *config)
+{
+    return (struct native_config){.env = config->env,
+                                  .log = config->log,
+                                  .launcher = config->launcher,
+                                  .library = config->library,
+                                  .rank = config->rank,
+                                  .ranks = config->ranks,
+                                  .deadline = config->deadline,
+                                  .error_text = config->error_text,
+                                  .error_text_bytes = config->error_text_bytes};
+}
+
 static enum comm_result start_mpi(const struct wire_config *config, struct mpiwire *w)
 {
-    struct native_config native = {.env = config->env,
-                                   .log = config->log,
-                                   .launcher = config->launcher,
-                                   .library = config->library,
-                                   .rank = config->rank,
-                                   .ranks = config->ranks,
-                                   .deadline = config->deadline,
-                                   .error_text = config->error_text,
-                                   .error_text_bytes = config->error_text_bytes};
+    struct native_config native = mpiwire_native_config(config);
     struct native *opened = NULL;
     enum comm_result r = mpi_open(&native, &opened);
 
@@ -203,7 +208,7 @@ static void mpiwire_leave(struct wire_channel *channel, enum wire_leave how)
     free(c);
 }
 
-/* After a death only the guard is known to work. All members are told alike that the channel is of survivors. */
+/* After a death only the guard is known to work. Every member knows that the channel is of survivors, so all use it. */
 static void use_guard(struct mpiwire_channel *c)
 {
     c->by_guard = true;

@@ -212,6 +212,7 @@ static inline uint64_t *mpiwire_ack_of(struct mpiwire_channel *c, uint32_t peer,
 
 /* mpiwire.c */
 extern const struct wire_class mpiwire_class;
+struct native_config mpiwire_native_config(const struct wire_config *config); /* for starting MPI */
 uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max);
 
 /* fits.c: of a wire for which the guard may stand in, whether it must on any rank. The guard is open, so all ranks come here. The lowest
