@@ -50,17 +50,6 @@ static void open_all(size_t room, enum comm_order order, const struct mock_optio
     }
 }
 
-/* A communicator of NCCL that did not end in its time is freed when a later world ends. */
-static void reap_left(void)
-{
-    for (int turn = 0; mock_live() && turn < 40; turn++) {
-        struct rig one;
-        rig_nap(50 * RIG_MS);
-        rig_open(&one, 1, COMM_CONFIG(.backend = "nccl"));
-        rig_close(&one);
-    }
-}
-
 static void close_all(void)
 {
     rig_close(&host);
@@ -76,7 +65,7 @@ static void close_all(void)
         free(s->host_out);
         free(s->got);
     }
-    reap_left();
+    clean_reap();
     clean_end();
 }
 
