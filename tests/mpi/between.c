@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #ifdef COUNTS
-#    include <mpi.h>
+#    include "leave.h"
 #endif
 
 enum { LONG = 1 << 20, ELEMENTS = 70000, DEATH_AFTER = 20 };
@@ -197,8 +197,10 @@ static void moved(const char *far)
     if (rank == 0)
         printf("between hosts: %s, %d frames\n", far, sends);
     fflush(stdout);
+#ifdef COUNTS
     if (getenv("LEAVE_MPI_OPEN"))
-        _exit(0);
+        leave_mpi_open(rank, ranks);
+#endif
 }
 
 static enum comm_result work(struct comm_communicator *c, int turn)
