@@ -278,9 +278,18 @@ static void make_links_when_needed(struct proc *proc, int32_t rank)
     setenv("COMM_TCP_LINKS", "needed", 1);
 }
 
-static void judge_flood(struct proc *proc)
+struct flooding {
+    const char *what;
+    void (*enter)(struct proc *proc, int32_t rank);
+    bool told; /* rank 0 does not find the victim silent itself: rank 1 tells it, and it closes */
+    struct proc proc;
+};
+
+static void judge_flood(struct flooding *f)
 {
-    rig_note("more is sent to the stopped rank than there is room for%s", proc->enter ? "; links are made when needed" : "");
+    struct proc *proc = &f->proc;
+
+    rig_note("more is sent to the stopped rank than there is room for%s", f->what);
     for (int32_t r = 0; r < FLOODED; r++)
         if (r != FLOOD_VICTIM) {
             proc_await(proc, r, CLOSED);
@@ -293,18 +302,32 @@ static void judge_flood(struct proc *proc)
 
 RIG_TEST(stopped_with_full_connections_learns_why)
 {
-    static struct proc floods[2] = {[1].enter = make_links_when_needed};
+    static struct flooding floods[] = {
+        {.what = ""},
+        {.what = "; links are made when needed", .enter = make_links_when_needed},
+        {.what = "; rank 0 is told by rank 1", .told = true},
+    };
+    enum { N = sizeof floods / sizeof *floods };
 
     proc_needs_shm();
-    for (int i = 0; i < 2; i++) {
-        give_timeout(&floods[i]);
-        proc_start(&floods[i], FLOODED, flood);
+    for (int i = 0; i < N; i++) {
+        struct proc *proc = &floods[i].proc;
+        proc->enter = floods[i].enter;
+        give_timeout(proc);
+        proc_start(proc, FLOODED, flood);
         for (int32_t r = 0; r < FLOODED; r++)
-            proc_await(&floods[i], r, 1);
-        kill(floods[i].pid[FLOOD_VICTIM], SIGSTOP);
-        atomic_store(floods[i].go, 1);
+            proc_await(proc, r, 1);
+        kill(proc->pid[FLOOD_VICTIM], SIGSTOP);
+        atomic_store(proc->go, 1);
     }
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < N; i++) /* the time during which a rank is stopped does not count as the silence of others */
+        if (floods[i].told)
+            kill(floods[i].proc.pid[0], SIGSTOP);
+    rig_nap(RIG_S / 2);
+    for (int i = 0; i < N; i++)
+        if (floods[i].told)
+            kill(floods[i].proc.pid[0], SIGCONT);
+    for (int i = 0; i < N; i++)
         judge_flood(&floods[i]);
 }
 

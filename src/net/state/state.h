@@ -241,7 +241,6 @@ struct tcp_link {
     int32_t peer;                      /* rank in the world */
     bool ours; /* this wire carries the data to that rank, which is neither this rank itself nor one of another wire */
     bool goodbye, down, warned, here; /* here: connected */
-    bool gave_up;                     /* it has said that it gave this rank up, because this rank was silent */
     bool wanted, wants_base;          /* the link is being made; as one of the base graph */
     bool neighbour;                   /* it is one of the base graph */
     bool sure;                   /* the small connection is known to be established at the other end too, which will say goodbye on it */
@@ -324,7 +323,7 @@ struct tcp_wire {
     bool nudges;
     bool leaves;   /* the process is exiting while the monitor still runs */
     bool dry;      /* the last pump left nothing to read */
-    bool given_up; /* some peer has said that it gave this rank up */
+    bool given_up; /* some peer has said that it gave this rank up, because this rank was silent */
     struct tcp_lane *dirty;
     uint32_t few[TCP_FEW_BATCH], few_number[TCP_FEW_BATCH],
         fews;            /* all small lanes, if they are few: read while no thread waits for a particular frame */

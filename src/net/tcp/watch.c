@@ -42,8 +42,26 @@ static int64_t hear(struct tcp_link *link, const char **why)
     }
     link->goodbye |= (words >> RECORD_GOODBYE & 1) != 0;
     if (words >> RECORD_GAVE_UP & 1)
-        link->gave_up = lane->port->wire->given_up = true;
+        lane->port->wire->given_up = true;
     return n;
+}
+
+/* Reads the peer's beats. Returns whether the connection stands. */
+static bool hear_beats(struct tcp_link *link)
+{
+    struct tcp_lane *lane = &link->lane[TCP_BEAT];
+    const char *why = "";
+
+    if (lane->fd < 0 || lane->ended)
+        return false;
+    int64_t heard = hear(link, &why);
+    if (heard == -EBADMSG) {
+        base_log(lane->port->wire->log, LOG_ERROR, "tcp: peer=%d lane=%u: %s; the connection is given up", link->peer, lane->lane, why);
+        tcp_lane_end(lane, NULL);
+    } else if (heard == 0) {
+        tcp_lane_end(lane, "the other end closed");
+    }
+    return !lane->ended;
 }
 
 /* Reads the peer's beats, and sends one, which shows that this process lives. It reads first, because the last words of a peer that has
@@ -51,23 +69,12 @@ static int64_t hear(struct tcp_link *link, const char **why)
 static void beat(struct tcp_link *link)
 {
     struct tcp_lane *lane = &link->lane[TCP_BEAT];
-    const char *why = "the connection of its heartbeats broke";
 
-    if (lane->fd < 0 || lane->ended)
+    if (!hear_beats(link))
         return;
-    int64_t heard = hear(link, &why);
-    if (heard == -EBADMSG) {
-        base_log(lane->port->wire->log, LOG_ERROR, "tcp: peer=%d lane=%u: %s; the connection is given up", link->peer, lane->lane, why);
-        tcp_lane_end(lane, NULL);
-        return;
-    }
-    if (heard == 0) {
-        tcp_lane_end(lane, "the other end closed");
-        return;
-    }
     int64_t sent = record_beat(lane->records, lane->fd, 0);
     if (sent < 0 && sent != -EAGAIN && sent != -EINTR)
-        tcp_lane_end(lane, why);
+        tcp_lane_end(lane, "the connection of its heartbeats broke");
 }
 
 /* Whether data was retransmitted and none of it has arrived since the last look. (The other direction may work.) A full window is probed at
@@ -120,20 +127,23 @@ static bool listen_to(struct tcp_wire *w, struct tcp_link *link, int64_t looked)
     return link->silent_ns >= w->times.timeout_ns;
 }
 
-/* Whether the peer has given this rank up. If not all links have heartbeats, those that have none rely on the neighbours, so one neighbour
- * speaks for all. */
-static bool has_given_us_up(const struct tcp_wire *w, const struct tcp_link *link)
+/* Reads all beats, to know whether peers have given this rank up. Then every rank learns it and may close. One that did not find this rank
+ * silent itself says an ordinary goodbye, but the peer that did has said so before: that word is here if the goodbye is. */
+static void hear_all(struct tcp_wire *w)
 {
-    return link->gave_up || (w->graph && w->given_up);
+    for (int32_t i = 0; i < w->ranks && !w->given_up; i++)
+        if (w->links[i].here)
+            (void)hear_beats(&w->links[i]);
 }
 
-/* The event of a peer's end. cut, silent: what was found here. A peer that gave this rank up has not died, even if it has closed since. */
+/* The event of a peer's end. cut, silent: what was found here. If this rank was given up, its peers have not died, even if they have
+ * closed. */
 static struct wire_event end_of(const struct tcp_wire *w, const struct tcp_link *link, bool cut, bool silent, bool as_told)
 {
     bool closed = link->goodbye || (link->told.kind && link->told.result == COMM_ERR_CLOSED);
     struct wire_event end = {.kind = WIRE_EVENT_DOWN, .result = closed ? COMM_ERR_CLOSED : COMM_ERR_PEER, .peer = link->peer};
 
-    if (has_given_us_up(w, link)) {
+    if (w->given_up) {
         end.result = COMM_ERR_PEER;
         end.tag = WIRE_GAVE_UP;
         end.bytes = (uint64_t)w->times.timeout_ns;
@@ -149,6 +159,7 @@ static struct wire_event end_of(const struct tcp_wire *w, const struct tcp_link 
 static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wire_event *events, uint32_t max)
 {
     uint32_t told = 0;
+    bool heard = false;
 
     for (int32_t i = 0; i < w->ranks && told < max; i++) {
         struct tcp_link *link = &w->links[i];
@@ -160,7 +171,9 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
         bool cut = stands && is_cut(w, link, looked), silent = stands && listen_to(w, link, looked);
         if (!ended && !cut && !silent && !as_told)
             continue;
-        link->down = true;
+        if (!heard)
+            hear_all(w);
+        heard = link->down = true;
         link->gone = end_of(w, link, cut, silent, as_told);
         tcp_say_given_up(link);
         if (link->ours)
