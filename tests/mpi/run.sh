@@ -2,7 +2,7 @@
 # launcher is not installed.
 #
 # The launcher's status must be 0, which it is if every rank exits with 0. If WANT is set, the output must match this extended regular
-# expression. Set FAILS=yes if ranks end in another way, or FAILS=maybe if the launcher may also return 0. Then each rank is started by
+# expression; if WANT_NOT is set, no line may match that one. Set FAILS=yes if ranks end in another way, or FAILS=maybe if the launcher may also return 0. Then each rank is started by
 # ENDED (ended.c), which records how it ended. A rank must exit with 0, or end as END says ("exit 9"). Rank 1 must end as END_1 says, if
 # that is set. If WANT_EACH is set, every rank must print a line "rank N: ..." that matches it, except the rank that END_1 is about. The
 # launcher may kill a rank that has printed its line. With FAILS=ignored it does not matter how ranks end, only what they print.
@@ -178,6 +178,9 @@ done
 [ -z "$missing" ] || wrong "the launcher ended a rank in each turn"
 if ! printf '%s\n' "$said" | grep -Eq -- "$WANT"; then
     wrong "expected to read: $WANT"
+fi
+if [ -n "$WANT_NOT" ] && printf '%s\n' "$said" | grep -Eq -- "$WANT_NOT"; then
+    wrong "expected not to read: $WANT_NOT"
 fi
 rank=0
 while [ -n "$WANT_EACH" ] && [ $rank -lt "$ranks" ]; do

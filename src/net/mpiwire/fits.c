@@ -27,12 +27,22 @@ static bool dies_with_peers(void)
     return mpiwire_must_find() || strncmp(version, "Intel(R) MPI", 12) == 0;
 }
 
+/* Whether rank 0 has a peer on another host. (With the program's own exchange function a world of one host is opened like one of several.)
+ */
+static bool has_far_peer(const struct wire_config *config)
+{
+    for (int32_t i = 1; i < config->ranks; i++)
+        if (wire_joins(config, 0, i))
+            return true;
+    return false;
+}
+
 void mpiwire_tell_of_guard(const struct wire_config *config, const char *why)
 {
     char line[512];
 
     snprintf(line, sizeof line, "mpi: messages and this library's own algorithms go over tcp between hosts: %s", why);
-    if (config->rank == 0 && mpi_log && config->log)
+    if (config->rank == 0 && mpi_log && config->log && has_far_peer(config))
         mpi_log(config->log, LOG_WARNING, line);
 }
 
