@@ -165,15 +165,25 @@ static const struct module_interface *load_one(const struct comm_env *env, const
     return handle;
 }
 
+/* Whether the launcher serves PMI on a socket, as srun --mpi=pmi2 does. MPICH and its family speak PMI; Open MPI needs PMIx, unless it was
+ * built with SLURM's library of PMI, and ends the process otherwise. */
+static bool is_served_pmi(const struct comm_env *env)
+{
+    return env->lookup(env, "PMI_FD") && !env->lookup(env, "PMIX_RANK");
+}
+
 /* Loads any module whose MPI is installed and whose launcher may have started this process. For the standard ABI only the loader's default
  * library is tried. */
 static const struct module_interface *load_any(const struct native_config *config, struct chosen *chosen, char *why, size_t *at)
 {
     const struct module_interface *handle = NULL;
+    bool pmi = is_served_pmi(config->env);
 
-    for (int i = 0; !handle && i < MPIS; i++) {
-        bool fits = !chosen->must || is_started_by(&families[i], chosen->must->launcher);
-        if (fits && (&families[i] != with_abi || library_of_loader(chosen->library)))
+    for (int k = 0; !handle && k < 2 * MPIS; k++) {
+        int i = k % MPIS;
+        bool fits = !chosen->must || is_started_by(&families[i], chosen->must->launcher),
+             last = pmi && !is_started_by(&families[i], "hydra");
+        if (fits && last == (k >= MPIS) && (&families[i] != with_abi || library_of_loader(chosen->library)))
             handle = load_one(config->env, &families[i], why, at);
     }
     return handle;

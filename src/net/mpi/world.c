@@ -86,14 +86,16 @@ void mpi_failed(void)
     pthread_mutex_unlock(&process.lock);
 }
 
-/* MPI_Finalize waits for the other ranks. So it is not called if something is still open, or after a failure. */
-static void finalize_ours(void)
+/* MPI_Finalize waits for the other ranks. So it is not called if something is still open, or after a failure. Runs when the process exits
+ * (on_exit(3)). */
+static void finalize_ours(int status, void *unused)
 {
+    (void)unused;
     bool unclean = process.natives || process.unfinished || process.failed;
 
     if (process.ours && process.pid == getpid() && !unclean && !mpi_is_over()) {
         atomic_store(&mpi_over, 1);
-        MPI_Finalize();
+        mpi_end(status);
     }
 }
 
@@ -145,7 +147,7 @@ static enum comm_result start_mpi(const struct native_config *config, int *level
     /* Open MPI reports an error of a nonblocking collective to the handler of MPI_COMM_WORLD, which by default ends the job. */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     process.pid = getpid();
-    atexit(finalize_ours);
+    on_exit(finalize_ours, NULL);
     return COMM_OK;
 }
 
