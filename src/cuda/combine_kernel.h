@@ -54,18 +54,6 @@ FOLD_INLINE void combine_piece(const struct combine_args *a, size_t at)
         ONESHOT_WRITE((struct oneshot_piece *)(void *)(a->copy + at), sum);
 }
 
-FOLD_INLINE void combine_store(char *to, const char *from, size_t bytes)
-{
-    if (bytes == 1)
-        ONESHOT_WRITE(to, *from);
-    else if (bytes == 2)
-        ONESHOT_WRITE((uint16_t *)(void *)to, *(const uint16_t *)(const void *)from);
-    else if (bytes == 4)
-        ONESHOT_WRITE((uint32_t *)(void *)to, *(const uint32_t *)(const void *)from);
-    else
-        ONESHOT_WRITE((uint64_t *)(void *)to, *(const uint64_t *)(const void *)from);
-}
-
 /* The inputs were complete before the kernel began, so no cache has an older line. */
 FOLD_INLINE void combine_element(const struct combine_args *a, size_t index)
 {
@@ -75,7 +63,7 @@ FOLD_INLINE void combine_element(const struct combine_args *a, size_t index)
     fold.inputs = a->from;
     fold_element(&fold, index);
     if (a->copy)
-        combine_store(a->copy + index * bytes, a->to + index * bytes, bytes);
+        oneshot_store(a->copy + index * bytes, a->to + index * bytes, bytes);
 }
 
 /* One thread's part: every step-th piece, from `first` on; behind the last whole piece, and if there are no pieces, elements instead. */

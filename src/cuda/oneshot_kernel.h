@@ -62,6 +62,8 @@ struct oneshot_args {
     uint64_t stride; /* bytes from one rank's block to the next one's: of a gather in `out`, of a scatter in `in`; otherwise 0 */
     uint32_t kind, root;
     uint32_t type, op, ranks, rank; /* without a reduction the elements are bytes */
+    uint32_t scaled, unused;        /* scaled: of a reduction; each element of `in` is first multiplied by `factor` */
+    uint64_t factor;                /* begins with an element of the type */
     uint32_t fingerprint;           /* of the call */
     uint32_t parts;                 /* also the number of blocks */
     char *box[ONESHOT_RANKS];
@@ -213,6 +215,54 @@ FOLD_INLINE void oneshot_write(char *to, char *tile, const char *from, size_t by
     }
 }
 
+/* One element, in one store. */
+FOLD_INLINE void oneshot_store(char *to, const char *from, size_t bytes)
+{
+    if (bytes == 1)
+        ONESHOT_WRITE(to, *from);
+    else if (bytes == 2)
+        ONESHOT_WRITE((uint16_t *)(void *)to, *(const uint16_t *)(const void *)from);
+    else if (bytes == 4)
+        ONESHOT_WRITE((uint32_t *)(void *)to, *(const uint32_t *)(const void *)from);
+    else
+        ONESHOT_WRITE((uint64_t *)(void *)to, *(const uint64_t *)(const void *)from);
+}
+
+/* As oneshot_write, of products with the factor, which are rounded to the type. */
+FOLD_INLINE void oneshot_write_products(const struct oneshot_args *a, char *to, char *tile, const char *from, size_t elements,
+                                        uint32_t thread, uint32_t threads)
+{
+    const char *pair[2] = {(const char *)&a->factor, from};
+    size_t bytes = fold_bytes(a->type);
+    uint64_t product;
+    struct fold_args fold;
+
+    fold.in = NULL;
+    fold.inputs = pair;
+    fold.out = &product;
+    fold.stride = 0;
+    fold.elements = 1;
+    fold.ways = fold.divisor = 2;
+    fold.type = a->type;
+    fold.op = COMM_PROD;
+    for (size_t i = thread; i < elements; i += threads) {
+        pair[1] = from + i * bytes;
+        fold_element(&fold, 0);
+        oneshot_store(to + i * bytes, (const char *)&product, bytes);
+        if (tile)
+            oneshot_store(tile + i * bytes, (const char *)&product, bytes);
+    }
+}
+
+FOLD_INLINE void oneshot_write_input(const struct oneshot_args *a, char *to, char *tile, const char *from, const struct oneshot_span *span,
+                                     uint32_t thread, uint32_t threads)
+{
+    if (a->scaled)
+        oneshot_write_products(a, to, tile, from, span->elements, thread, threads);
+    else
+        oneshot_write(to, tile, from, span->bytes, thread, threads);
+}
+
 /* The own part also goes into the tile; of a scatter, that of the own block. */
 FOLD_INLINE void oneshot_publish(const struct oneshot_args *a, struct oneshot_block *b, uint32_t thread, uint32_t threads)
 {
@@ -224,9 +274,10 @@ FOLD_INLINE void oneshot_publish(const struct oneshot_args *a, struct oneshot_bl
     if (a->kind == ONESHOT_BROADCAST && a->rank != a->root)
         return;
     for (uint32_t peer = 0; a->kind == ONESHOT_SCATTER && peer < a->ranks; peer++)
-        oneshot_write(to + peer * oneshot_share(a), peer == a->rank ? tile : NULL, from + peer * a->stride, span.bytes, thread, threads);
+        oneshot_write_input(a, to + peer * oneshot_share(a), peer == a->rank ? tile : NULL, from + peer * a->stride, &span, thread,
+                            threads);
     if (a->kind != ONESHOT_SCATTER)
-        oneshot_write(to, tile, from, span.bytes, thread, threads);
+        oneshot_write_input(a, to, tile, from, &span, thread, threads);
 }
 
 /* True: this thread has nothing to wait for any more. Each thread looks at one peer's flag; the one of this rank at the abort word. */

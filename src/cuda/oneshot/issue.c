@@ -4,6 +4,7 @@
 #include "cuda/ring.h"
 
 #include "base/hash.h"
+#include "data/data.h"
 
 enum { CHECK_NS = 100000000 };
 /* A call is not less than so long where the kernel does short ones, and where nothing else but staging does. */
@@ -48,7 +49,7 @@ static bool serves(const struct oneshot_channel *c, const struct native_call *ca
         return false;
     if (!c->given && (kind->kind != ONESHOT_SUM || call->n > ONESHOT_BYTES / call->element_bytes))
         return false;
-    return !kind->reduces || fold_has(call->type, call->op);
+    return !kind->reduces || fold_has(call->type, call->scale ? COMM_SUM : call->op);
 }
 
 enum comm_result oneshot_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
@@ -101,8 +102,10 @@ struct oneshot_args oneshot_args_of(const struct oneshot_channel *c, const struc
     args.root = call->root;
     args.type = call->type;
     args.op = call->op;
-    args.fingerprint =
-        (uint32_t)base_hash(base_hash(call->elements, call->type), (uint64_t)call->kind << 40 | (uint64_t)call->root << 8 | call->op);
+    args.scaled = call->scaled;
+    args.factor = call->factor;
+    args.fingerprint = (uint32_t)base_hash(base_hash(call->elements, call->type),
+                                           (uint64_t)call->kind << 40 | (uint64_t)call->root << 8 | (uint64_t)call->scaled << 7 | call->op);
     args.parts = bytes ? (uint32_t)((bytes + part - 1) / part) : 1;
     return args;
 }
@@ -126,8 +129,10 @@ static unsigned launch_next(struct oneshot_channel *c)
 static struct oneshot_call call_of(const struct native_call *call)
 {
     const struct kind *kind = kind_of(call->collective);
-    uint64_t bytes = (uint64_t)call->n * call->element_bytes;
+    uint64_t bytes = (uint64_t)call->n * call->element_bytes, factor = 0;
 
+    if (call->scale)
+        memcpy(&factor, ((const struct data_user *)call->context)->scale.factor, call->element_bytes);
     return (struct oneshot_call){.in = call->in ? call->in : call->out,
                                  .out = call->out ? call->out : (void *)(uintptr_t)call->in,
                                  .elements = kind->reduces ? call->n : bytes,
@@ -136,7 +141,9 @@ static struct oneshot_call call_of(const struct native_call *call)
                                  .kind = kind->kind,
                                  .root = kind->kind == ONESHOT_BROADCAST ? (uint32_t)call->root : 0,
                                  .type = kind->reduces ? (uint32_t)call->type : COMM_BYTE,
-                                 .op = kind->reduces ? call->op : 0};
+                                 .op = kind->reduces ? (call->scale ? COMM_SUM : call->op) : 0,
+                                 .scaled = call->scale != NULL,
+                                 .factor = factor};
 }
 
 enum comm_result oneshot_start(struct native_channel *channel, const struct native_call *call, int32_t *code)

@@ -83,6 +83,8 @@ struct oneshot_call {
     uint64_t elements, cookie, mark; /* mark: in a stream of the program's, it is done when so many are */
     uint64_t stride;
     uint32_t kind, root, type, op; /* as in oneshot_args */
+    uint32_t scaled;
+    uint64_t factor;
 };
 
 /* Where the slots of a communicator shall lie (choice.c). */

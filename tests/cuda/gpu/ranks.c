@@ -361,7 +361,8 @@ static void pre_multiplied_sums(void)
         MUST(comm_exscan(my.world, in, prefix, n, type, op, &q[1]));
         comm_op_free(my.world, op);
         MUST(comm_wait_all(q, 2, RIG_PATIENCE));
-        check_way(q[0], my.nccl ? BY_NCCL : STAGED, "a pre-multiplied sum");
+        bool by_kernel = my.cuda && kernels_serve(&(struct job_shape){.kind = JOB_ALLREDUCE, .type = type, .op = COMM_SUM, .n = n});
+        check_way(q[0], my.nccl ? BY_NCCL : by_kernel ? BY_KERNELS : STAGED, "a pre-multiplied sum");
         for (int scans = 0; scans < 2; scans++) {
             get(host, scans ? prefix : out, bytes);
             for (size_t i = 0; i < n && (!scans || my.rank); i++)
