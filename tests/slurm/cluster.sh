@@ -128,5 +128,6 @@ fi
 (cd / && timeout 100 $launcher "$@") > "$place/out" 2>&1
 status=$?
 cat "$place/out"
-[ $status = 0 ] || { echo "cluster.sh: the launcher exited with $status"; exit 1; }
+# MPICH 4.0 may hang in MPI_Finalize over two hosts. The process ends, and says so, but its launcher may not survive that.
+[ $status = 0 ] || grep -q '^commstream: mpi: MPI_Finalize of MPICH.* has not returned for ' "$place/out" || { echo "cluster.sh: the launcher exited with $status"; exit 1; }
 grep -Eq -- "${WANT:?}" "$place/out" || { echo "cluster.sh: expected to read: $WANT"; exit 1; }
