@@ -5,6 +5,8 @@
  * size, a few calls. Then 15 batches of calls are timed in a tight loop after a barrier, each at most 0.1 s. The time of a batch is that of
  * its slowest rank. The smallest, the median and the largest batch are printed. tests/perf/mpi_bench.c does the same over MPI.
  *   request (= blocking)  call and wait at once
+ *   isolated              a barrier before each call, whose time is not counted, as the OSU Micro-Benchmarks do
+ *   aligned               all ranks, of one host, begin each call at the same time of the clock
  *   pipelined             16 calls on disjoint buffers, then one wait for all; time is per call
  *   plan                  the call was recorded once per buffer, and is started and waited for
  *   overlap               call, compute for as long as the call alone takes, wait; prints how much of the call was hidden
@@ -20,7 +22,7 @@
 #include <time.h>
 
 enum { PERF_BATCHES = 15, PERF_WARM_BATCHES = 100, PERF_LINE = 64, PERF_ROTATE_BYTES = 64 << 20 };
-static const double PERF_BATCH_SECONDS = 0.1, PERF_WARM_SECONDS = 0.02;
+static const double PERF_BATCH_SECONDS = 0.1, PERF_WARM_SECONDS = 0.02, PERF_SOON = 5e-6;
 
 static void die(const struct perf *perf, enum comm_result result, const char *what)
 {
@@ -131,8 +133,21 @@ static double run_single(const struct perf *perf, bool overlap, size_t iteration
     return perf_now() - begin;
 }
 
-/* One call at a time, as the OSU Micro-Benchmarks measure: no rank begins a call before all have ended the one before. */
-static double run_isolated(const struct perf *perf, size_t iterations)
+/* Rank 0 names a time, and all wait for it. A barrier lets some rank go first, and its share of the call is then hidden from the others:
+ * how much depends on the library's barrier (S. Hunold, A. Carpen-Amarie: Reproducible MPI Benchmarking Is Still Not as Easy as You Think,
+ * IEEE TPDS 27, 2016). */
+static void wait_for_the_clock(const struct perf *perf)
+{
+    struct comm_request req;
+    double begin = perf_now() + PERF_SOON;
+    perf_must(perf, comm_broadcast(perf->comm, &begin, 1, COMM_F64, 0, &req), "broadcast of the time");
+    perf_must(perf, comm_wait(req, COMM_FOREVER), "broadcast of the time");
+    while (perf_now() < begin)
+        ;
+}
+
+/* One call at a time: no rank begins a call before all have ended the one before. */
+static double run_isolated(const struct perf *perf, bool aligned, size_t iterations)
 {
     struct comm_request req[PERF_REQUESTS];
     size_t each = requests_of(perf);
@@ -141,6 +156,8 @@ static double run_isolated(const struct perf *perf, size_t iterations)
         if (perf->touch)
             touch_in(perf, i);
         perf_barrier(perf);
+        if (aligned)
+            wait_for_the_clock(perf);
         double begin = perf_now();
         perf_start(perf, i, req);
         wait_calls(perf, req, each);
@@ -182,10 +199,11 @@ static double run_batch(const struct perf *perf, enum perf_mode mode, size_t ite
 {
     size_t calls = iterations * (mode == MODE_PIPELINED ? PERF_DEPTH : 1);
     perf_barrier(perf);
-    double seconds = mode == MODE_PIPELINED  ? run_pipelined(perf, iterations)
-                     : mode == MODE_ISOLATED ? run_isolated(perf, iterations)
-                                             : run_single(perf, mode == MODE_OVERLAP, iterations, alone);
-    if (perf->touch && mode != MODE_ISOLATED)
+    bool isolated = mode == MODE_ISOLATED || mode == MODE_ALIGNED;
+    double seconds = mode == MODE_PIPELINED ? run_pipelined(perf, iterations)
+                     : isolated             ? run_isolated(perf, mode == MODE_ALIGNED, iterations)
+                                            : run_single(perf, mode == MODE_OVERLAP, iterations, alone);
+    if (perf->touch && !isolated)
         seconds -= touching_alone(perf, calls);
     return perf_slowest(perf, seconds / (double)calls);
 }

@@ -6,7 +6,7 @@
 
 enum { PERF_DEPTH = 16, PERF_REQUESTS = 2 };
 enum perf_format { FORMAT_TABLE, FORMAT_CSV, FORMAT_JSON /* one object per line */ };
-enum perf_mode { MODE_REQUEST, MODE_ISOLATED, MODE_PIPELINED, MODE_PLAN, MODE_OVERLAP };
+enum perf_mode { MODE_REQUEST, MODE_ISOLATED, MODE_ALIGNED, MODE_PIPELINED, MODE_PLAN, MODE_OVERLAP };
 enum perf_memory { PERF_MALLOC, PERF_COMM, PERF_DEVICE };
 
 struct perf {

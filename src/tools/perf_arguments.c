@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const mode_names[] = {"request", "isolated", "pipelined", "plan", "overlap"};
+static const char *const mode_names[] = {"request", "isolated", "aligned", "pipelined", "plan", "overlap"};
 
 static const char usage[] =
     "usage: comm-perf COLLECTIVE [options]      measures one call; run it under comm-run or another launcher\n"
@@ -16,9 +16,10 @@ static const char usage[] =
     "  --factor N         from one size to the next (4)\n"
     "  --type TYPE        %s (f32)\n"
     "  --op OP            %s (sum)\n"
-    "  --mode MODE        blocking request isolated pipelined plan overlap (request)\n"
+    "  --mode MODE        blocking request isolated aligned pipelined plan overlap (request)\n"
     "                     request, blocking: a call and its wait\n"
     "                     isolated: the same after a barrier, whose time is not counted, as the OSU benchmarks do\n"
+    "                     aligned: all ranks, which must be on one host, begin each call at the same time of the clock\n"
     "                     pipelined: 16 calls, then one wait for all; time per call\n"
     "                     plan: the call is recorded once, then started and waited for\n"
     "                     overlap: computes between call and wait; prints the hidden part of the call's time\n"
@@ -62,7 +63,7 @@ static void parse_mode(struct perf *perf, const char *value)
         }
     }
     if (strcmp(value, "blocking"))
-        reject("--mode", value, "blocking, request, isolated, pipelined, plan or overlap");
+        reject("--mode", value, "blocking, request, isolated, aligned, pipelined, plan or overlap");
     perf->mode = MODE_REQUEST;
 }
 

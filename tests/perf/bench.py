@@ -34,13 +34,14 @@ FAMILIES = {
     "mpich": ("MPICH", ("mpiexec.hydra", "mpirun.mpich", "mpirun", "mpiexec"), ("-bind-to", "core")),
 }
 LACKS = 3  # the status of a peer's program that has no such collective or mode
-BLOCKING_MODE = {"request": "blocking", "blocking": "blocking", "plan": "blocking", "overlap": "blocking", "isolated": "isolated_blocking"}
 # With more ranks than CPUs their calls wait for the scheduler: 4 to 8 ms for 8 bytes, and up to 9 s for 8 MiB. Only the nonblocking calls of
 # MPICH 5 are faster: an allreduce of 8 bytes takes 50 us, Open MPI's 12.
 NEVER_YIELDS = ("mpich", "mpich5")
 # Of these, which run over tcp on request, and which collectives have a floor.
 OVER_TCP = ("openmpi", "openmpi5", "intel", "gloo")
 FLOORS = {"shm_floor": ("allreduce", "broadcast", "allgather"), "tcp_floor": ("allreduce",)}
+# Up to this many bytes it matters which rank begins a call first.
+SHORT = 8192
 # Nanoseconds in which two CPUs exchange a cache line.
 STATES = [(35, "one core"), (100, "shared cache"), (float("inf"), "no shared cache")]
 
@@ -154,13 +155,14 @@ class Bench:
                     with open(self.args.rows, "a", encoding="utf-8") as file:
                         csv.writer(file).writerow(cell)
 
-    def sizes(self, collective):
+    def sizes(self, collective, mode):
         if collective == "sendrecv" and not self.args.max:
             return ["--min", "64", "--max", "64"]
-        return ["--min", str(self.args.min), "--max", str(self.args.max or 8 << 20)]
+        longest = SHORT if mode == "aligned" else 8 << 20
+        return ["--min", str(self.args.min), "--max", str(self.args.max or longest)]
 
     def run_ours(self, collective, ranks, mode):
-        return self.run_perf(collective, ranks, mode, self.sizes(collective) + (["--touch"] if self.args.touch else []))
+        return self.run_perf(collective, ranks, mode, self.sizes(collective, mode) + (["--touch"] if self.args.touch else []))
 
     def run_perf(self, what, ranks, mode, options):
         command = [os.path.join(self.bin, "comm-perf"), what, "--backend", self.args.backend, "--mode", mode, "--format", "csv",
@@ -171,11 +173,11 @@ class Bench:
         bind = ["--bind", "core"] if ranks <= len(os.sched_getaffinity(0)) else []
         return self.run([os.path.join(self.bin, "comm-run"), "-n", str(ranks), "--quiet-tags"] + bind + command, {})
 
-    def run_mpi(self, family, collective, ranks, mode):
+    def run_mpi(self, family, collective, ranks, mode, blocking):
         environment = dict(MPI_ENVIRONMENT)
         if self.args.backend == "tcp":  # beside our tcp its own, over the same loopback
             environment.update(OMPI_MCA_pml="ob1", OMPI_MCA_btl="tcp,self", OMPI_MCA_btl_tcp_if_include="lo")
-        arguments = [collective, "--mode", mode] + self.sizes(collective)
+        arguments = [collective, "--mode", mode] + self.sizes(collective, mode) + (["--blocking"] if blocking else [])
         if self.args.touch:
             arguments.append("--touch")
         command, own = family.command(ranks, arguments, self.args.build)
@@ -184,11 +186,16 @@ class Bench:
         return self.run(command, {**environment, **own})
 
     def with_floor(self, collective, ranks, mode):
-        return collective in FLOORS[self.floor] and ranks == 2 and mode not in ("isolated", "pipelined")
+        return collective in FLOORS[self.floor] and ranks == 2 and mode not in ("isolated", "aligned", "pipelined")
 
     def run_floor(self, collective, more):
         named = [] if self.floor == "tcp_floor" else [collective]
         return self.run([os.path.join(self.bin, self.floor), *named, "--max", str(self.args.max or 8 << 20), *more], {})
+
+    def with_gloo(self, collective, ranks, mode):
+        """A page of shared memory has Gloo only in the tables that show every column. Of others it shows the fastest, which Gloo never is."""
+        shown = self.with_floor(collective, ranks, mode) or not self.args.page or self.args.backend == "tcp"
+        return shown and mode != "aligned" and not self.args.touch
 
     def columns(self, collective, ranks, mode):
         """What is measured for one table: name, and how."""
@@ -197,18 +204,19 @@ class Bench:
             yield FLOOR, lambda: self.run_floor(collective, ["--touch"] if self.args.touch else [])
             if self.args.backend == "tcp":  # the floor's buffers rotate as ours do; this shows what that costs
                 yield STILL, lambda: self.run_floor(collective, ["--still"])
-        theirs = "request" if mode == "plan" else mode
-        blocking = BLOCKING_MODE.get(mode)
+        theirs = "request" if mode in ("plan", "blocking") else mode
+        # what a blocking call of MPI is compared with; a plan, because blocking calls are usually MPI's fastest
+        blocking = {"plan": "request", "overlap": "request", "pipelined": None}.get(theirs, theirs)
         for family in self.peers:
             if self.args.backend == "tcp" and family.key not in OVER_TCP:
                 continue
-            if self.args.touch and family.key == "gloo":
+            if family.key == "gloo" and not self.with_gloo(collective, ranks, mode):
                 continue
             if family.key in NEVER_YIELDS and ranks > len(os.sched_getaffinity(0)):
                 continue
-            yield f"{family.name} nonblocking", lambda f=family: self.run_mpi(f, collective, ranks, theirs)
+            yield f"{family.name} nonblocking", lambda f=family: self.run_mpi(f, collective, ranks, theirs, False)
             if blocking and family.key != "gloo":  # its blocking calls are the others and a wait
-                yield f"{family.name} blocking", lambda f=family: self.run_mpi(f, collective, ranks, blocking)
+                yield f"{family.name} blocking", lambda f=family: self.run_mpi(f, collective, ranks, blocking, True)
 
     def measure(self, tables):
         for table in tables:
@@ -252,12 +260,12 @@ MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIR
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collective", nargs="*", metavar="COLLECTIVE", help=f"{' '.join(COLLECTIVES)} (allreduce; of --page: all)")
-    parser.add_argument("--page", action="store_true", help="every collective at 2 and 4 ranks, and docs/performance/results.md of it (80 minutes with all peers); "
+    parser.add_argument("--page", action="store_true", help="every collective at 2 and 4 ranks, and docs/performance/results.md of it (an hour with all peers); "
                              "with --backend tcp allreduce and broadcast at 2 to 32 ranks, and results_tcp.md")
     parser.add_argument("--consistency", action="store_true", help="each collective beside others that do the same (a minute a round)")
     parser.add_argument("--quick", action="store_true", help="3 rounds up to 128 KiB")
     parser.add_argument("--ranks", type=int, default=0, help="2; of --page 2 and then 4")
-    parser.add_argument("--mode", choices=("request", "blocking", "isolated", "pipelined", "plan", "overlap"), default="request")
+    parser.add_argument("--mode", choices=("request", "blocking", "isolated", "aligned", "pipelined", "plan", "overlap"), default="request")
     parser.add_argument("--min", type=int, default=8, metavar="BYTES")
     parser.add_argument("--max", type=int, default=0, metavar="BYTES", help="8388608; of sendrecv 64")
     parser.add_argument("--rounds", type=int, default=0, help="5; of --quick and --page 3")
@@ -280,7 +288,7 @@ def parse():
 def page(bench, args):
     collectives = args.collective or [c for c in COLLECTIVES if c != "sendrecv"]
     tables = [(c, r, "request") for r in ([args.ranks] if args.ranks else [2, 4]) for c in collectives]
-    tables += [(c, 2, "isolated") for c in collectives] + [(c, 2, "pipelined") for c in collectives]
+    tables += [(c, 2, mode) for mode in ("isolated", "aligned", "pipelined") for c in collectives]
     if ("allreduce", 2, "request") not in tables:
         fail("a page has allreduce")
     bench.load()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What comm-perf measures, over torch.distributed with Gloo: same buffers, batches, iterations and columns (src/tools/comm_perf.c).
 
-    comm-run -n 2 python gloo_bench.py COLLECTIVE [--min BYTES] [--max BYTES] [--mode MODE] [--backend gloo]
+    comm-run -n 2 python gloo_bench.py COLLECTIVE [--min BYTES] [--max BYTES] [--mode MODE] [--blocking] [--backend gloo]
 """
 import argparse
 import os
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 BATCHES, WARM_SECONDS, BATCH_SECONDS, DEPTH, ROTATE_BYTES = 15, 0.02, 0.1, 16, 64 << 20
-MODES = ("blocking", "request", "isolated", "isolated_blocking", "pipelined")
+MODES = ("request", "isolated", "pipelined")
 
 
 def parts(bench, tensor):
@@ -37,7 +37,7 @@ class Bench:
     def __init__(self, args):
         self.rank, self.ranks, self.mode = dist.get_rank(), dist.get_world_size(), args.mode
         self.blocks, self.gathers, self.start = COLLECTIVES[args.collective]
-        self.blocking = args.mode.endswith("blocking")
+        self.blocking = args.blocking
         self.warmed = 0.0
 
     def open(self, size):
@@ -80,7 +80,7 @@ class Bench:
 
     def batch(self, iterations):
         dist.barrier()
-        how = {"pipelined": self.pipelined, "isolated": self.isolated, "isolated_blocking": self.isolated}.get(self.mode, self.single)
+        how = {"pipelined": self.pipelined, "isolated": self.isolated}.get(self.mode, self.single)
         slowest = torch.tensor([how(iterations)], dtype=torch.float64)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return float(slowest[0])
@@ -102,6 +102,7 @@ def parse():
     parser.add_argument("--min", type=int, default=8)
     parser.add_argument("--max", type=int, default=16 << 20)
     parser.add_argument("--mode", choices=MODES, default="request")
+    parser.add_argument("--blocking", action="store_true")
     parser.add_argument("--backend", default="gloo")
     args = parser.parse_args()
     if args.collective not in COLLECTIVES:

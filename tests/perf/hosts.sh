@@ -73,14 +73,14 @@ mpirun=$(command -v mpirun.openmpi || command -v mpirun || true)
 } >"$work/agent"
 chmod +x "$work/agent"
 bytes_of() { echo "$1" | sed 's/K$/ 1024/;s/M$/ 1048576/' | awk '{print $1 * ($2 ? $2 : 1)}'; }
-mpi() # NAME MODE
+mpi() # NAME [--blocking]
 {
     list='' h=1
     while [ "$h" -le "$hosts" ]; do list="$list,10.79.0.$h:$each"; h=$((h + 1)); done
     if ! on "$(pid_of 1)" env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,vader,self \
         OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0 OMPI_MCA_plm_rsh_agent="$work/agent" \
         OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 timeout 300 "$mpirun" -n "$ranks" --host "${list#,}" \
-        "$build/bin/mpi_bench_openmpi" "$collective" --min "$(bytes_of "$min")" --max "$(bytes_of "$max")" --mode "$2" >"$work/out" 2>"$work/err"; then
+        "$build/bin/mpi_bench_openmpi" "$collective" --min "$(bytes_of "$min")" --max "$(bytes_of "$max")" ${2:-} >"$work/out" 2>"$work/err"; then
         tail -5 "$work/err" >&2
         echo "hosts.sh: Open MPI did not run; its columns are empty" >&2
         mpirun=''
@@ -95,8 +95,8 @@ while [ "$round" -lt "$rounds" ]; do
     echo "hosts.sh: round $round of $rounds" >&2
     ours hosts ""
     ours flat "$collective:$flat"
-    [ -z "$mpirun" ] || mpi nonblocking request
-    [ -z "$mpirun" ] || mpi blocking blocking
+    [ -z "$mpirun" ] || mpi nonblocking
+    [ -z "$mpirun" ] || mpi blocking --blocking
 done
 
 # ------------------------------------------------------------------------------------------------ the table

@@ -1,12 +1,12 @@
 /*
  * The measurements of comm-perf, over MPI, the library that a program would use instead. Calls, buffers, batches, iterations and columns
- * are the same; src/tools/comm_perf.c explains the method. MPI's blocking and nonblocking calls are two modes here, because MPI libraries
- * implement them separately.
+ * are the same; src/tools/comm_perf.c explains the method and the modes. MPI libraries implement blocking and nonblocking calls separately,
+ * so --blocking measures the former.
  *
- *   mpirun -np 2 mpi_bench COLLECTIVE [--min BYTES] [--max BYTES] [--mode MODE] [--touch]
+ *   mpirun -np 2 mpi_bench COLLECTIVE [--min BYTES] [--max BYTES] [--mode MODE] [--blocking] [--touch]
  *
- * MODE: blocking request isolated isolated_blocking pipelined plan overlap. isolated: a barrier before each call, whose time is not
- * counted. plan: persistent collectives, if the MPI library has them (MPI 4).
+ * MODE: request isolated aligned pipelined plan overlap. plan: persistent collectives, if the MPI library has them (MPI 4). pipelined, plan
+ * and overlap have no blocking form.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -14,19 +14,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { BATCHES = 15, WARM_BATCHES = 100, DEPTH = 16, ALIGN = 64, CACHE_LINE = 64, FACTOR = 4, REQUESTS = 2 };
 static const size_t ROTATE_BYTES = 64u << 20;
-static const double BATCH_SECONDS = 0.1, WARM_SECONDS = 0.02;
+static const double BATCH_SECONDS = 0.1, WARM_SECONDS = 0.02, SOON = 5e-6;
 
-enum mode { BLOCKING, REQUEST, ISOLATED, ISOLATED_BLOCKING, PIPELINED, PLAN, OVERLAP };
-static const char *const mode_names[] = {"blocking", "request", "isolated", "isolated_blocking", "pipelined", "plan", "overlap"};
+enum mode { REQUEST, ISOLATED, ALIGNED, PIPELINED, PLAN, OVERLAP };
+static const char *const mode_names[] = {"request", "isolated", "aligned", "pipelined", "plan", "overlap"};
 
 struct bench {
     const char *name;
     const struct collective *collective;
     enum mode mode;
-    bool touch;
+    bool blocking, touch;
     double warmed; /* seconds spent in calls before the first size */
     size_t min, max;
     int rank, ranks;
@@ -178,14 +179,22 @@ static const struct collective collectives[] = {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ one batch */
+/* Open MPI's MPI_Wtime has a zero of its own in each process. */
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
 static void compute(double seconds)
 {
     volatile double sink;
-    double end = MPI_Wtime() + seconds, x = 1.0;
+    double end = now() + seconds, x = 1.0;
     do {
         for (int i = 0; i < 64; i++)
             x = x * 1.0000001 + 1e-9;
-    } while (MPI_Wtime() < end);
+    } while (now() < end);
     sink = x;
     (void)sink;
 }
@@ -214,47 +223,44 @@ static void touch_out(const struct bench *bench, size_t call)
         (void)at[i];
 }
 
-static bool is_blocking(enum mode mode)
-{
-    return mode == BLOCKING || mode == ISOLATED_BLOCKING;
-}
-
 static void start_call(const struct bench *bench, enum mode mode, size_t call, MPI_Request *req)
 {
     if (mode == PLAN) {
         req[0] = bench->plan[call % bench->slots];
         MPI_Start(&req[0]);
     } else {
-        bench->collective->start(bench, in_of(bench, call), out_of(bench, call), is_blocking(mode) ? CALL : START, req);
+        bench->collective->start(bench, in_of(bench, call), out_of(bench, call), bench->blocking ? CALL : START, req);
     }
 }
 
-static void wait_call(const struct bench *bench, enum mode mode, MPI_Request *req)
+static void wait_call(const struct bench *bench, MPI_Request *req)
 {
     int requests = (int)bench->collective->requests;
-    if (!is_blocking(mode) && requests == 1)
+    if (!bench->blocking && requests == 1)
         MPI_Wait(req, MPI_STATUS_IGNORE);
-    else if (!is_blocking(mode))
+    else if (!bench->blocking)
         MPI_Waitall(requests, req, MPI_STATUSES_IGNORE);
 }
 
-static void run_single(const struct bench *bench, enum mode mode, int iterations, double alone)
+static double run_single(const struct bench *bench, enum mode mode, int iterations, double alone)
 {
     MPI_Request req[REQUESTS];
+    double begin = now();
     for (size_t i = 0; i < (size_t)iterations; i++) {
         if (bench->touch)
             touch_in(bench, i);
         start_call(bench, mode, i, req);
         if (mode == OVERLAP)
             compute(alone);
-        wait_call(bench, mode, req);
+        wait_call(bench, req);
         if (bench->touch)
             touch_out(bench, i);
     }
+    return now() - begin;
 }
 
-/* As the OSU Micro-Benchmarks measure. */
-static double run_isolated(const struct bench *bench, enum mode mode, int iterations)
+/* As the OSU Micro-Benchmarks measure. aligned: all begin at the same time, which rank 0 names; comm_perf.c says why. */
+static double run_isolated(const struct bench *bench, bool aligned, int iterations)
 {
     MPI_Request req[REQUESTS];
     double seconds = 0;
@@ -262,20 +268,26 @@ static double run_isolated(const struct bench *bench, enum mode mode, int iterat
         if (bench->touch)
             touch_in(bench, i);
         MPI_Barrier(MPI_COMM_WORLD);
-        double begin = MPI_Wtime();
-        start_call(bench, mode, i, req);
-        wait_call(bench, mode, req);
-        seconds += MPI_Wtime() - begin;
+        double begin = now() + SOON;
+        if (aligned)
+            MPI_Bcast(&begin, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+        while (aligned && now() < begin)
+            ;
+        begin = now();
+        start_call(bench, ISOLATED, i, req);
+        wait_call(bench, req);
+        seconds += now() - begin;
         if (bench->touch)
             touch_out(bench, i);
     }
     return seconds;
 }
 
-static void run_pipelined(const struct bench *bench, int iterations)
+static double run_pipelined(const struct bench *bench, int iterations)
 {
     MPI_Request req[DEPTH * REQUESTS];
     size_t requests = bench->collective->requests;
+    double begin = now();
     for (int i = 0; i < iterations; i++) {
         for (size_t k = 0; bench->touch && k < DEPTH; k++)
             touch_in(bench, k);
@@ -285,29 +297,29 @@ static void run_pipelined(const struct bench *bench, int iterations)
         for (size_t k = 0; bench->touch && k < DEPTH; k++)
             touch_out(bench, k);
     }
+    return now() - begin;
+}
+
+static double touching_alone(const struct bench *bench, size_t calls)
+{
+    double begin = now();
+    for (size_t i = 0; i < calls; i++) {
+        touch_in(bench, i);
+        touch_out(bench, i);
+    }
+    return now() - begin;
 }
 
 static double run_batch(const struct bench *bench, enum mode mode, int iterations, double alone)
 {
     size_t calls = (size_t)iterations * (mode == PIPELINED ? DEPTH : 1);
+    bool isolated = mode == ISOLATED || mode == ALIGNED;
     MPI_Barrier(MPI_COMM_WORLD);
-    double begin = MPI_Wtime(), seconds = 0;
-    if (mode == ISOLATED || mode == ISOLATED_BLOCKING)
-        seconds = run_isolated(bench, mode, iterations);
-    else if (mode == PIPELINED)
-        run_pipelined(bench, iterations);
-    else
-        run_single(bench, mode, iterations, alone);
-    if (mode != ISOLATED && mode != ISOLATED_BLOCKING)
-        seconds = MPI_Wtime() - begin;
-    if (bench->touch && mode != ISOLATED && mode != ISOLATED_BLOCKING) {
-        begin = MPI_Wtime();
-        for (size_t i = 0; i < calls; i++) {
-            touch_in(bench, i);
-            touch_out(bench, i);
-        }
-        seconds -= MPI_Wtime() - begin;
-    }
+    double seconds = isolated            ? run_isolated(bench, mode == ALIGNED, iterations)
+                     : mode == PIPELINED ? run_pipelined(bench, iterations)
+                                         : run_single(bench, mode, iterations, alone);
+    if (bench->touch && !isolated)
+        seconds -= touching_alone(bench, calls);
     seconds /= (double)calls;
     MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     return seconds;
@@ -323,18 +335,13 @@ struct times {
     double min, median, max;
 };
 
-static int fewer_if_slow(int iterations, double seconds)
-{
-    double enough = BATCH_SECONDS / (seconds + 1e-9) + 1;
-    return enough < iterations ? (int)enough : iterations;
-}
-
 static struct times measure(struct bench *bench, enum mode mode, int iterations, double alone)
 {
     double time[BATCHES];
     (void)run_batch(bench, mode, 1, alone);
     int depth = mode == PIPELINED ? DEPTH : 1;
-    iterations = fewer_if_slow(iterations, run_batch(bench, mode, iterations / 16 + 1, alone) * depth);
+    double enough = BATCH_SECONDS / (run_batch(bench, mode, iterations / 16 + 1, alone) * depth + 1e-9) + 1;
+    iterations = enough < iterations ? (int)enough : iterations; /* fewer calls per batch if they are slow */
     for (int i = 0; i < WARM_BATCHES && bench->warmed < WARM_SECONDS; i++)
         bench->warmed += run_batch(bench, mode, iterations, alone) * iterations * depth;
     for (int i = 0; i < BATCHES; i++)
@@ -434,6 +441,8 @@ static const char *parse(struct bench *bench, int argc, char **argv)
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(argv[i], "--touch")) {
             bench->touch = true;
+        } else if (!strcmp(argv[i], "--blocking")) {
+            bench->blocking = true;
         } else if (!strcmp(argv[i], "--min") && *value) {
             bench->min = strtoull(argv[++i], NULL, 10);
         } else if (!strcmp(argv[i], "--max") && *value) {
@@ -452,6 +461,8 @@ static const char *parse(struct bench *bench, int argc, char **argv)
     }
     if (!bench->collective)
         return bench->name;
+    if (bench->blocking && bench->mode >= PIPELINED)
+        return "--blocking in this mode";
     bool recordable = MPI_VERSION >= 4 && bench->collective->requests == 1;
     return bench->mode == PLAN && !recordable ? "--mode plan (not in this MPI library)" : NULL;
 }
@@ -465,8 +476,10 @@ int main(int argc, char **argv)
     const char *wrong = parse(&bench, argc, argv);
     if (wrong) {
         if (bench.rank == 0)
-            fprintf(stderr, "mpi_bench: cannot do '%s'; usage: mpi_bench COLLECTIVE [--min BYTES] [--max BYTES] [--mode MODE] [--touch]\n",
-                    wrong);
+            fprintf(
+                stderr,
+                "mpi_bench: cannot do '%s'; usage: mpi_bench COLLECTIVE [--min BYTES] [--max BYTES] [--mode MODE] [--blocking] [--touch]\n",
+                wrong);
         MPI_Finalize();
         return 2;
     }

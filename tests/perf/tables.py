@@ -194,8 +194,14 @@ PAGE = """# Performance
 
 Each figure is the median of {rounds} interleaved rounds of one run; a ratio is the median of the ratios of neighbouring rounds.
 Type f32, operator sum; each rank is bound to a CPU if there are enough. Below 1, commstream is faster. `bytes` is what each rank
-contributes (for `scatter`: the root). Compared with: {peers}. With more ranks than CPUs MPICH is left out: it
-does not give up the CPU, so most of its calls take milliseconds.
+contributes (for `scatter`: the root). Compared with: {peers}.
+With more ranks than CPUs MPICH is left out: it does not give up the CPU, so most of its calls take milliseconds. Gloo is
+only in the first tables: its shortest call takes about 300 us.
+
+With one call at a time, the ranks meet before each call, and that is not counted. A barrier lets some rank go first,
+and then that rank's part of the call is hidden from the others; how much depends on the library's barrier. So for short
+calls there is a second table, in which all ranks begin at the same time of the clock (Hunold and Carpen-Amarie, IEEE
+TPDS 2016).
 
 Every commstream call is a request and a wait. MPI has two implementations of each collective: a blocking one, and a
 nonblocking one that is usually slower. The matrices compare with the *fastest* of all these calls. [scale.md](scale.md)
@@ -265,6 +271,7 @@ def draw_ratios(figures, collectives, ranks, mode, path):
 
 
 TITLES = {"request": "a request and a wait", "isolated": "one call at a time, a barrier before each, as the OSU benchmarks measure",
+          "aligned": "one call at a time, all ranks begin at the same time of the clock",
           "pipelined": "16 calls in flight, compared with nonblocking calls"}
 
 
