@@ -7,8 +7,8 @@ the median of the rounds' ratios. comm-perf and the peers measure MODE; an MPI l
 The floor is of two ranks. --page measures every collective, and writes docs/performance/results.md; with --backend tcp it measures teams of 2
 to 32 ranks over loopback, and writes docs/performance/results_tcp.md.
 
-The CPUs of a virtual machine may move. Before and after each round cache_line measures how far apart two of them are; tables name the
-state, and a round in which it changed is not used.
+The CPUs of a virtual machine may move. Before and after each program cache_line measures how far apart two of them are. A program during
+which that changed is not used, and a table has only what was measured in one state, which it names.
 
 --consistency is another table: one comm-perf runs both sides of a rule in turn, a millisecond each, and reports their ratio.
 """
@@ -33,6 +33,7 @@ FAMILIES = {
     "openmpi": ("Open MPI", ("mpirun.openmpi", "mpirun", "mpiexec"), ()),
     "mpich": ("MPICH", ("mpiexec.hydra", "mpirun.mpich", "mpirun", "mpiexec"), ("-bind-to", "core")),
 }
+PATIENCE = 3  # times the turns that a table needs if the machine does not change
 LACKS = 3  # the status of a peer's program that has no such collective or mode
 # With more ranks than CPUs their calls wait for the scheduler: 4 to 8 ms for 8 bytes, and up to 9 s for 8 MiB. Only the nonblocking calls of
 # MPICH 5 are faster: an allreduce of 8 bytes takes 50 us, Open MPI's 12.
@@ -102,6 +103,7 @@ class Bench:
         self.under = shlex.split(args.under)
         self.peers = families(args.build) + peers.there()
         self.rounds = {}     # (collective, ranks, mode, column, bytes) -> (median, state of the machine) of each round
+        self.done = {}       # (collective, ranks, mode, column, state) -> in how many turns it was measured from beginning to end
         self.algorithms = {} # (collective, ranks, mode, bytes) -> name
         self.floor = "tcp_floor" if args.backend == "tcp" else "shm_floor"
         for program in ("comm-run", "comm-perf", "cache_line", self.floor):
@@ -135,7 +137,10 @@ class Bench:
         return next((name for most, name in STATES if ns < most), "unknown")
 
     def keep(self, collective, ranks, mode, column, size, us, state, algorithm):
-        self.rounds.setdefault((collective, ranks, mode, column, size), []).append((us, state))
+        rounds = self.rounds.setdefault((collective, ranks, mode, column, size), [])
+        rounds.append((us, state))
+        done = (collective, ranks, mode, column, state)
+        self.done[done] = max(self.done.get(done, 0), sum(was == state for _, was in rounds))
         if column == OURS:
             self.algorithms[collective, ranks, mode, size] = algorithm
 
@@ -219,25 +224,34 @@ class Bench:
                 yield f"{family.name} blocking", lambda f=family: self.run_mpi(f, collective, ranks, blocking, True)
 
     def measure(self, tables):
+        """Each program in turn, until all of them were measured often enough in one state of the machine. If the state changes, the turns of
+        the other state go on where they were."""
         for table in tables:
-            done = max((len(rounds) for key, rounds in self.rounds.items() if key[:4] == (*table, OURS)), default=0)
-            for number in range(done, self.args.rounds):
+            columns = dict(self.columns(*table))
+            for _ in range(PATIENCE * self.args.rounds * len(columns)):
+                if not columns or any(self.is_complete(table, state, columns) for _, state in STATES):
+                    break
                 state = self.state()
-                say(f"{table[0]}, {table[1]} ranks, {table[2]}: round {number + 1} of {self.args.rounds}, CPUs: {state}")
-                rows = [(column, how()) for column, how in self.columns(*table)]
-                if self.state() != state:
-                    state = "changing"  # this round's ratios compare two machines
-                for column, found in rows:
-                    self.save(table, column, state, found)
+                column = min(columns, key=lambda name: self.done.get((*table, name, state), 0))
+                say(f"{table[0]}, {table[1]} ranks, {table[2]}: {column}, CPUs: {state}")
+                rows = columns[column]()
+                self.save(table, column, state if self.state() == state else "changing", rows)
+                if not rows:
+                    del columns[column]
+
+    def is_complete(self, table, state, columns=None):
+        """Whether every column was measured often enough in this state. Columns that no program has do not count."""
+        columns = columns or {key[3] for key in self.done if key[:3] == table}
+        return all(self.done.get((*table, column, state), 0) >= self.args.rounds for column in columns)
 
     def all_columns(self, ranks, mode):
         """Of every collective that was measured."""
         return list(dict.fromkeys(key[3] for key in self.rounds if key[1:3] == (ranks, mode)))
 
     def states(self, tables):
-        """Those in which some round of the tables was measured, the most frequent one first. What changed during a round is none."""
-        seen = [state for key, rounds in self.rounds.items() if key[:3] in tables and key[3] == OURS for _, state in rounds]
-        return sorted(set(seen) - {"changing"}, key=seen.count, reverse=True)
+        """Those in which some of the tables are complete, the most frequent one first."""
+        complete = [state for table in tables for _, state in STATES if (*table, OURS, state) in self.done and self.is_complete(table, state)]
+        return sorted(set(complete), key=complete.count, reverse=True)
 
     def measure_consistency(self, ranks):
         """Each rule's left side beside all that should not be faster, in one start; what is kept are ratios, one a round. From a length on

@@ -38,11 +38,12 @@ GUIDELINES = [
 
 
 class Figures:
-    """The rounds that were measured in one state of the machine; without a state, all of them."""
+    """The tables that are complete in one state of the machine, of the rounds in it; without a state, all rounds."""
 
     def __init__(self, bench, state=None):
         self.bench, self.algorithms, self.state = bench, bench.algorithms, state
-        self.times = {key: [us for us, was in rounds if state in (None, was)] for key, rounds in bench.rounds.items()}
+        complete = {table: state is None or bench.is_complete(table, state) for table in {key[:3] for key in bench.rounds}}
+        self.times = {key: [us for us, was in rounds if state in (None, was) and complete[key[:3]]] for key, rounds in bench.rounds.items()}
 
     def median(self, collective, ranks, mode, column, size):
         times = self.times.get((collective, ranks, mode, column, size))
