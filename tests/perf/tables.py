@@ -197,7 +197,7 @@ Each figure is the median of {rounds} interleaved rounds of one run; a ratio is 
 Type f32, operator sum; each rank is bound to a CPU if there are enough. Below 1, commstream is faster. `bytes` is what each rank
 contributes (for `scatter`: the root). Compared with: {peers}.
 With more ranks than CPUs MPICH is left out: it does not give up the CPU, so most of its calls take milliseconds. Gloo is
-only in the first tables: its shortest call takes about 300 us.
+only in the first tables: its shortest call takes about 200 us.
 
 With one call at a time, the ranks meet before each call, and that is not counted. A barrier lets some rank go first,
 and then that rank's part of the call is hidden from the others; how much depends on the library's barrier. So for short
