@@ -5,6 +5,7 @@ import os
 import statistics
 import subprocess
 import sys
+import textwrap
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "docs", "performance"))
@@ -155,7 +156,7 @@ def summary(figures, collectives, ranks, mode):
     worst = ", ".join(f"{c} of {size_text(s)}: {v:.2f}" for v, (c, s) in slower[:8])
     faster = sum(v < 1 for v in ratios.values())
     return (f"Faster in {faster} of {len(ratios)} cells ({100 * faster / len(ratios):.0f} %), {1 / mean(ratios.values()):.1f} times in the geometric "
-            f"mean; more than a tenth slower in {len(slower)}{': ' + worst if worst else ''}{', ...' if len(slower) > 8 else ''}.")
+            f"mean; more than a tenth slower in {len(slower)}{': ' + worst if worst else ''}{', ...' if len(slower) > 8 else '.'}")
 
 
 def side_text(right):
@@ -209,7 +210,8 @@ nonblocking one that is usually slower. The matrices compare with the *fastest* 
 predicts other machines; [network.md](network.md) has TCP.
 
 The CPUs of a virtual machine may move. Each table names the state in which it was measured: `one core` (two CPUs
-exchange a cache line within 35 ns), `shared cache` (within 100 ns), or `no shared cache`.
+exchange a cache line within 35 ns), `shared cache` (within 100 ns), or `no shared cache`. A collective is in the table of
+a state if every library could be measured in it.
 
 ## Two ranks, in microseconds
 
@@ -311,16 +313,23 @@ def floors(bench, tables, folder):
         yield f"![{collective} of two ranks over the bytes]({collective}_2.svg)\n"
 
 
+def write_page(path, content):
+    """Paragraphs are filled anew, because names and figures were put into them; headings, tables and pictures stay as they are."""
+    blocks = [block if block.lstrip().startswith(("#", "|", "![")) else textwrap.fill(block, 120, break_long_words=False, break_on_hyphens=False)
+              for block in content.strip().split("\n\n")]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n\n".join(blocks) + "\n")
+
+
 def page(bench, tables, collectives):
     folder = os.path.join(ROOT, "docs", "performance")
     write_cells(bench, os.path.join(folder, "cells.csv"))
     every = Figures(bench)
-    with open(os.path.join(folder, "results.md"), "w", encoding="utf-8") as file:
-        file.write(PAGE.format(where=where(), rounds=bench.args.rounds, peers=", ".join(f.name for f in bench.peers) or "no peer",
-                               floors="\n".join(floors(bench, tables, folder)).rstrip(),
-                               sections="\n".join(sections(bench, tables, collectives, folder)), guidelines=len(GUIDELINES),
-                               consistency="\n\n".join(consistency(every, r) for r in dict.fromkeys(r for _, r, m in tables if m == "request"))
-                               ).rstrip() + "\n")
+    write_page(os.path.join(folder, "results.md"),
+               PAGE.format(where=where(), rounds=bench.args.rounds, peers=", ".join(f.name for f in bench.peers) or "no peer",
+                           floors="\n".join(floors(bench, tables, folder)).rstrip(),
+                           sections="\n".join(sections(bench, tables, collectives, folder)), guidelines=len(GUIDELINES),
+                           consistency="\n\n".join(consistency(every, r) for r in dict.fromkeys(r for _, r, m in tables if m == "request"))))
 
 
 def page_of_tcp(bench, tables):
@@ -328,5 +337,5 @@ def page_of_tcp(bench, tables):
     shown = (f"## {collective}, {ranks} ranks\n\n" + "\n\n".join(
         f"CPUs: {state}.\n\n{table(Figures(bench, state), collective, ranks, mode)}" for state in bench.states([(collective, ranks, mode)]))
         for collective, ranks, mode in tables)
-    with open(os.path.join(ROOT, "docs", "performance", "results_tcp.md"), "w", encoding="utf-8") as file:
-        file.write(PAGE_OF_TCP.format(where=where(), rounds=bench.args.rounds, tables="\n\n".join(shown)).rstrip() + "\n")
+    write_page(os.path.join(ROOT, "docs", "performance", "results_tcp.md"),
+               PAGE_OF_TCP.format(where=where(), rounds=bench.args.rounds, tables="\n\n".join(shown)))
