@@ -11,7 +11,7 @@ extern const struct model_case case_lock_three, case_lock_twice, case_lock_claim
 extern const struct model_case case_home, case_home_try, case_home_leaving, case_home_unclaimed, case_home_no_barrier;
 extern const struct model_case case_line, case_line_pending, case_line_again, case_exchange, case_place, case_place_first;
 extern const struct model_case case_each, case_each_first;
-extern const struct model_case case_stream, case_stream_landing, case_stream_next, case_stored, case_notes;
+extern const struct model_case case_stream, case_stream_landing, case_stream_next, case_answers, case_stored, case_notes;
 extern const struct model_case case_message, case_message_full, case_message_eager, case_message_large, case_message_chunks,
     case_message_room;
 extern const struct model_case case_sleep_light, case_sleep_fenced, case_sleep_twice, case_sleep_both, case_sleep_both_fenced;

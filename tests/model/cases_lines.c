@@ -293,6 +293,60 @@ const struct model_case case_stream_landing = {
 const struct model_case case_stream_next = {
     .name = "stream, the next operation", .threads = 2, .setup = stream_setup, .run = stream_next, .faults = next_faults};
 
+/* ------------------------------------------------------------------------------------------------------------ answers in place */
+static void land_until(uint32_t rank, wire_key key, size_t bytes)
+{
+    if (member_land(rank, key, 0, bytes, members->landed) == WIRE_PENDING)
+        advance_until(rank, 1);
+    check_bytes(members->landed, bytes, wire_key_seq(key) + wire_key_round(key) + wire_key_edge(key));
+}
+
+static void answers_setup(void)
+{
+    shmchan_setup();
+    for (uint32_t rank = 0; rank < 2; rank++) { /* makes the places */
+        expose_until(rank, wire_key_of(1, 0, 0), 0, CHUNK);
+        struct shmchan_channel *c = shmchan_of(members->channel[rank]);
+        model_name(c->own.stream, c->shape.stream_bytes, "stream key");
+    }
+    for (uint32_t rank = 0; rank < 2; rank++)
+        land_until(rank, wire_key_of(1, 0, 0), CHUNK);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        shmchan_release(members->channel[rank], 1, NULL);
+}
+
+/* Two rounds with one credit: the second writes where the first was asked and answered. The next question orders the answer's line, too:
+ * its acknowledgement needs no order of its own. */
+static void answers(uint32_t t)
+{
+    struct wire_view *view = &members->view[1];
+
+    for (uint32_t round = 0; round < 2; round++) {
+        wire_key asked = wire_key_of(2, round, 0), answer = wire_key_of(2, round, 1);
+        if (t == 0) {
+            expose_until(0, asked, 0, CHUNK);
+            land_until(0, answer, CHUNK);
+            continue;
+        }
+        if (member_view(1, asked, 0, WIRE_WORK, CHUNK, view) == WIRE_PENDING)
+            advance_until(1, 1);
+        check_bytes(view->at, CHUNK, 2 + round);
+        while (member_answer(1, answer, CHUNK, view) == WIRE_AGAIN)
+            wait_for(1);
+        shmchan_release(members->channel[1], 2, view);
+    }
+}
+
+static const struct model_fault answers_faults[] = {
+    {.what = "the key is published without release", .kind = MODEL_STORE, .name = "stream key", .thread = 0},
+    {.what = "the key is read without acquire", .kind = MODEL_LOAD, .name = "stream key", .thread = 1},
+    {.what = "the answer's key is published without release", .kind = MODEL_STORE, .name = "stream key", .thread = 1},
+    {.what = "the answer's key is read without acquire", .kind = MODEL_LOAD, .name = "stream key", .thread = 0},
+    {.what = NULL},
+};
+const struct model_case case_answers = {
+    .name = "stream, answered in place", .threads = 2, .setup = answers_setup, .run = answers, .faults = answers_faults};
+
 /* ------------------------------------------------------------------------------------------------------------ direct landings */
 enum { PAGE = SHMCHAN_LANDING_PAGE };
 static void stored_setup(void)

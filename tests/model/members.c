@@ -114,21 +114,34 @@ enum wire_result member_expose(uint32_t rank, wire_key key, uint16_t edge, size_
     return shmchan_expose(members->channel[rank], &e);
 }
 
-enum wire_result member_store(uint32_t rank, wire_key key, size_t bytes)
+/* Stores seq + round + edge into both ends of where the wire wants the bytes. */
+static enum wire_result build(uint32_t rank, wire_key key, size_t bytes, struct wire_view *answers)
 {
     const uint16_t other = (uint16_t)(1 - rank);
     struct wire_span span = {NULL, bytes};
-    struct wire_expose e = {.key = key, .fingerprint = 5, .flags = WIRE_WORK, .peers = &other, .npeers = 1, .nspans = 1, .spans = &span};
-    uint64_t word = (wire_key_seq(key) + wire_key_round(key)) * UINT64_C(0x0101010101010101);
+    struct wire_expose e = {
+        .key = key, .fingerprint = 5, .flags = WIRE_WORK, .peers = &other, .npeers = 1, .nspans = 1, .spans = &span, .answers = answers};
+    uint64_t word = (wire_key_seq(key) + wire_key_round(key) + wire_key_edge(key)) * UINT64_C(0x0101010101010101);
     void *pad = NULL;
     enum wire_result result = shmchan_reserve(members->channel[rank], &e, bytes, &pad);
-    if (result != WIRE_DONE && result != WIRE_LANDING)
+    if (result != WIRE_DONE && result != WIRE_LANDING && result != WIRE_ANSWERS)
         return result;
+    MODEL_CHECK((answers != NULL) == (result == WIRE_ANSWERS));
     memcpy(pad, &word, sizeof word);
     memcpy((char *)pad + bytes - sizeof word, &word, sizeof word);
     span.at = pad;
-    e.flags |= result == WIRE_LANDING ? WIRE_BUILT | WIRE_DEPOSIT : WIRE_BUILT;
+    e.flags |= WIRE_BUILT | (result == WIRE_LANDING ? WIRE_DEPOSIT : result == WIRE_ANSWERS ? WIRE_ANSWER : 0);
     return shmchan_expose(members->channel[rank], &e);
+}
+
+enum wire_result member_store(uint32_t rank, wire_key key, size_t bytes)
+{
+    return build(rank, key, bytes, NULL);
+}
+
+enum wire_result member_answer(uint32_t rank, wire_key key, size_t bytes, struct wire_view *view)
+{
+    return build(rank, key, bytes, view);
 }
 
 static enum wire_result look(uint32_t rank, wire_key key, uint16_t edge, uint16_t flags, size_t bytes, struct wire_view *view, void *land)

@@ -24,5 +24,7 @@ enum wire_result member_land(uint32_t rank, wire_key key, uint16_t edge, size_t 
 /* Stores seq + round into the ends of a stream's bytes: in the reader's landing place if it is announced, otherwise in
  * a place. */
 enum wire_result member_store(uint32_t rank, wire_key key, size_t bytes);
+/* Stores seq + round + edge into the ends of the view's place, and exposes that as the answer to the view. */
+enum wire_result member_answer(uint32_t rank, wire_key key, size_t bytes, struct wire_view *view);
 
 #endif

@@ -38,6 +38,7 @@ static const struct model_case *const cases[] = {
     &case_stream,
     &case_stream_landing,
     &case_stream_next,
+    &case_answers,
     &case_stored,
     &case_notes,
     &case_message,

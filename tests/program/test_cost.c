@@ -86,14 +86,14 @@ static void two_ranks_by_hand(void **state)
 
 static void a_pipeline_by_hand(void **state)
 {
-    struct cost_case what = case_of(row_of(COLLECTIVE_BROADCAST, "pipeline"), 2, 3 * 65536);
+    struct cost_case what = case_of(row_of(COLLECTIVE_BROADCAST, "pipeline"), 2, 2 * 49152);
     struct cost_machine m = plain;
     (void)state;
     m.step = m.shm_expose = m.shm_place = m.shm_view = m.call = 0;
     what.machine = &m;
-    /* Four chunks of 48 KiB: the reader copies each in twice the time that the root needs, so the reader determines the
+    /* Two chunks of 48 KiB: the reader copies each in twice the time that the root needs, so the reader determines the
      * time. */
-    assert_int_equal(run(&what).ps, 49152 + 10000 + 4 * 2 * 49152);
+    assert_int_equal(run(&what).ps, 49152 + 10000 + 2 * 2 * 49152);
     /* Eight of 64 KiB: the root fills four places, then waits until the first is released, and so on. */
     what.n = 8 * 65536 / 4;
     assert_int_equal(run(&what).ps, 65536 + 10000 + 8 * 2 * 65536);

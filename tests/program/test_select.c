@@ -28,8 +28,10 @@ static void thresholds(void **state)
 {
     (void)state;
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 8, NULL), "read_all");
-    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 2, 65536, NULL), "read_all");
-    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 2, 65537, NULL), "slices");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 2, 32768, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 2, 32769, NULL), "slices");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 3, 43690, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 3, 43691, NULL), "slices");
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 16, 8192, NULL), "read_all");
     assert_non_null(strstr(why, "preferred up to 8192 bytes"));
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 16, 8193, NULL), "slices");

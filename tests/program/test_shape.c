@@ -90,10 +90,11 @@ static void long_results_go_past_the_cache(void **state)
 {
     enum { MI = 1 << 20 };
     (void)state;
-    assert_true(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 2, MI / 2, false));
-    assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 16, MI / 2 - 1, false));
+    assert_true(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 2, MI, false));
+    assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 2, MI - 1, false));
     assert_true(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 16, MI / 4, true)); /* 4 MiB of all ranks together */
     assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 16, MI / 4 - 1, true));
+    assert_true(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 2, MI / 2, true));
     assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 2, MI / 2 - 1, true));
     assert_true(goes_past_the_cache(COLLECTIVE_ALLGATHER, "pipeline", 16, MI / 16, true)); /* its result is all blocks */
     assert_false(goes_past_the_cache(COLLECTIVE_ALLGATHER, "pipeline", 16, MI / 16 - 1, true));
@@ -108,12 +109,12 @@ static void chunks_are_cut_by_rule(void **state)
     cut(2, 80001, COMM_BF16, 65536, 40960, 20480, 2);
     cut(2, 32768, COMM_F32, 65536, 16384, 16384, 1); /* but not cut if it fits in a place */
     cut(2, 33000, COMM_F32, 65536, 17408, 9216, 2);
-    cut(2, 30000, COMM_F32, 65536, 15008, 3760, 4); /* but not if it is short */
-    cut(2, 100, COMM_F32, 65536, 64, 1024, 1);      /* not below the minimum */
-    cut(2, 100, COMM_F32, 128, 64, 32, 2);          /* except on a wire with less */
-    cut(2, 100, COMM_F64, 20, 56, 2, 28);           /* less than a line */
-    cut(3, 0, COMM_BF16, 65536, 0, 2048, 1);        /* no elements are one empty chunk */
-    cut(17, 1700, COMM_BF16, 65536, 128, 2048, 1);  /* with scratch for partial results */
+    cut(2, 30000, COMM_F32, 65536, 15008, 15008, 1); /* not in whole pages if it is short */
+    cut(2, 100, COMM_F32, 65536, 64, 1024, 1);       /* not below the minimum */
+    cut(2, 100, COMM_F32, 128, 64, 32, 2);           /* except on a wire with less */
+    cut(2, 100, COMM_F64, 20, 56, 2, 28);            /* less than a line */
+    cut(3, 0, COMM_BF16, 65536, 0, 2048, 1);         /* no elements are one empty chunk */
+    cut(17, 1700, COMM_BF16, 65536, 128, 2048, 1);   /* with scratch for partial results */
 }
 
 static void names_go_both_ways(void **state)

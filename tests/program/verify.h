@@ -25,10 +25,11 @@ uint64_t check_pack(struct check_symbol symbol);
 data_reduce_fn check_reduce;
 
 /* ------------------------------------------------------------------------------------------------------------ the wire */
-/* KEEP: an exposure completes as late as possible; otherwise at once. PADS: reserve returns places. ONE: a rank may
+/* KEEP: an exposure completes as late as possible; otherwise at once. PADS: reserve returns places, and without KEEP the places of what is
+ * answered. ONE: a rank may
  * request one view of an edge at a time. DEEP: several credits, so that exposers run far ahead of readers. */
 enum check_mode { CHECK_KEEP = 1, CHECK_PADS = 2, CHECK_ONE = 4, CHECK_DEEP = 8 };
-enum check_reader { READER_NONE = 0, READER_WAITS, READER_VIEWS, READER_BACK };
+enum check_reader { READER_NONE = 0, READER_WAITS, READER_VIEWS, READER_ANSWERS, READER_BACK };
 
 struct check_place {
     wire_key key, last; /* key 0: free */
@@ -38,6 +39,7 @@ struct check_place {
     uint64_t cookie;
     uint32_t fingerprint, left; /* left: readers that have not released it */
     int32_t source;
+    struct check_place *asked; /* NULL, or the place where this exposure's bytes are, in answer to what was exposed there */
     bool pending;
     uint8_t kind;    /* enum wire_edge */
     uint8_t *reader; /* by rank; for a private edge one */

@@ -97,6 +97,12 @@ static struct check_place *place_for(struct check_rank *rank, const struct wire_
     return check->broken ? NULL : place;
 }
 
+/* What the only reader of this exposure exposed in the same round on edge 0. */
+static struct check_place *asked_by(const struct check_rank *rank, const struct wire_expose *expose)
+{
+    return find_place(rank->check, expose->key & ~(wire_key)255, expose->peers[0], (uint32_t)rank->rank);
+}
+
 static enum wire_result wire_expose(struct wire_channel *channel, const struct wire_expose *expose)
 {
     struct check_rank *rank = (struct check_rank *)channel;
@@ -118,10 +124,24 @@ static enum wire_result wire_expose(struct wire_channel *channel, const struct w
     place->cookie = expose->cookie;
     place->kept = keep ? expose->spans->at : NULL;
     place->pending = keep;
+    place->asked = expose->flags & WIRE_ANSWER ? asked_by(rank, expose) : NULL;
     if (!(expose->flags & WIRE_BUILT) && place->bytes)
         memcpy(place->copy, expose->spans->at, place->bytes);
     check->moves++;
     return keep ? WIRE_PENDING : WIRE_DONE;
+}
+
+/* The place of a view becomes that of its answer: the exposer of the view gives it back when it has taken the answer. */
+static enum wire_result reserve_answer(struct check_rank *rank, const struct wire_expose *expose, void **pad)
+{
+    struct check_place *asked = expose->answers->ack;
+
+    if (!asked || asked != asked_by(rank, expose) || asked->key != (expose->key & ~(wire_key)255) || asked->kind || expose->npeers != 1)
+        check_fail(rank->check, rank, "answers what the only reader did not expose in this round, on edge 0");
+    else
+        *reader_of(asked, (uint32_t)rank->rank) = READER_ANSWERS;
+    *pad = (void *)(uintptr_t)expose->answers->at;
+    return WIRE_ANSWERS;
 }
 
 static enum wire_result wire_reserve(struct wire_channel *channel, const struct wire_expose *expose, size_t bytes, void **pad)
@@ -132,6 +152,8 @@ static enum wire_result wire_reserve(struct wire_channel *channel, const struct 
         return WIRE_NONE;
     if (place->key)
         return WIRE_AGAIN;
+    if (expose->answers && !(rank->check->mode & CHECK_KEEP))
+        return reserve_answer(rank, expose, pad);
     *pad = place->copy;
     return WIRE_DONE;
 }
@@ -167,6 +189,8 @@ static enum wire_result take(struct check_rank *rank, const struct wire_look *lo
         check_fail(check, rank, "views what was not exposed to it, or twice");
     else if (!may_write(rank, look) && !look->view)
         check_fail(check, rank, "lands outside its memory");
+    else if (place->asked && look->view)
+        check_fail(check, rank, "views an answer, which must land");
     if (check->broken || place->bytes != look->bytes || place->fingerprint != look->fingerprint)
         return WIRE_MISMATCH;
     *reader_of(place, (uint32_t)rank->rank) = READER_VIEWS;
@@ -174,7 +198,9 @@ static enum wire_result take(struct check_rank *rank, const struct wire_look *lo
         *look->view = (struct wire_view){.at = place->copy, .bytes = place->bytes, .ack = place};
     } else {
         if (place->bytes)
-            memcpy(look->land, place->copy, place->bytes);
+            memcpy(look->land, place->asked ? place->asked->copy : place->copy, place->bytes);
+        if (place->asked)
+            give_back(check, place->asked, (uint32_t)place->source);
         give_back(check, place, (uint32_t)rank->rank);
     }
     check->moves++;
@@ -222,6 +248,10 @@ static void wire_release(struct wire_channel *channel, uint32_t seq, struct wire
     struct check_rank *rank = (struct check_rank *)channel;
     struct check_place *place = view ? view->ack : NULL;
     (void)seq;
+    if (place && *reader_of(place, (uint32_t)rank->rank) == READER_ANSWERS) {
+        view->ack = NULL;
+        return;
+    }
     if (!place || *reader_of(place, (uint32_t)rank->rank) != READER_VIEWS) {
         check_fail(rank->check, rank, "releases what it does not view");
         return;

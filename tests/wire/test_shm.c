@@ -480,6 +480,7 @@ int main(void)
         cmocka_unit_test(contract_4_3_a_late_store_lands_nowhere),
         cmocka_unit_test(contract_4_3_a_late_reader_reads_what_was_there),
         cmocka_unit_test(readers_write_where_it_gains),
+        cmocka_unit_test(results_answer_in_place),
         cmocka_unit_test(segment_is_sealed),
         cmocka_unit_test(differences_are_named),
         cmocka_unit_test(killed_by_pidfd),

@@ -15,5 +15,6 @@ void contract_4_3_a_late_store_lands_nowhere(void **state);
 void contract_4_3_a_late_reader_reads_what_was_there(void **state);
 
 void readers_write_where_it_gains(void **state);
+void results_answer_in_place(void **state);
 
 #endif

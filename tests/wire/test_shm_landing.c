@@ -1,4 +1,5 @@
-/* Shared memory: bytes that the exposer stores where they land, and reads and stores by a peer that does not know of a failure yet. */
+/* Shared memory: bytes that the exposer stores where they land or where it read what they answer, and reads and stores by a peer that does
+ * not know of a failure yet. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -198,6 +199,75 @@ void readers_write_where_it_gains(void **state)
         struct wire_limits limits = {.only_reads = only_reads};
         int status[RANKS_MAX] = {0};
         world_processes("shm", 2, &limits, 0, read_and_give_back, status);
+        assert_true(status[0] == 0 && status[1] == 0);
+    }
+}
+
+enum { ASKED = 0, ANSWERED = 1 /* edges */, ANSWERS = 40 /* more than a stream has credits */ };
+
+static struct wire_expose ask(uint32_t round, uint32_t edge, const uint16_t *peer, const struct wire_span *span)
+{
+    struct wire_expose e = landing_expose(1, round, peer, span);
+
+    e.key = wire_key_of(1, round, edge);
+    return e;
+}
+
+static void take_the_answer(struct rank *r, uint32_t round)
+{
+    static char bytes[LANDED];
+    const uint16_t peer = 1;
+    struct wire_span span = {bytes, LANDED};
+    struct wire_expose e = ask(round, ASKED, &peer, &span);
+    struct wire_look l = {
+        .key = wire_key_of(1, round, ANSWERED), .fingerprint = 5, .peer = 1, .land = bytes, .bytes = LANDED, .cookie = 100 + round};
+
+    memset(bytes, (int)round, LANDED);
+    CHECK(rank_expose(r, &e) == WIRE_DONE);
+    memset(bytes, 0, LANDED);
+    CHECK(rank_look(r, &l) == WIRE_DONE && all_are(bytes, (char)(round + 100)));
+}
+
+/* Where lines are not dirtied, and for bytes of another length, the answer has a place of its own. */
+static void answer(struct rank *r, uint32_t round)
+{
+    static char built[LANDED];
+    const uint16_t peer = 0;
+    struct wire_view view = {0};
+    struct wire_span span = {built, LANDED};
+    struct wire_expose e = ask(round, ANSWERED, &peer, &span);
+    struct wire_look l = {.key = wire_key_of(1, round, ASKED), .fingerprint = 5, .view = &view, .bytes = LANDED, .cookie = 100 + round};
+    enum wire_result expected = r->limits.only_reads ? WIRE_DONE : WIRE_ANSWERS, result;
+    void *pad = NULL;
+
+    CHECK(rank_look(r, &l) == WIRE_DONE && all_are(view.at, (char)round));
+    memset(built, (int)round + 100, LANDED);
+    e.answers = &view;
+    CHECK(r->ch->class->reserve(r->ch, &e, LANDED - 64, &pad) != WIRE_ANSWERS);
+    while ((result = r->ch->class->reserve(r->ch, &e, LANDED, &pad)) == WIRE_AGAIN)
+        rank_pass(r);
+    CHECK(result == expected && (pad == view.at) == (expected == WIRE_ANSWERS));
+    memcpy(pad, built, LANDED);
+    e.flags |= WIRE_BUILT | (result == WIRE_ANSWERS ? WIRE_ANSWER : 0);
+    CHECK(rank_expose(r, &e) == WIRE_DONE);
+    r->ch->class->release(r->ch, 1, &view);
+}
+
+static void ask_and_answer(struct rank *r)
+{
+    for (uint32_t round = 0; round < ANSWERS; round++)
+        r->rank == 0 ? take_the_answer(r, round) : answer(r, round);
+    r->ch->class->release(r->ch, 1, NULL);
+    rank_meet(r);
+}
+
+void results_answer_in_place(void **state)
+{
+    (void)state;
+    for (uint32_t only_reads = 0; only_reads < 2; only_reads++) {
+        struct wire_limits limits = {.only_reads = only_reads};
+        int status[RANKS_MAX] = {0};
+        world_processes("shm", 2, &limits, 0, ask_and_answer, status);
         assert_true(status[0] == 0 && status[1] == 0);
     }
 }

@@ -30,7 +30,7 @@ struct tree {
     uint16_t edge;  /* over which the contributions of the other ranks come */
     uint16_t peers; /* where ranks 0 .. size - 1 begin in the peer table */
     uint8_t flags;  /* STEP_CHUNKED or 0 */
-    uint8_t tee;    /* STEP_TEE if an EXPOSE of dst follows, or 0 */
+    uint8_t tee;    /* STEP_TEE if an EXPOSE of dst follows (tree_tee), or 0 */
     uint16_t wait;  /* counter that the last REDUCE waits for */
     int32_t need, need_inner;
     struct comm_ref own; /* this rank's contribution, as long as that of each other rank */
@@ -38,6 +38,8 @@ struct tree {
     bool release;
 };
 uint16_t tree_scratch(const struct program_spec *spec);
+/* For a result that each other rank lands, of contributions on edge 0, a private stream: for two ranks it may be an answer. */
+uint8_t tree_tee(const struct build *b);
 void tree_reduce(struct build *b, const struct tree *tree);
 
 /* A lane that exposes to each other rank what that rank will reduce, chunk by chunk: `next` and the items behind it,

@@ -11,7 +11,8 @@
  * slice any more. Each rank begins with the peer behind itself, so that not all ranks read from the same one at once.
  *
  * With two ranks, each posts its views of results first, some chunks ahead. Where the wire can announce the place of a
- * view, the other rank may store its results there directly, and must know the place before it reduces.
+ * view, the other rank may store its results there directly, and must know the place before it reduces. Otherwise each
+ * may store its results where it read the other's slice (ANSWER), which halves what moves between the two CPUs.
  */
 #include "algo/algorithms.h"
 
@@ -25,7 +26,7 @@ static void reduce_lane(struct build *b, uint16_t all, uint16_t others)
                        .edge = 0,
                        .peers = all,
                        .flags = STEP_CHUNKED,
-                       .tee = alone ? 0 : STEP_TEE,
+                       .tee = alone ? 0 : tree_tee(b),
                        .own = ref_slice(BUF_IN, b->spec.rank),
                        .dst = own,
                        .release = true,

@@ -25,7 +25,7 @@ static void reduce_lane(struct build *b, uint16_t all)
                        .edge = 0,
                        .peers = all,
                        .flags = STEP_CHUNKED,
-                       .tee = at_root ? 0 : STEP_TEE,
+                       .tee = at_root ? 0 : tree_tee(b),
                        .wait = at_root ? 0 : 1,
                        .need_inner = 1,
                        .own = own,

@@ -19,6 +19,11 @@ uint16_t tree_scratch(const struct program_spec *spec)
     return (uint16_t)(spec->size > group ? (spec->size + group - 1) / group : 0);
 }
 
+uint8_t tree_tee(const struct build *b)
+{
+    return b->spec.size == 2 ? STEP_TEE | STEP_ANSWER : STEP_TEE;
+}
+
 static void tree_view(struct build *b, const struct tree *tree, int32_t first, int32_t count, uint32_t slot)
 {
     BUILD_STEP(b, .code = STEP_VIEW, .flags = tree->flags, .edge = tree->edge, .peer = (uint16_t)(tree->peers + first),

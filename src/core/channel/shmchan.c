@@ -90,6 +90,12 @@ static enum wire_result room_each(struct shmchan_channel *c, const struct wire_e
     return WIRE_DONE;
 }
 
+/* Whether the answer to this exposure was taken from its place, which then is free though its reader did not give it back. */
+static bool was_answered(const struct shmchan_channel *c, wire_key key)
+{
+    return c->size == 2 && c->answered[landing_slot(&c->shape, key)] == key;
+}
+
 static enum wire_result room_stream(struct shmchan_channel *c, const struct wire_expose *e, size_t bytes)
 {
     if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 1)))
@@ -103,7 +109,7 @@ static enum wire_result room_stream(struct shmchan_channel *c, const struct wire
     wire_key before = e->key - ((uint64_t)credits << 8);
     for (uint32_t i = 0; i < e->npeers; i++) {
         const _Atomic uint64_t *ack = ack_of(c->peer[e->peers[i]].block, &c->shape, before, c->rank);
-        if (atomic_load_explicit(ack, memory_order_acquire) != before)
+        if (atomic_load_explicit(ack, memory_order_acquire) != before && !was_answered(c, before))
             return WIRE_AGAIN;
     }
     return WIRE_DONE;
@@ -136,6 +142,20 @@ static void *landing_for(struct shmchan_channel *c, const struct wire_expose *e,
     return (void *)(p->base + (uintptr_t)l->where);
 }
 
+/* Where a result may be stored in place of the bytes that it answers: if they lie in a place that only this rank reads. The owner of the
+ * place finds the result there, and by taking it frees the place. */
+static void *answer_for(const struct shmchan_channel *c, const struct wire_expose *e, size_t bytes)
+{
+    struct wire_view *asked = e->answers;
+
+    if (!asked || !asked->exclusive || asked->bytes != bytes || asked->from != &c->handle)
+        return NULL;
+    BASE_ASSERT(asked->word == shmchan_asked(e->key));
+    asked->exclusive = false;
+    asked->ack = NULL;
+    return (void *)(uintptr_t)asked->at;
+}
+
 enum wire_result shmchan_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad)
 {
     struct shmchan_channel *c = shmchan_of(channel);
@@ -159,6 +179,8 @@ enum wire_result shmchan_reserve(struct wire_channel *channel, const struct wire
             return WIRE_LANDING;
         if (points(c, e, bytes, &where))
             return WIRE_NONE;
+        if ((*pad = answer_for(c, e, bytes)))
+            return WIRE_ANSWERS;
         line = stream_line(c, e, e->peers[0]);
         place = (char *)(line + 1);
     }
@@ -219,6 +241,8 @@ static enum wire_result expose_stream(struct shmchan_channel *c, const struct wi
             publish_lying(line, e, SHMCHAN_KIND_POINTER, where, bytes);
         else if (e->flags & WIRE_DEPOSIT)
             publish_lying(line, e, SHMCHAN_KIND_LANDED, 0, bytes);
+        else if (e->flags & WIRE_ANSWER)
+            publish_lying(line, e, SHMCHAN_KIND_ANSWER, 0, bytes);
         else
             publish(line, e, place, c->own.stream_where + (uint64_t)(place - c->own.stream), bytes);
     }

@@ -19,6 +19,9 @@
  * access. It does so in a slot of its own for the edge and credit (shmchan_landing). If the exposer finds its key
  * there, with the call and length that it has itself, it stores the bytes there instead of in its own place. The slot
  * is free for the next landing when the reader has seen the line of this one.
+ *
+ * With two members, a result may also be stored where the view was that it was made of: its only reader exposed that
+ * view. Then the view is not acknowledged. Its place is free when its owner has taken the answer from it.
  */
 #ifndef CHANNEL_SHMCHAN_H
 #define CHANNEL_SHMCHAN_H
@@ -64,7 +67,7 @@ enum {
 _Static_assert((int)SHMCHAN_LANDINGS >= (int)SHMCHAN_GRANTS + (int)SHMCHAN_CHUNKS, "every granted message has its landing entry");
 
 /* POINTER: as PLACE, but the bytes lie in memory of the exposer's caller. LANDED: they lie where the reader wanted
- * them. */
+ * them. ANSWER: they lie where the reader's own exposure of the same round on edge 0 was. */
 enum shmchan_kind {
     SHMCHAN_KIND_INLINE = 0,
     SHMCHAN_KIND_PLACE = 1,
@@ -72,6 +75,7 @@ enum shmchan_kind {
     SHMCHAN_KIND_ANNOUNCED = 3,
     SHMCHAN_KIND_POINTER = 4,
     SHMCHAN_KIND_LANDED = 5,
+    SHMCHAN_KIND_ANSWER = 6,
 };
 
 /* Writer: the exposer. The key publishes the rest. */
@@ -340,6 +344,7 @@ struct shmchan_channel {
     uint32_t waiting, waiting_max, unresolved, epoch;
     uint32_t showing;
     uint64_t reported[SHMCHAN_LANDING_SLOTS / 64]; /* one bit for each landing slot whose bytes have not arrived */
+    uint64_t answered[SHMCHAN_LANDING_SLOTS];      /* by landing slot: the newest exposure there whose answer was taken */
     struct shmchan_shown shown[SHMCHAN_SHOWN];
     struct shmchan_places own;
     struct shmchan_head *head;

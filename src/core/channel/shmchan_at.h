@@ -57,6 +57,12 @@ static inline _Atomic uint64_t *ack_of(char *block, const struct shmchan_shape *
     return &acks[area * shape->size + source].key[wire_key_edge(key)][wire_key_round(key) & shape->all.mask];
 }
 
+/* The exposure of the other member that an exposure with this key may answer. */
+static inline wire_key shmchan_asked(wire_key key)
+{
+    return key & ~(wire_key)255;
+}
+
 /* Where few bytes lie among a rank's once places. */
 static inline size_t brief_offset(const struct shmchan_shape *shape, wire_key key)
 {

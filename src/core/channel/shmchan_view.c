@@ -51,6 +51,16 @@ static inline bool is_exclusive(const struct shmchan_channel *c, const struct sh
     return line->kind == SHMCHAN_KIND_PLACE && (c->size == 2 || !(edge & WIRE_TO_ALL)) && !c->shape.only_reads;
 }
 
+/* Takes the answer to an exposure of this rank. Then the place is this rank's again. */
+static __attribute__((noinline)) void take_answer(struct shmchan_channel *c, const struct shmchan_wait *w, wire_key key)
+{
+    wire_key asked = shmchan_asked(key);
+    const char *line = c->own.stream + stream_offset(&c->shape, asked, 0, w->peer, c->rank);
+
+    data_copy(w->land, line + sizeof(struct shmchan_line), w->bytes, w->flags & WIRE_NONTEMPORAL);
+    c->answered[landing_slot(&c->shape, asked)] = asked;
+}
+
 /* The line has the requested key. */
 static inline enum wire_result take(struct shmchan_channel *c, const struct shmchan_wait *w, wire_key key)
 {
@@ -70,6 +80,8 @@ static inline enum wire_result take(struct shmchan_channel *c, const struct shmc
         tell_next(c, key);
     if (line->kind == SHMCHAN_KIND_LANDED)
         BASE_ASSERT(w->reported);
+    else if (line->kind == SHMCHAN_KIND_ANSWER)
+        take_answer(c, w, key);
     else if (is_exclusive(c, line, w->edge))
         data_take(w->land, (void *)(uintptr_t)at, bytes, w->flags & WIRE_NONTEMPORAL);
     else if ((w->flags & WIRE_NONTEMPORAL) && line->kind != SHMCHAN_KIND_POINTER) /* a POINTER has only half the traffic anyway, and its

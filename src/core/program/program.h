@@ -52,6 +52,8 @@ enum program_flag {
                        * EXPOSE too */
     STEP_CHUNKED = 4, /* refs mean chunk k of what they name; a LOOP or END with it counts k, otherwise i */
     STEP_LAND = 8,    /* VIEW: the bytes must go to dst */
+    STEP_ANSWER = 16, /* REDUCE of two views, with TEE: one view is of the only reader of the result, on edge 0, and the next step releases
+                       * it: the result may be stored there */
     STEP_EACH = 32,   /* EXPOSE, VIEW: the exposer makes several on this edge for each k; the round is k * turns + turn instead of k */
 };
 

@@ -56,13 +56,6 @@ static inline uint32_t fingerprint_of(const struct run *run, const struct place 
     return run->program->ragged ? run->fingerprint ^ program_mark(place->whole) : run->fingerprint;
 }
 
-/* Where a COPY or REDUCE reads a view: its beginning, or one block of a whole buffer. */
-static inline const char *view_at(const struct run *run, const struct comm_ref *ref, uint32_t slot)
-{
-    const char *at = run->view[slot].at;
-    return BASE_UNLIKELY(ref->unit == UNIT_BLOCK) ? at + block_start(run, BUF_IN, (uint32_t)ref->step) * run->raw : at;
-}
-
 static inline void bump(struct run *run, const struct comm_step *s)
 {
     if (s->bump) {
@@ -289,12 +282,16 @@ static bool reserve_pad(struct run *run, struct run_lane *lane, const struct com
     struct wire_span span = {to->at, to->bytes};
     expose.spans = &span;
     expose.nspans = 1;
+    expose.answers = s->flags & STEP_ANSWER ? other_view(run, lane, s) : NULL;
     switch (run->channel->class->reserve(run->channel, &expose, to->bytes, pad)) {
     case WIRE_DONE:
         lane->built = WIRE_BUILT;
         return true;
     case WIRE_LANDING:
         lane->built = WIRE_BUILT | WIRE_DEPOSIT;
+        return true;
+    case WIRE_ANSWERS:
+        lane->built = WIRE_BUILT | WIRE_ANSWER;
         return true;
     case WIRE_NONE:
         *pad = NULL;

@@ -85,4 +85,20 @@ static struct place place_of(const struct run *run, const struct comm_step *s, c
     return (struct place){.at = (char *)((uintptr_t)base + add), .elements = to - from, .bytes = (to - from) * width, .whole = whole};
 }
 
+/* Where a COPY or REDUCE reads a view: its beginning, or one block of a whole buffer. */
+static inline const char *view_at(const struct run *run, const struct comm_ref *ref, uint32_t slot)
+{
+    const char *at = run->view[slot].at;
+    return BASE_UNLIKELY(ref->unit == UNIT_BLOCK) ? at + block_start(run, BUF_IN, (uint32_t)ref->step) * run->raw : at;
+}
+
+/* Of two views of a REDUCE the one that is not of this rank's own memory. */
+static inline struct wire_view *other_view(struct run *run, const struct run_lane *lane, const struct comm_step *s)
+{
+    uint32_t slot = slot_of(run, &s->src, lane);
+
+    BASE_DEBUG_ASSERT(s->src.count == 2 && (run->view_own >> slot & 3) != 3);
+    return &run->view[slot + (run->view_own >> slot & 1)];
+}
+
 #endif

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { RUN_NONTEMPORAL_BYTES = 1 << 19, RUN_NONTEMPORAL_OWN_BYTES = 1 << 20, RUN_NONTEMPORAL_TOGETHER_BYTES = 1 << 22 };
+enum { RUN_NONTEMPORAL_BYTES = 1 << 20, RUN_NONTEMPORAL_SHARED_BYTES = 1 << 19, RUN_NONTEMPORAL_TOGETHER_BYTES = 1 << 22 };
 
 size_t run_scratch_bytes(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel, int32_t size)
 {
@@ -23,14 +23,16 @@ struct run_cut run_cut_of(const struct comm_program *program, const struct wire_
     return (struct run_cut){shape.longest, shape.slice, shape.chunk, shape.scratch_item, shape.chunks};
 }
 
-/* Whether the data is too long to stay in a cache: what this rank writes or, if ranks share CPUs, what all of them
- * write. Where a rank also copies a block of its own (own_in), the cache gains up to twice the length. */
+/* Whether the data is too long to stay in a cache: what this rank writes, with the block that it copies for itself
+ * (own_in); or, if ranks share CPUs, half of that or what all of them write. */
 static bool is_long(const struct run *run, const struct comm_program *program, size_t bytes)
 {
     size_t size = (size_t)run->size;
 
-    return (program->own_in ? bytes * size >= RUN_NONTEMPORAL_OWN_BYTES : bytes >= RUN_NONTEMPORAL_BYTES) ||
-           (run->oversubscribed && bytes * size >= RUN_NONTEMPORAL_TOGETHER_BYTES);
+    if ((program->own_in ? bytes * size : bytes) >= RUN_NONTEMPORAL_BYTES)
+        return true;
+    return run->oversubscribed &&
+           ((!program->own_in && bytes >= RUN_NONTEMPORAL_SHARED_BYTES) || bytes * size >= RUN_NONTEMPORAL_TOGETHER_BYTES);
 }
 
 void run_start_as(struct run *run, const struct comm_program *program, const struct run_element *element)

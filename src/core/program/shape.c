@@ -71,10 +71,10 @@ struct shape shape_of(const struct comm_program *program, const struct run_call 
         size_t most = larger(1, chunk_bytes_max(program, &channel->caps) / width),
                least = larger(1, larger(PROGRAM_CHUNK_MIN_BYTES, channel->caps.chunk_least) / width);
         most = most >= line ? most - most % line : most;
-        /* Two ranks work at the same time, not one after the other, and each additional piece costs each rank a look. A
-         * network works at the same time as the ranks. */
-        bool whole = unit <= most && !channel->caps.chunk_least;
-        size_t pieces = !paged ? RUN_QUARTERS : whole ? 1 : RUN_HALVES;
+        /* Two ranks in shared memory work at the same time, not one after the other, and each additional piece costs
+         * each rank a look. A network works at the same time as the ranks. */
+        bool pair = size == RUN_PAGED_RANKS && !channel->caps.chunk_least;
+        size_t pieces = pair && unit <= most ? 1 : pair || paged ? RUN_HALVES : RUN_QUARTERS;
         shape.chunk = program->ragged ? most : smaller(most, larger(round_up((unit + pieces - 1) / pieces, line), round_up(least, line)));
         BASE_ASSERT(shape.chunk != 0);
         shape.chunks = unit ? (uint32_t)((unit + shape.chunk - 1) / shape.chunk) : 1;

@@ -16,6 +16,7 @@ enum {
     SELECT_SPREAD_BYTES_MIN = 4096,
     SELECT_BELOW_BYTES_MAX = 8192,
     SELECT_NEAR_BYTES_MAX = 16384,
+    SELECT_ANSWER_BYTES_MIN = 32768,
     SELECT_ONCE_BYTES_MAX = 65536,
     SELECT_HOST_BYTES_MAX = 131072,
     SELECT_SHARED_BYTES_MIN = 131072,
@@ -70,6 +71,12 @@ static bool short_pieces_are_cheap(const struct algo_query *query)
     return !query->hosts && !query->chunk_least;
 }
 
+/* A result lies where the other rank's bytes were, so half as many bytes move as if each rank reads everything. */
+static bool two_in_memory(const struct algo_query *query)
+{
+    return short_pieces_are_cheap(query) && query->size == 2;
+}
+
 /* Two ranks move the same bytes either way, in one exchange or in two. If short pieces are expensive, as over a
  * network, the second exchange costs more than doing the other rank's half of the work as well. */
 static bool two_over_a_network(const struct algo_query *query)
@@ -121,6 +128,8 @@ static const struct preference {
     {COLLECTIVE_ALLREDUCE, "hosts_once", SELECT_NEAR_BYTES_MAX, BLOCK, several_hosts},
     {COLLECTIVE_ALLREDUCE, "hosts_few", SELECT_HOST_BYTES_MAX, BLOCK, several_hosts},
     {COLLECTIVE_ALLREDUCE, "hosts", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_ALLREDUCE, "read_all", SELECT_ANSWER_BYTES_MIN, BLOCK, two_in_memory},
+    {COLLECTIVE_ALLREDUCE, "slices", ANY, BLOCK, two_in_memory},
     {COLLECTIVE_ALLREDUCE, "read_all", SELECT_SHARED_BYTES_MIN, ALL, short_pieces_are_cheap},
     {COLLECTIVE_ALLREDUCE, "doubling", SELECT_SHARED_BYTES_MIN, ALL, short_pieces_are_cheap},
     {COLLECTIVE_ALLREDUCE, "slices", ANY, ALL, short_pieces_are_cheap},

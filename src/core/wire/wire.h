@@ -64,6 +64,7 @@ enum wire_flag {
     WIRE_GLANCE = 32,     /* view: AGAIN if it has not arrived, and nothing is remembered. DONE as always, but the wire does not keep the
                            * struct wire_view */
     WIRE_DEPOSIT = 128,   /* expose, with BUILT: the bytes are in the place that reserve() returned with LANDING */
+    WIRE_ANSWER = 512,    /* expose, with BUILT: the bytes are in the place that reserve() returned with ANSWERS */
     WIRE_LAST = 256,      /* expose: the caller exposes nothing more before the flush, so the wire need not wait for more */
 };
 /* Only the newest note of each sort counts. A note of the last sort may be long, in whole 8-byte words. */
@@ -82,6 +83,7 @@ enum wire_result {
     WIRE_AGAIN = 2,     /* no room: nothing happened; try again in a later pass */
     WIRE_NONE = 3,      /* reserve: build the bytes anywhere and expose them as usual */
     WIRE_LANDING = 4,   /* reserve: *pad is the only reader's own memory, where it wants the bytes; nobody reads them anywhere else */
+    WIRE_ANSWERS = 5,   /* reserve: *pad is the view `answers`, whose bytes may be replaced; releasing that view does nothing more */
     WIRE_MISMATCH = -1, /* view: the peer's call or length differs; nothing was written */
     WIRE_FAILED = -2,   /* expose: no memory for the places that it needs, and trying again will not help; nothing happened */
 };
@@ -115,6 +117,8 @@ struct wire_expose {
     const struct wire_span
         *spans; /* the bytes, in order; copied, or kept until DONE or the cookie. With BUILT, and for a message: one span */
     uint64_t cookie;
+    struct wire_view *answers; /* reserve: NULL, or a view of what the only reader exposed in the same round on edge 0, a private stream.
+                                * Nobody reads its bytes again, so the result may be built there. The reader lands it */
 };
 
 struct wire_look {
@@ -322,8 +326,8 @@ struct wire_class {
     enum comm_result (*join)(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits, const void *offers,
                              void *offer, struct wire_channel **channel);
     void (*leave)(struct wire_channel *channel, enum wire_leave how);
-    /* Where to build the bytes of a coming exposure (same key, edge, peers), so that no copy is needed. DONE or
-     * LANDING: *pad is the place; or NONE, or AGAIN. The exposure's span must name the bytes' place in any case. */
+    /* Where to build the bytes of a coming exposure (same key, edge, peers), so that no copy is needed. DONE, LANDING or
+     * ANSWERS: *pad is the place; or NONE, or AGAIN. The exposure's span must name the bytes' place in any case. */
     enum wire_result (*reserve)(struct wire_channel *channel, const struct wire_expose *expose, size_t bytes, void **pad);
     enum wire_result (*expose)(struct wire_channel *channel, const struct wire_expose *expose);
     enum wire_result (*view)(struct wire_channel *channel, const struct wire_look *look);
