@@ -93,6 +93,10 @@ MUTANTS = {
     "owner_not_asked": [("channel/pair.c", "    if (BASE_UNLIKELY(c->urges))\n", "    if (BASE_UNLIKELY(c->urges && c->size > 1000))\n")],
     # The monitor does not look once more at what came before it rests.
     "rest_unseen": [("failure/watch.c", "    if (!came)\n        env->bell_wait", "    if (!came || alarm > 0)\n        env->bell_wait")],
+    # A place is acknowledged though the answer in it was not taken: its owner writes the next question over the answer.
+    "answer_given_back": [("channel/shmchan.c", "    asked->ack = NULL;\n", "")],
+    # A place whose answer was taken is never free again.
+    "answered_place_kept": [("channel/shmchan.c", "    return c->size == 2 && c->answered[landing_slot(&c->shape, key)] == key;", "    return c->size > 1000 && key;")],
     # The pages that a peer may still write after a failure stay where they are.
     "landing_not_replaced": [("channel/channel.c", "        if (c->wait[i].reported)\n", "        if (c->wait[i].reported && c->size > 1000)\n")],
     # Peers are told of pages that they do not see any more.

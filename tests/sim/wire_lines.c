@@ -187,6 +187,8 @@ static enum wire_result sim_lines_reserve(struct wire_channel *channel, const st
             sim_spend((int64_t)(sim_random() % HALT_NS));
         *pad = where_stored(((struct sim_lines *)c->host)->all[c->world[expose->peers[0]]], *pad);
     }
+    if (r == WIRE_ANSWERS)
+        SIM_PROBE("lines: a result in place of what it answers");
     return r;
 }
 
