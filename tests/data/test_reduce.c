@@ -42,6 +42,7 @@ struct trial {
     uint64_t partial;
     bool final, also, nontemporal;
     int in_place;  /* -1: no; otherwise the input that is also the output */
+    int answers;   /* the same for the second output */
     size_t offset; /* in elements, of inputs and outputs in different ways */
 };
 
@@ -94,6 +95,10 @@ static void run_trial(const struct trial *t)
         memcpy(to, arena.from[t->in_place], t->elements * out_bytes);
         arena.from[t->in_place] = to;
     }
+    if (t->also && t->answers >= 0 && t->answers != t->in_place) {
+        memcpy(also, arena.from[t->answers], t->elements * out_bytes);
+        arena.from[t->answers] = also;
+    }
     data_reducer(t->type, t->op, t->isa)(&reduce);
     check_output(t, arena.to, to, "the result is wrong");
     if (t->also)
@@ -130,6 +135,7 @@ static void draw_switches(struct trial *t, uint64_t bits)
     t->offset = bits >> 5 & 7;
     t->divisor = 1 + (uint32_t)(bits >> 8 & 63);
     t->in_place = bits >> 16 & 1 ? in_place_input(t, bits >> 17 & 1) : -1;
+    t->answers = bits >> 18 & 1 ? in_place_input(t, bits >> 19 & 1) : -1;
 }
 
 static void one_type(enum comm_type type)

@@ -142,6 +142,12 @@ hung_with_gone_peer()
     printf '%s\n' "$said" | grep -q '(mca_btl_tcp_endpoint_close+'
 }
 
+# Open MPI 4.1 ends the process if the connection breaks under a send.
+ended_by_gone_peer()
+{
+    printf '%s\n' "$said" | grep -q 'pml_ob1_sendreq.c:[0-9]* FATAL'
+}
+
 # Checks how each rank ended. Sets missing to the ranks that the launcher killed before they printed what they must.
 judge()
 {
@@ -160,6 +166,10 @@ judge()
         "$(end_of $rank)") said_it $rank || : ;;
         'signal 9' | 'signal 15') said_it $rank || missing="$missing $rank" ;;
         'exit 1') said_it $rank && hung_with_gone_peer || wrong "rank $rank ended with '$end', expected $(end_of $rank)" ;;
+        'exit 255') said_it $rank && ended_by_gone_peer || wrong "rank $rank ended with '$end', expected $(end_of $rank)" ;;
+        'signal 11') # MPICH 5 does so when it sends to a rank that has left
+            said_it $rank && [ $kind = abi ] || wrong "rank $rank ended with '$end', expected $(end_of $rank)"
+            ;;
         *) wrong "rank $rank ended with '$end', expected $(end_of $rank)" ;;
         esac
         rank=$((rank + 1))

@@ -1,14 +1,14 @@
 #!/bin/sh
 # The figures of docs/performance/mpi.md: what a call of backend mpi costs over MPI alone; the wire over MPI against MPI's own collectives, on
-# one host, with Open MPI and MPICH, and on two hosts of two ranks made of namespaces; what a message costs within shared memory; how long
-# opening takes beside MPI_Init_thread. Both sides of each figure alternate in one process.
+# one host, with Open MPI and MPICH, and on two hosts made of namespaces, of one and of two ranks; what a message costs within shared memory;
+# how long opening takes beside MPI_Init_thread. Both sides of each figure alternate in one process.
 #
 #   tests/perf/mpi.sh [--rounds N] [--max BYTES] [--ranks N] [--build DIR]
 #
-# 15 rounds, 4 MiB and 256 ranks unless said. For Open MPI of Debian, and its MPICH if there is one; as root, for the namespaces. The first
-# line is the state of the machine.
+# 40 rounds, 4 MiB and 256 ranks unless said. For Open MPI of Debian, and its MPICH if there is one; as root, for the namespaces. The first
+# line is the load of the machine, and each section begins with its state.
 set -eu
-rounds=15 max=4194304 ranks=256 build=build
+rounds=40 max=4194304 ranks=256 build=build
 while [ $# -gt 1 ]; do
     case $1 in
     --rounds) rounds=$2 ;;
@@ -31,36 +31,39 @@ AGENT_FOLDER=$(mktemp -d)
 export AGENT_FOLDER
 trap 'rm -rf "$AGENT_FOLDER"' EXIT
 
+# A section, and in which state of the machine it is measured: the time in which two CPUs exchange a line.
+section() {
+    echo
+    echo "## $1"
+    [ ! -x "$build/bin/cache_line" ] || echo "two CPUs exchange a line in $("$build/bin/cache_line") ns"
+}
+
 echo "$(date -u +%Y-%m-%d), $(nproc) CPUs, load $(cut -d' ' -f1-3 /proc/loadavg), nice $(nice)"
-echo
-echo "## backend mpi, 2 ranks of one host"
+section "backend mpi, 2 ranks of one host"
 for collective in allreduce broadcast allgather_v barrier; do
     $launch -n 2 "$over" $collective --level multiple --max "$max" --rounds "$rounds"
 done
-echo
-echo "## backend shm+mpi, 2 ranks of one machine that are two hosts for the library"
+section "backend shm+mpi, 2 ranks of one machine that are two hosts for the library"
 for collective in allreduce broadcast allgather_v alltoall sendrecv; do
     COMM_HOST=a,b $launch -n 2 "$over" $collective --backend shm+mpi --level multiple --max "$max" --rounds "$rounds"
 done
 if command -v mpiexec.hydra > /dev/null && [ -x "$build/bin/mpi_over_mpich" ]; then
-    echo
-    echo "## the same with MPICH"
+    section "the same with MPICH"
     for collective in allreduce broadcast allgather_v alltoall sendrecv; do
         COMM_HOST=a,b mpiexec.hydra -n 2 "$build/bin/mpi_over_mpich" $collective --backend shm+mpi --level multiple --max "$max" \
             --rounds "$rounds"
     done
 fi
-echo
-echo "## backend shm, a message of this library beside one of MPI"
+section "backend shm, a message of this library beside one of MPI"
 $launch -n 2 "$over" sendrecv --backend shm --level multiple --max 8192 --rounds "$rounds"
-echo
-echo "## backend shm+mpi, 2 hosts of 2 ranks"
-for collective in allreduce broadcast allgather_v; do
-    "$build/bin/mpi_in_hosts" $launch --host 10.77.0.1:2,10.77.0.2:2 --mca plm_rsh_agent "$here/in_host.sh" -n 4 "$over" $collective \
-        --backend shm+mpi --level multiple --max "$max" --rounds "$rounds"
+for each in 1 2; do
+    section "backend shm+mpi, 2 hosts, ranks on each: $each"
+    for collective in allreduce broadcast allgather_v; do
+        "$build/bin/mpi_in_hosts" $launch --host "10.77.0.1:$each,10.77.0.2:$each" --mca plm_rsh_agent "$here/in_host.sh" \
+            -n $((2 * each)) "$over" $collective --backend shm+mpi --level multiple --max "$max" --rounds "$rounds"
+    done
 done
-echo
-echo "## opening, $ranks ranks of one host"
+section "opening, $ranks ranks of one host"
 for backend in shm tcp; do
     timeout 300 $launch -n "$ranks" "$over" open --backend $backend --rounds 3 || echo "$backend: not done"
 done

@@ -28,8 +28,8 @@ static void thresholds(void **state)
 {
     (void)state;
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 8, NULL), "read_all");
-    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 2, 32768, NULL), "read_all");
-    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 2, 32769, NULL), "slices");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 2, 49152, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 2, 49153, NULL), "slices");
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 3, 43690, NULL), "read_all");
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 3, 43691, NULL), "slices");
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 16, 8192, NULL), "read_all");

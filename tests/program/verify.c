@@ -448,10 +448,8 @@ enum comm_result program_check_hosts(const struct comm_env *env, program_build_f
         enum order order;
         uint32_t mode;
     } trials[] = {
-        {ORDER_ROUND, CHECK_ONE},
-        {ORDER_REVERSE, CHECK_KEEP | CHECK_ONE},
-        {ORDER_STARVE_FIRST, CHECK_KEEP | CHECK_DEEP},
-        {ORDER_STARVE_LAST, CHECK_PADS},
+        {ORDER_ROUND, CHECK_ONE},        {ORDER_REVERSE, CHECK_KEEP | CHECK_ONE},       {ORDER_STARVE_FIRST, CHECK_KEEP | CHECK_DEEP},
+        {ORDER_STARVE_LAST, CHECK_PADS}, {ORDER_STARVE_FIRST, CHECK_PADS | CHECK_DEEP},
     };
     if (size < 1 || size > CHECK_RANKS_MAX || root < 0 || root >= size)
         return COMM_ERR_ARGUMENT;

@@ -25,9 +25,9 @@ uint64_t check_pack(struct check_symbol symbol);
 data_reduce_fn check_reduce;
 
 /* ------------------------------------------------------------------------------------------------------------ the wire */
-/* KEEP: an exposure completes as late as possible; otherwise at once. PADS: reserve returns places, and without KEEP the places of what is
- * answered. ONE: a rank may
- * request one view of an edge at a time. DEEP: several credits, so that exposers run far ahead of readers. */
+/* KEEP: an exposure completes as late as possible; otherwise at once. PADS: reserve returns places, and without KEEP the
+ * places of what is answered. ONE: a rank may request one view of an edge at a time. DEEP: several credits, so that
+ * exposers run far ahead of readers. */
 enum check_mode { CHECK_KEEP = 1, CHECK_PADS = 2, CHECK_ONE = 4, CHECK_DEEP = 8 };
 enum check_reader { READER_NONE = 0, READER_WAITS, READER_VIEWS, READER_ANSWERS, READER_BACK };
 

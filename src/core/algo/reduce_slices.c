@@ -9,7 +9,7 @@
  * A finished chunk stays in a scratch item until the wire has its bytes: counter 1 counts completed exposures. There is
  * one item and not more, because exposures may complete in any order, and a count does not say which completed. In
  * place at the root, each arriving slice was reduced from that slice of the root's input, so nobody reads it there any
- * more.
+ * more. With two ranks, the other one may store its results where it read the root's slice (ANSWER).
  */
 #include "algo/algorithms.h"
 
@@ -53,9 +53,11 @@ struct comm_program *reduce_slices(const struct comm_env *env, const struct prog
     build_edge(b, 1, 0);
     uint16_t all = build_peers(b, 0, size), others = build_peers(b, next, size - 1);
 
+    if (at_root && size == 2) /* first, because the answers that it takes make room for what it exposes */
+        land_lane(b, 1, ref_slice(BUF_OUT, next), others);
     scatter_lane(b, ref_slice(BUF_IN, next), others);
     reduce_lane(b, all);
-    if (at_root)
+    if (at_root && size != 2)
         land_lane(b, 1, ref_slice(BUF_OUT, next), others);
     return build_end(b);
 }

@@ -20,8 +20,9 @@
  * there, with the call and length that it has itself, it stores the bytes there instead of in its own place. The slot
  * is free for the next landing when the reader has seen the line of this one.
  *
- * With two members, a result may also be stored where the view was that it was made of: its only reader exposed that
- * view. Then the view is not acknowledged. Its place is free when its owner has taken the answer from it.
+ * With two members, a result may be stored over the bytes that it was made of, in the place of the rank that exposed
+ * them and alone reads the result. They are not acknowledged then: the place is free when its owner has taken the answer
+ * from it.
  */
 #ifndef CHANNEL_SHMCHAN_H
 #define CHANNEL_SHMCHAN_H

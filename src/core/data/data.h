@@ -44,7 +44,7 @@ struct data_reduce {
     uint32_t divisor;        /* for AVG in a final step: the team's size */
     const void *context;     /* for a kernel that is not in this room's table: its own data; otherwise NULL */
     void *to;                /* may be exactly one of the inputs if element sizes are equal; no other overlap */
-    void *also;              /* NULL, or a second destination for the same result */
+    void *also;              /* NULL, or a second destination for the same result; it too may be exactly one of the inputs */
     size_t elements;
     bool final;       /* to and also are in the type; otherwise in the accumulator type */
     bool nontemporal; /* write `to` (not also) with non-temporal stores where alignment allows; ends with a store fence */

@@ -253,6 +253,15 @@ static bool step_fits(const struct build *b, const struct comm_step *s)
     }
 }
 
+/* An answer replaces what it was made of: two views, released at once, of which the other rank's came by edge 0, a private stream. */
+static bool may_answer(const struct build *b, uint32_t at)
+{
+    const struct comm_step *s = &b->step[at];
+
+    return s->flags & STEP_TEE && s->flags & STEP_FINAL && s->src.count == 2 && b->spec.size == 2 && !b->program.edge[0] &&
+           at + 1 < b->program.steps && b->step[at + 1].code == STEP_RELEASE;
+}
+
 /* A REDUCE with TEE feeds the next EXPOSE of its lane, which must have TEE too and name the same bytes. */
 static bool join_tee(struct build *b, uint32_t at)
 {
@@ -299,7 +308,8 @@ static bool check_form(struct build *b)
         return false;
     for (uint32_t at = 0; at < b->program.steps; at++) {
         const struct comm_step *s = &b->step[at];
-        if (!step_fits(b, s) || (s->code == STEP_REDUCE && s->flags & STEP_TEE && !join_tee(b, at)))
+        if (!step_fits(b, s) || (s->code == STEP_REDUCE && s->flags & STEP_TEE && !join_tee(b, at)) ||
+            (s->flags & STEP_ANSWER && !may_answer(b, at)))
             return false;
         if (s->wait || s->bump)
             b->program.counters = 1;

@@ -24,7 +24,7 @@ struct run_cut run_cut_of(const struct comm_program *program, const struct wire_
 }
 
 /* Whether the data is too long to stay in a cache: what this rank writes, with the block that it copies for itself
- * (own_in); or, if ranks share CPUs, half of that or what all of them write. */
+ * (own_in). If ranks share CPUs, also half as much without such a block, and what all of them write. */
 static bool is_long(const struct run *run, const struct comm_program *program, size_t bytes)
 {
     size_t size = (size_t)run->size;

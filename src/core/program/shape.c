@@ -4,7 +4,7 @@
 #include "base/check.h"
 
 enum { RUN_LINE_BYTES = 64, RUN_PAGE_BYTES = 4096, RUN_QUARTERS = 4, RUN_HALVES = 2 };
-enum { RUN_PAGED_SLICE_BYTES = 1 << 16, RUN_PAGED_RANKS = 2 };
+enum { RUN_PAGED_SLICE_BYTES = 1 << 16, RUN_PAIR = 2 };
 
 static inline size_t larger(size_t a, size_t b)
 {
@@ -50,8 +50,8 @@ static bool is_paged(const struct comm_program *program, size_t longest, int32_t
 {
     size_t whole = larger(1, element->grain) * larger(1, element->raw);
 
-    return program->slices == RUN_PAGED_RANKS && size == RUN_PAGED_RANKS && RUN_PAGE_BYTES % whole == 0 &&
-           longest * larger(1, element->raw) >= (size_t)RUN_PAGED_RANKS * RUN_PAGED_SLICE_BYTES;
+    return program->slices == RUN_PAIR && size == RUN_PAIR && RUN_PAGE_BYTES % whole == 0 &&
+           longest * larger(1, element->raw) >= (size_t)RUN_PAIR * RUN_PAGED_SLICE_BYTES;
 }
 
 /* Ragged: only the two ends of an edge know a block's length, so chunks are as long as possible. */
@@ -71,9 +71,9 @@ struct shape shape_of(const struct comm_program *program, const struct run_call 
         size_t most = larger(1, chunk_bytes_max(program, &channel->caps) / width),
                least = larger(1, larger(PROGRAM_CHUNK_MIN_BYTES, channel->caps.chunk_least) / width);
         most = most >= line ? most - most % line : most;
-        /* Two ranks in shared memory work at the same time, not one after the other, and each additional piece costs
-         * each rank a look. A network works at the same time as the ranks. */
-        bool pair = size == RUN_PAGED_RANKS && !channel->caps.chunk_least;
+        /* Between two ranks in shared memory each additional piece costs each rank a look, and pieces that do not fill
+         * their slots lie apart. A network works at the same time as the ranks. */
+        bool pair = size == RUN_PAIR && !channel->caps.chunk_least;
         size_t pieces = pair && unit <= most ? 1 : pair || paged ? RUN_HALVES : RUN_QUARTERS;
         shape.chunk = program->ragged ? most : smaller(most, larger(round_up((unit + pieces - 1) / pieces, line), round_up(least, line)));
         BASE_ASSERT(shape.chunk != 0);

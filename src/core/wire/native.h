@@ -118,6 +118,9 @@ struct native_class {
      * missing and what to do in error_text. Starts nothing and communicates with nobody; comm_describe_backend also
      * calls it. May be called again. */
     enum comm_result (*probe)(const struct native_config *config, char version[NATIVE_VERSION_BYTES]);
+    /* Before the ranks meet by a launcher's store, where probe was OK: starts what cannot start any more once this library has used the
+     * store. May block. NULL: nothing is. */
+    enum comm_result (*before_store)(const struct native_config *config);
     /* All ranks call this at about the same time: they have met, and every rank's probe was OK. May block until the
      * deadline, as far as the library can be limited. A failure leaves nothing behind except what the library keeps for
      * the process. */

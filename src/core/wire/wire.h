@@ -110,7 +110,7 @@ struct wire_expose {
     wire_key key;
     uint32_t fingerprint;  /* fingerprint of the call; both ends compare it. For a message: its tag */
     uint16_t edge;         /* enum wire_edge */
-    uint16_t flags;        /* enum wire_flag: the kind, BUILT, DEPOSIT */
+    uint16_t flags;        /* enum wire_flag: the kind, BUILT, DEPOSIT, ANSWER */
     const uint16_t *peers; /* ranks of the channel's team, without this rank */
     uint32_t npeers;
     uint32_t nspans;

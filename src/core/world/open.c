@@ -290,6 +290,8 @@ static enum comm_result prepare(struct opening *o)
     if (r == COMM_OK)
         r = open_probe_library(o);
     if (r == COMM_OK)
+        r = open_before_store(o);
+    if (r == COMM_OK)
         r = find_engine(o);
     if (r == COMM_OK)
         r = make_world(o);

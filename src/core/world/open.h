@@ -55,6 +55,7 @@ void open_tell_misspelt(const struct opening *o);
 
 /* open_library.c */
 enum comm_result open_probe_library(struct opening *o); /* does this rank have it? */
+enum comm_result open_before_store(struct opening *o);
 enum comm_result open_library(struct opening *o, struct world *w);
 /* Waits until it has connected the ranks, of which `here` are in this process. */
 enum comm_result open_await_library(struct opening *o, struct comm_state *const *states, int32_t here);

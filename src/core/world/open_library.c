@@ -7,6 +7,8 @@
 #include "base/format.h"
 #include "failure/failure.h"
 
+#include <string.h>
+
 enum { LOOK_NS = 100000 };
 
 static struct native_config config_of(struct opening *o)
@@ -36,6 +38,17 @@ enum comm_result open_probe_library(struct opening *o)
         return COMM_OK;
     o->probed = wire_backend_library(o->backend)->probe(&config, o->version);
     return (o->launch.ranks == 1 || !o->backend->boot) && !o->options.nccl_fallback ? o->probed : COMM_OK;
+}
+
+/* Open MPI 5 cannot start after PMIx. */
+enum comm_result open_before_store(struct opening *o)
+{
+    const struct native_class *library = wire_backend_library(o->backend);
+    struct native_config config = config_of(o);
+
+    if (!library || !library->before_store || o->probed != COMM_OK || !o->address || strncmp(o->address, "store:", 6) != 0)
+        return COMM_OK;
+    return library->before_store(&config);
 }
 
 /* A world that can do without the library gives it half of the time, so that the ranks can still tell each other that it failed. */

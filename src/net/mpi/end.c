@@ -1,5 +1,5 @@
 /*
- * The end of an MPI that this library started, when the process exits.
+ * The end of an MPI that this library started, when the process exits; and the end of a peer, which must not end this process.
  *
  * MPI_Finalize may hang: MPICH 4.0 with UCX does on several hosts, in up to half of the runs, when every rank is in that call. So the ranks
  * meet first, for as long as the slowest of them works. After that MPI_Finalize has END_S seconds, and then the process exits without it,
@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "net/mpi/mpi_module.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -43,4 +44,23 @@ void mpi_end(int status)
         pthread_detach(late);
     MPI_Finalize();
     atomic_store(&ended, true);
+}
+
+static void hear_broken_pipe(int number)
+{
+    (void)number;
+}
+
+/* MPI libraries leave SIGPIPE at its default, and a rank over Open MPI 5 was killed by it after another one had left. With a handler that
+ * does nothing the write fails instead. A handler, unlike SIG_IGN, is not inherited by what the program
+ * executes (execve(2)). The program's own setting stays. */
+void mpi_survive_broken_pipes(void)
+{
+    struct sigaction action;
+
+    if (sigaction(SIGPIPE, NULL, &action) || action.sa_flags & SA_SIGINFO || action.sa_handler != SIG_DFL)
+        return;
+    action.sa_handler = hear_broken_pipe;
+    action.sa_flags = SA_RESTART;
+    sigaction(SIGPIPE, &action, NULL);
 }

@@ -244,6 +244,18 @@ static enum comm_result refuse_strangers(const struct native_config *config, con
         handle->library);
 }
 
+static enum comm_result before_store(const struct native_config *config)
+{
+    const struct module_interface *handle = NULL;
+    struct native_config with;
+    struct chosen chosen;
+    enum comm_result r = find(config, &with, &chosen, &handle);
+
+    if (r == COMM_OK)
+        r = refuse_strangers(config, handle);
+    return r == COMM_OK ? handle->native->before_store(&with) : r;
+}
+
 static enum comm_result open_native(const struct native_config *config, struct native **native)
 {
     const struct module_interface *handle = NULL;
@@ -258,7 +270,7 @@ static enum comm_result open_native(const struct native_config *config, struct n
 
 /* All functions after open are called through the native that open returned, which has the module's table. */
 extern const struct native_class native_mpi;
-const struct native_class native_mpi = {.name = "mpi", .probe = probe, .open = open_native};
+const struct native_class native_mpi = {.name = "mpi", .probe = probe, .before_store = before_store, .open = open_native};
 
 /* ------------------------------------------------------------------------------------------------------------ the wire */
 /* A rank without a module fails before the others begin to connect. The guard of this wire is tcp, which opens first. It limits how long

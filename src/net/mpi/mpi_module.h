@@ -111,8 +111,9 @@ void mpi_library_text(char *text, size_t bytes); /* the name and the version of 
 /* Starts MPI, unless it is running. Of no other rank. */
 enum comm_result mpi_start_process(const struct native_config *config, int *level);
 void mpi_end(int status); /* MPI_Finalize with a bound, in an exit handler. status: of the exit (end.c) */
-void mpi_keep(void);      /* MPI still holds something unfinished, so this library must not finalize MPI */
-void mpi_failed(void);    /* a communicator failed, with the same consequence */
+void mpi_survive_broken_pipes(void);
+void mpi_keep(void);   /* MPI still holds something unfinished, so this library must not finalize MPI */
+void mpi_failed(void); /* a communicator failed, with the same consequence */
 void mpi_tell(const struct mpi_world *w, const char *what, int code); /* logs MPI's text of this code */
 
 /* Makes base, if opening has not made it. Collective over the ranks of the world, whose cards these are, in order. Blocks until all of them

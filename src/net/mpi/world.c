@@ -13,7 +13,6 @@
 #include "net/mpi/library.h"
 
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,15 +108,21 @@ static int hear_finalize(MPI_Comm comm, int keyval, void *attribute, void *extra
 
 /* ------------------------------------------------------------------------------------------------------------ the beginning */
 /* Open MPI 5 calls PMIx_Init only if nobody has, and does not learn this process's name otherwise. Then it ends the process. */
-static bool is_late_for_pmix(void)
+static bool must_be_before_pmix(void)
 {
     char version[NATIVE_VERSION_BYTES];
+
+    mpi_library_text(version, sizeof version);
+    return strncmp(version, "Open MPI v5", 11) == 0;
+}
+
+static bool is_late_for_pmix(void)
+{
     int (*initialized)(void) = NULL;
     void *at = mpi_library_symbol("PMIx_Initialized");
 
-    mpi_library_text(version, sizeof version);
     memcpy(&initialized, &at, sizeof at);
-    return initialized && strncmp(version, "Open MPI v5", 11) == 0 && initialized();
+    return initialized && must_be_before_pmix() && initialized();
 }
 
 static enum comm_result start_mpi(const struct native_config *config, int *level)
@@ -135,9 +140,10 @@ static enum comm_result start_mpi(const struct native_config *config, int *level
         return complain(config, COMM_ERR_CONFIG, text);
     }
     if (is_late_for_pmix())
-        return complain(config, COMM_ERR_STATE,
-                        "Open MPI 5 cannot start after PMIx, by whose store the ranks have met: call MPI_Init_thread before comm_open, or "
-                        "let them meet at COMM_ADDRESS=HOST:PORT with COMM_SECRET_FILE");
+        return complain(
+            config, COMM_ERR_STATE,
+            "Open MPI 5 cannot start after PMIx, by whose store ranks of this process have met: open a world over MPI first, or "
+            "call MPI_Init_thread before");
     int code = MPI_Init_thread(NULL, NULL, want, level);
     if (code != MPI_SUCCESS) {
         snprintf(text, sizeof text, "MPI_Init_thread of %s said %d", MODULE_LIBRARY, code);
@@ -183,25 +189,6 @@ static enum comm_result find_mpi(const struct native_config *config, int *level)
         return complain(config, COMM_ERR_CONFIG, text);
     }
     return COMM_OK;
-}
-
-static void hear_broken_pipe(int number)
-{
-    (void)number;
-}
-
-/* MPI libraries leave SIGPIPE at its default, and a rank over Open MPI 5 was killed by it after another one had left. With a handler that
- * does nothing the write fails instead. A handler, unlike SIG_IGN, is not inherited by what the program
- * executes (execve(2)). The program's own setting stays. */
-static void survive_broken_pipes(void)
-{
-    struct sigaction action;
-
-    if (sigaction(SIGPIPE, NULL, &action) || action.sa_flags & SA_SIGINFO || action.sa_handler != SIG_DFL)
-        return;
-    action.sa_handler = hear_broken_pipe;
-    action.sa_flags = SA_RESTART;
-    sigaction(SIGPIPE, &action, NULL);
 }
 
 /* Without its own launcher, MPI would make each of N ranks a world of its own. So the opening fails if the numbers of ranks differ. Only a
@@ -397,6 +384,14 @@ enum comm_result mpi_start_process(const struct native_config *config, int *leve
     return r;
 }
 
+static enum comm_result mpi_before_store(const struct native_config *config)
+{
+    enum comm_result r = mpi_library_open(config);
+    int level;
+
+    return r == COMM_OK && must_be_before_pmix() ? mpi_start_process(config, &level) : r;
+}
+
 enum comm_result mpi_open(const struct native_config *config, struct native **native)
 {
     enum comm_result r = mpi_library_open(config);
@@ -416,7 +411,7 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
     if (r == COMM_OK)
         r = make_world(config, w);
     if (r == COMM_OK)
-        survive_broken_pipes();
+        mpi_survive_broken_pipes();
     process.natives += r == COMM_OK;
     pthread_mutex_unlock(&process.lock);
     if (r != COMM_OK) {
@@ -479,6 +474,7 @@ void mpi_tell(const struct mpi_world *w, const char *what, int code)
 const struct native_class mpi_native_class = {
     .name = "mpi",
     .probe = mpi_probe,
+    .before_store = mpi_before_store,
     .open = mpi_open,
     .join = mpi_join,
     .joined = mpi_joined,
