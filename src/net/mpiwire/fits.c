@@ -37,13 +37,33 @@ static bool has_far_peer(const struct wire_config *config)
     return false;
 }
 
+static void warn(const struct wire_config *config, const char *line)
+{
+    if (config->rank == 0 && mpi_log && config->log && has_far_peer(config))
+        mpi_log(config->log, LOG_WARNING, line);
+}
+
 void mpiwire_tell_of_guard(const struct wire_config *config, const char *why)
 {
     char line[512];
 
     snprintf(line, sizeof line, "mpi: messages and this library's own algorithms go over tcp between hosts: %s", why);
-    if (config->rank == 0 && mpi_log && config->log && has_far_peer(config))
-        mpi_log(config->log, LOG_WARNING, line);
+    warn(config, line);
+}
+
+void mpiwire_warn_of_deaths(const struct wire_config *config)
+{
+    char line[512], version[NATIVE_VERSION_BYTES];
+
+    if (!dies_with_peers())
+        return;
+    mpi_library_text(version, sizeof version);
+    snprintf(
+        line, sizeof line,
+        "shm+mpi: %s may not survive a send to a rank that died, so a death may end other ranks, or not be reported; backend=mpi sends "
+        "over tcp",
+        version);
+    warn(config, line);
 }
 
 static void tell(const struct wire_config *config, int32_t rank, int32_t fit)

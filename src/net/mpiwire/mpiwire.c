@@ -131,6 +131,8 @@ static enum comm_result mpiwire_open(const struct wire_config *config, struct wi
     }
     if (r == COMM_OK && !fits)
         *wire = config->guard;
+    if (r == COMM_OK && !config->or_guard)
+        mpiwire_warn_of_deaths(config);
     return r;
 }
 

@@ -219,6 +219,7 @@ uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max
  * rank says why. */
 enum comm_result mpiwire_fits(const struct wire_config *config, bool *fits);
 void mpiwire_tell_of_guard(const struct wire_config *config, const char *why); /* rank 0 logs it */
+void mpiwire_warn_of_deaths(const struct wire_config *config);                 /* the same, where nothing but MPI carries it */
 
 /* close.c */
 void mpiwire_close(struct wire *wire);
