@@ -244,15 +244,22 @@ static enum comm_result refuse_strangers(const struct native_config *config, con
         handle->library);
 }
 
+/* The same, where the launcher's ranks are ranks of that MPI too. */
+static enum comm_result find_for_ranks(const struct native_config *config, struct native_config *with, struct chosen *chosen,
+                                       const struct module_interface **handle)
+{
+    enum comm_result r = find(config, with, chosen, handle);
+
+    return r == COMM_OK ? refuse_strangers(config, *handle) : r;
+}
+
 static enum comm_result before_store(const struct native_config *config)
 {
     const struct module_interface *handle = NULL;
     struct native_config with;
     struct chosen chosen;
-    enum comm_result r = find(config, &with, &chosen, &handle);
+    enum comm_result r = find_for_ranks(config, &with, &chosen, &handle);
 
-    if (r == COMM_OK)
-        r = refuse_strangers(config, handle);
     return r == COMM_OK ? handle->native->before_store(&with) : r;
 }
 
@@ -261,10 +268,8 @@ static enum comm_result open_native(const struct native_config *config, struct n
     const struct module_interface *handle = NULL;
     struct native_config with;
     struct chosen chosen;
-    enum comm_result r = find(config, &with, &chosen, &handle);
+    enum comm_result r = find_for_ranks(config, &with, &chosen, &handle);
 
-    if (r == COMM_OK)
-        r = refuse_strangers(config, handle);
     return r == COMM_OK ? handle->native->open(&with, native) : r;
 }
 
@@ -290,9 +295,7 @@ static enum comm_result open_beside(const struct wire_config *config, bool or_gu
     struct native_config with;
     struct chosen chosen;
 
-    enum comm_result r = find(&native, &with, &chosen, &handle);
-    if (r == COMM_OK)
-        r = refuse_strangers(&native, handle);
+    enum comm_result r = find_for_ranks(&native, &with, &chosen, &handle);
     if (r == COMM_OK)
         r = tcp->open(config, &inner.guard);
     if (r != COMM_OK)
