@@ -1,7 +1,7 @@
 #!/bin/sh
 # The figures of docs/performance/mpi.md: what a call of backend mpi costs over MPI alone; the wire over MPI against MPI's own collectives, on
-# one host, with Open MPI and MPICH, and on two hosts made of namespaces, of one and of two ranks; what a message costs within shared memory;
-# how long opening takes beside MPI_Init_thread. Both sides of each figure alternate in one process.
+# one host, with Open MPI and MPICH, and on two hosts made of namespaces, of one and of two ranks; what a message costs within shared
+# memory; how long opening takes beside MPI_Init_thread. Both sides of each figure alternate in one process.
 #
 #   tests/perf/mpi.sh [--rounds N] [--max BYTES] [--ranks N] [--build DIR]
 #

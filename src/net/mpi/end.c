@@ -52,8 +52,8 @@ static void hear_broken_pipe(int number)
 }
 
 /* MPI libraries leave SIGPIPE at its default, and a rank over Open MPI 5 was killed by it after another one had left. With a handler that
- * does nothing the write fails instead. A handler, unlike SIG_IGN, is not inherited by what the program
- * executes (execve(2)). The program's own setting stays. */
+ * does nothing the write fails instead. A handler, unlike SIG_IGN, is not inherited by what the program executes (execve(2)). The program's
+ * own setting stays. */
 void mpi_survive_broken_pipes(void)
 {
     struct sigaction action;
