@@ -140,15 +140,32 @@ static int64_t how_many(void)
     return text ? strtoll(text, NULL, 10) : (int64_t)selected(MOST, MOST / 2, MOST / 10);
 }
 
-/* Both ranks have closed when they count, because one may hold memory until the other has closed. */
+static void barrier(struct comm_communicator *world)
+{
+    struct comm_request req;
+
+    MUST(comm_barrier(world, &req));
+    MUST(comm_wait(req, RIG_PATIENCE));
+}
+
+/* Both ranks have closed the communicators when they count, because one may hold memory until the other has closed. Neither closes the
+ * world before both have counted, because a rank closes the descriptor by which it watched a peer that has left. */
+static struct counts count_together(struct comm_communicator *world)
+{
+    barrier(world);
+    struct counts counts = count();
+    barrier(world);
+    return counts;
+}
+
 static void made_main(struct comm_communicator *world, bool alone)
 {
     for (int kind = 0; kind < KINDS; kind++) {
         (void)rounds(world, (enum kind)kind, FIRST, INT64_MAX);
-        struct counts before = count();
+        struct counts before = count_together(world);
         int64_t from = rig_now(), until = getenv("COMM_TEST_MADE") ? INT64_MAX : from + EACH_S * RIG_S;
         int64_t made = rounds(world, (enum kind)kind, how_many(), until), took = rig_now() - from;
-        struct counts after = count();
+        struct counts after = count_together(world);
         printf("%s: %lld made, used and closed, %lld ns each; descriptors %lld to %lld, mappings %lld to %lld, resident KiB %lld to %lld, "
                "%lld page faults\n",
                names[kind], (long long)made, (long long)(took / made), (long long)before.descriptors, (long long)after.descriptors,
