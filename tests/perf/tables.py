@@ -194,7 +194,7 @@ PAGE = """# Performance
 `./dev bench --page` measures everything on this page and writes the page. This one was measured on:
 {where}.
 
-Each figure is the median of {rounds} interleaved rounds of one run; a ratio is the median of the ratios of neighbouring rounds.
+Each figure is the median of {rounds} interleaved rounds; a ratio is the median of the ratios of neighbouring rounds.
 Type f32, operator sum; each rank is bound to a CPU if there are enough. Below 1, commstream is faster. `bytes` is what each rank
 contributes (for `scatter`: the root). Compared with: {peers}.
 With more ranks than CPUs MPICH is left out: it does not give up the CPU, so most of its calls take milliseconds. Gloo is
@@ -238,7 +238,7 @@ PAGE_OF_TCP = """# Performance over TCP
 {where}.
 
 All ranks are on one machine and speak over loopback, so with more ranks than CPUs they share them. Each figure is the
-median of {rounds} interleaved rounds of one run, in microseconds; a ratio is the median of the ratios of neighbouring rounds.
+median of {rounds} interleaved rounds, in microseconds; a ratio is the median of the ratios of neighbouring rounds.
 Type f32, operator sum. Below 1, commstream is faster. Open MPI uses its tcp transport and Intel MPI that of libfabric
 (`ofi`, provider `tcp`). MPICH is left out: it does not give up the CPU.
 [network.md](network.md) has hosts, limited links, and both pollers.
@@ -321,12 +321,19 @@ def write_page(path, content):
         file.write("\n\n".join(blocks) + "\n")
 
 
+def rounds_text(bench, tables):
+    """How many rounds the programs of each table have, in the states in which the table is complete."""
+    counts = [bench.done[(*table, column, state)] for table in tables for state in bench.states([table])
+              for column in {key[3] for key in bench.done if key[:3] == table}]
+    return f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else str(counts[0])
+
+
 def page(bench, tables, collectives):
     folder = os.path.join(ROOT, "docs", "performance")
     write_cells(bench, os.path.join(folder, "cells.csv"))
     every = Figures(bench)
     write_page(os.path.join(folder, "results.md"),
-               PAGE.format(where=where(), rounds=bench.args.rounds, peers=", ".join(f.name for f in bench.peers) or "no peer",
+               PAGE.format(where=where(), rounds=rounds_text(bench, tables), peers=", ".join(f.name for f in bench.peers) or "no peer",
                            floors="\n".join(floors(bench, tables, folder)).rstrip(),
                            sections="\n".join(sections(bench, tables, collectives, folder)), guidelines=len(GUIDELINES),
                            consistency="\n\n".join(consistency(every, r) for r in dict.fromkeys(r for _, r, m in tables if m == "request"))))
@@ -338,4 +345,4 @@ def page_of_tcp(bench, tables):
         f"CPUs: {state}.\n\n{table(Figures(bench, state), collective, ranks, mode)}" for state in bench.states([(collective, ranks, mode)]))
         for collective, ranks, mode in tables)
     write_page(os.path.join(ROOT, "docs", "performance", "results_tcp.md"),
-               PAGE_OF_TCP.format(where=where(), rounds=bench.args.rounds, tables="\n\n".join(shown)))
+               PAGE_OF_TCP.format(where=where(), rounds=rounds_text(bench, tables), tables="\n\n".join(shown)))
