@@ -38,6 +38,7 @@ struct meeting {
     size_t count;
     unsigned type, op;
     int root, arrived, read, left;
+    int place; /* among the collectives of its group */
     bool differs;
     int windowed; /* ranks whose buffers are in windows */
     int given;    /* ranks that have issued it */

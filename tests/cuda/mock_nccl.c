@@ -10,6 +10,7 @@
 enum { TREE_BYTES = 64 };
 static _Thread_local int group;
 static _Thread_local struct launch *grouped;
+static _Thread_local unsigned group_result; /* an error of one of its calls, which its end returns too */
 
 /* ------------------------------------------------------------------------------------------------------------ connecting */
 static unsigned path_of(const struct launch *l)
@@ -144,6 +145,12 @@ static unsigned check(const struct launch *l)
     return NCCL_OK;
 }
 
+static unsigned refuse_in_group(unsigned result)
+{
+    group_result = group && group_result == NCCL_OK ? result : group_result;
+    return result;
+}
+
 static unsigned issue(struct launch *l)
 {
     unsigned result = check(l);
@@ -151,7 +158,7 @@ static unsigned issue(struct launch *l)
     if (result == NCCL_OK)
         result = mock_find_op(l);
     if (result != NCCL_OK)
-        return result;
+        return refuse_in_group(result);
     append(&grouped, l);
     last_of(grouped)->stream = mock_stream(l->stream);
     if (group)
@@ -161,6 +168,11 @@ static unsigned issue(struct launch *l)
     return run_group(list);
 }
 
+/* NCCL_BEGIN for the calls that may be in a group. */
+#define CALL_BEGIN                                                                                                                         \
+    if (mock_begin(__func__))                                                                                                              \
+        return refuse_in_group(NCCL_INTERNAL_ERROR);                                                                                       \
+    mock_shared_lock()
 #define CALL(...)                                                                                                                          \
     &(struct launch)                                                                                                                       \
     {                                                                                                                                      \
@@ -169,14 +181,14 @@ static unsigned issue(struct launch *l)
 unsigned mock_ncclAllReduce(const void *in, void *out, size_t count, unsigned type, unsigned op, struct ncclComm *comm,
                             struct CUstream_st *stream)
 {
-    NCCL_BEGIN;
+    CALL_BEGIN;
     NCCL_END(issue(CALL(.comm = comm, .what = ALL_REDUCE, .in = in, .out = out, .count = count, .type = type, .op = op, .stream = stream)));
 }
 
 unsigned mock_ncclBroadcast(const void *in, void *out, size_t count, unsigned type, int root, struct ncclComm *comm,
                             struct CUstream_st *stream)
 {
-    NCCL_BEGIN;
+    CALL_BEGIN;
     NCCL_END(
         issue(CALL(.comm = comm, .what = BROADCAST, .in = in, .out = out, .count = count, .type = type, .root = root, .stream = stream)));
 }
@@ -184,34 +196,34 @@ unsigned mock_ncclBroadcast(const void *in, void *out, size_t count, unsigned ty
 unsigned mock_ncclReduce(const void *in, void *out, size_t count, unsigned type, unsigned op, int root, struct ncclComm *comm,
                          struct CUstream_st *stream)
 {
-    NCCL_BEGIN;
+    CALL_BEGIN;
     NCCL_END(issue(
         CALL(.comm = comm, .what = REDUCE, .in = in, .out = out, .count = count, .type = type, .op = op, .root = root, .stream = stream)));
 }
 
 unsigned mock_ncclAllGather(const void *in, void *out, size_t count, unsigned type, struct ncclComm *comm, struct CUstream_st *stream)
 {
-    NCCL_BEGIN;
+    CALL_BEGIN;
     NCCL_END(issue(CALL(.comm = comm, .what = ALL_GATHER, .in = in, .out = out, .count = count, .type = type, .stream = stream)));
 }
 
 unsigned mock_ncclReduceScatter(const void *in, void *out, size_t count, unsigned type, unsigned op, struct ncclComm *comm,
                                 struct CUstream_st *stream)
 {
-    NCCL_BEGIN;
+    CALL_BEGIN;
     NCCL_END(
         issue(CALL(.comm = comm, .what = REDUCE_SCATTER, .in = in, .out = out, .count = count, .type = type, .op = op, .stream = stream)));
 }
 
 unsigned mock_ncclSend(const void *in, size_t count, unsigned type, int peer, struct ncclComm *comm, struct CUstream_st *stream)
 {
-    NCCL_BEGIN;
+    CALL_BEGIN;
     NCCL_END(issue(CALL(.comm = comm, .in = in, .count = count, .type = type, .root = peer, .stream = stream)));
 }
 
 unsigned mock_ncclRecv(void *out, size_t count, unsigned type, int peer, struct ncclComm *comm, struct CUstream_st *stream)
 {
-    NCCL_BEGIN;
+    CALL_BEGIN;
     NCCL_END(issue(CALL(.comm = comm, .out = out, .count = count, .type = type, .root = peer, .stream = stream)));
 }
 
@@ -226,6 +238,7 @@ unsigned mock_ncclGroupStart(void)
 static unsigned drop_group(void)
 {
     group = 0;
+    group_result = NCCL_OK;
     mock_free_launches(grouped);
     grouped = NULL;
     return NCCL_INTERNAL_ERROR;
@@ -239,7 +252,9 @@ unsigned mock_ncclGroupEnd(void)
     if (!group)
         NCCL_END(mock_refuse(NCCL_INVALID_USAGE, "mock: no group is open"));
     struct launch *list = NULL;
-    if (--group == 0) {
+    if (--group == 0 && group_result != NCCL_OK)
+        NCCL_END(drop_group());
+    if (group == 0) {
         list = grouped;
         grouped = NULL;
     }

@@ -141,7 +141,8 @@ void mock_leave_clique(struct ncclComm *c)
     mock_shared_give(q);
 }
 
-static struct meeting *meeting_of(struct clique *q, const struct launch *l, uint64_t number)
+/* NCCL combines the collectives of a group. So ranks whose groups differ make different kernels, which never end. */
+static struct meeting *meeting_of(struct clique *q, const struct launch *l, uint64_t number, int place)
 {
     struct meeting *m = q->meetings;
 
@@ -149,11 +150,13 @@ static struct meeting *meeting_of(struct clique *q, const struct launch *l, uint
         m = m->next;
     if (!m) {
         m = mock_shared_take(sizeof *m);
-        *m = (struct meeting){.number = number, .what = l->what, .count = l->count, .type = l->type, .op = l->op, .root = l->root};
+        *m = (struct meeting){
+            .number = number, .what = l->what, .count = l->count, .type = l->type, .op = l->op, .root = l->root, .place = place};
         m->next = q->meetings;
         q->meetings = m;
     }
-    m->differs |= m->what != l->what || m->count != l->count || m->type != l->type || m->op != l->op || m->root != l->root;
+    m->differs |=
+        m->place != place || m->what != l->what || m->count != l->count || m->type != l->type || m->op != l->op || m->root != l->root;
     return m;
 }
 
@@ -391,13 +394,13 @@ static void count_windows(const struct ncclComm *c, const struct launch *l, stru
         mock.misused = "a collective with windows on some ranks only";
 }
 
-static void put_collective(const struct launch *l)
+static void put_collective(const struct launch *l, int place)
 {
     struct ncclComm *c = l->comm;
     struct part *p = calloc(1, sizeof *p);
 
     *p = (struct part){.comm = c, .device = c->device, .in = l->in, .out = l->out, .by = l->by};
-    p->meeting = meeting_of(c->clique, l, ++c->issued);
+    p->meeting = meeting_of(c->clique, l, ++c->issued, place);
     count_windows(c, l, p->meeting);
     push(p, l->stream);
 }
@@ -467,6 +470,7 @@ static void record(const struct launch *first)
 void mock_put(const struct launch *first)
 {
     uint32_t transfers = 0;
+    int place = 0;
 
     if (first->stream->graph) {
         record(first);
@@ -476,7 +480,7 @@ void mock_put(const struct launch *first)
         if (l->comm != first->comm)
             continue;
         if (l->what != NOTHING)
-            put_collective(l);
+            put_collective(l, place++);
         else
             transfers++;
     }

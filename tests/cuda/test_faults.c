@@ -42,8 +42,24 @@ static void drop_sides(void)
     }
 }
 
-/* A sum on every rank's device, ordered by the stream before and after. Returns true if all calls succeeded. */
-static bool sum_up(struct comm_communicator *const *c, const struct comm_event *const *events)
+static enum comm_result sum_halves(struct comm_communicator *c, const struct side *s, struct comm_request *q)
+{
+    enum { HALF = WORDS / 2 };
+    struct comm_communicator *group;
+    enum comm_result r = comm_group_begin(c, &group);
+
+    *q = COMM_REQUEST_NONE;
+    if (r != COMM_OK)
+        return r;
+    bool well = comm_allreduce(group, s->in, s->out, HALF, COMM_U32, COMM_SUM, NULL) == COMM_OK;
+    well &= comm_allreduce(group, s->in + HALF, s->out + HALF, HALF, COMM_U32, COMM_SUM, NULL) == COMM_OK;
+    r = comm_group_end(group, q);
+    return well ? r : COMM_ERR_MEMORY;
+}
+
+/* A sum on every rank's device, as one call or as a group of two, ordered by the stream before and after. Returns true if all calls
+ * succeeded. */
+static bool sum_up(struct comm_communicator *const *c, const struct comm_event *const *events, bool as_group)
 {
     struct comm_request q[RANKS];
     bool well = true;
@@ -52,7 +68,10 @@ static bool sum_up(struct comm_communicator *const *c, const struct comm_event *
         struct comm_event *event = (struct comm_event *)(uintptr_t)events[r];
         bench_fill(&sides[r].bench, sides[r].stream, sides[r].in, (uint32_t)r + 1, WORDS);
         well &= comm_queue_wait_stream(c[r], sides[r].stream) == COMM_OK;
-        well &= comm_allreduce(c[r], sides[r].in, sides[r].out, WORDS, COMM_U32, COMM_SUM, &q[r]) == COMM_OK;
+        if (as_group)
+            well &= sum_halves(c[r], &sides[r], &q[r]) == COMM_OK;
+        else
+            well &= comm_allreduce(c[r], sides[r].in, sides[r].out, WORDS, COMM_U32, COMM_SUM, &q[r]) == COMM_OK;
         well &= comm_event_record(event, c[r]) == COMM_OK;
         well &= comm_stream_wait_event(sides[r].stream, event) == COMM_OK;
     }
@@ -113,7 +132,7 @@ static bool use_world(struct comm_communicator **world)
     well = parked == COMM_OK || parked == COMM_ERR_UNSUPPORTED; /* without memory operations there are no parks */
     (void)!comm_stream_wait_event(sides[1].stream, gate);
     MUST(comm_event_set(gate));
-    well &= sum_up(world, (const struct comm_event *const *)event);
+    well &= sum_up(world, (const struct comm_event *const *)event, false);
     well &= move_about(world);
     for (int r = 0; r < RANKS; r++)
         well &= comm_dup(world[r], &(struct comm_options){.size = sizeof(struct comm_options), .stream = sides[r].stream}, &dup[r],
@@ -121,7 +140,7 @@ static bool use_world(struct comm_communicator **world)
     for (int r = 0; r < RANKS; r++)
         well &= comm_wait(q[r], 5 * RIG_S) == COMM_OK;
     if (dup[0] && dup[1])
-        well &= sum_up(dup, (const struct comm_event *const *)event);
+        well &= sum_up(dup, (const struct comm_event *const *)event, true);
     comm_event_free(gate);
     for (int r = 0; r < RANKS; r++) {
         comm_event_free(event[r]);

@@ -19,6 +19,7 @@ enum {
     ENGINE_CALL_RECORDED = 4, /* NATIVE_RECORDED */
     ENGINE_CALL_FOLDED = 8,   /* NATIVE_FOLDED */
     ENGINE_CALL_DEVICE = 16,  /* NATIVE_ON_DEVICE */
+    ENGINE_CALL_TOGETHER = 32 /* NATIVE_TOGETHER */
 };
 /* A collective as the program called it, with buffers resolved: in-place calls have real addresses. The call copies counts and displs. */
 struct engine_call {

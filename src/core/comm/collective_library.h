@@ -19,6 +19,7 @@ struct collective_library {
     /* a queue wait, which the library's stream does */
     enum comm_result (*wait)(struct comm_state *b, struct entry *e, const struct timeline_point *point);
     enum comm_result (*messages)(struct comm_state *b, struct entry *e, const struct native_message *messages, uint32_t count);
+    void (*group)(struct comm_state *b, bool open); /* the calls of a group are issued between open and not open */
     bool (*is_device_memory)(struct comm_state *b, const void *memory);
     enum comm_result (*joined)(struct comm_state *b);  /* PENDING: it has not connected to the other members yet */
     void (*drop)(struct comm_state *b);                /* all members do without the library, since one could not connect; takes the lock */

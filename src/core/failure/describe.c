@@ -17,8 +17,9 @@ static void describe_call(const struct comm_state *b, int32_t rank, uint64_t seq
                     (unsigned long long)seq);
         return;
     }
-    base_append(text, bytes, at, "rank %d called %s%s%s%s%s%s n=%llu", rank, call.flags & ENGINE_CALL_PLAN ? "a planned " : "",
+    base_append(text, bytes, at, "rank %d called %s%s%s%s%s%s%s n=%llu", rank, call.flags & ENGINE_CALL_PLAN ? "a planned " : "",
                 call.flags & ENGINE_CALL_GROUP && call.collective != COLLECTIVE_GROUP ? "in a group " : "",
+                call.flags & ENGINE_CALL_TOGETHER ? "together with the call before " : "",
                 call.flags & ENGINE_CALL_RECORDED ? "into a CUDA graph " : "",
                 call.flags & ENGINE_CALL_FOLDED ? "on device memory with the host's operator " : "",
                 call.flags & ENGINE_CALL_DEVICE ? "on device memory " : "", collective_name(call.collective), (unsigned long long)call.n);

@@ -480,6 +480,7 @@ static const struct collective_library library = {
     .start = start,
     .wait = native_stream_wait,
     .messages = native_stream_messages,
+    .group = native_stream_group,
     .is_device_memory = native_is_device_memory,
     .joined = joined,
     .drop = drop,

@@ -1,6 +1,7 @@
 /*
- * What a stream of the device does besides collectives: it waits for a point of another queue, and it sends messages between devices. Such
- * entries belong to this rank alone: they have no number, and no peer has one for them.
+ * What a stream of the device does besides single collectives: it waits for a point of another queue, sends messages between devices, and
+ * starts the collectives of a group together. Entries of waits and messages belong to this rank alone: they have no number, and no peer
+ * has one for them.
  */
 #include "native/stream.h"
 
@@ -63,6 +64,21 @@ enum comm_result native_stream_messages(struct comm_state *b, struct entry *e, c
     e->parked = false;
     e->record.algorithm = class->name;
     return COMM_OK;
+}
+
+/* An entry is started after it was issued. So at the end of a group the queue runs first. */
+void native_stream_group(struct comm_state *b, bool open)
+{
+    const struct native_class *class = b->native ? b->native->native->class : NULL;
+    int32_t code = 0;
+
+    if (!class || !class->group)
+        return;
+    if (!open && !b->failed)
+        state_run_queue(b);
+    enum comm_result r = class->group(b->native, open, &code);
+    if (r != COMM_OK && !b->failed)
+        state_propose_own(b, state_entry(b, b->line.next - 1), r, code);
 }
 
 bool native_release_parked(struct comm_state *b)

@@ -287,12 +287,12 @@ static uint32_t device_messages(struct comm_state *b, const struct comm_plan *pl
     return count;
 }
 
-/* Starts all device messages of a group as one call, at the position of the first. One by one, each would block the stream until its peer's
- * message comes, and two ranks that both send first would wait for each other. The device messages of a plan start one by one, in order. */
-static enum comm_result start_device(struct comm_state *b, const struct comm_plan *plan, uint32_t first)
+/* Starts `most` steps, those that are device messages, as one call. All of a group are one call: one by one, each would block the stream
+ * until its peer's message comes, and two ranks that both send first would wait for each other. */
+static enum comm_result start_device(struct comm_state *b, const struct comm_plan *plan, uint32_t first, uint32_t most)
 {
     const struct comm_env *env = b->unit.engine->env;
-    uint32_t most = plan->group ? plan->count - first : 1, count = 0;
+    uint32_t count = 0;
     struct native_message *messages = env->take(env, most * sizeof *messages, 64);
     enum comm_result r = messages ? COMM_OK : COMM_ERR_MEMORY;
 
@@ -305,14 +305,30 @@ static enum comm_result start_device(struct comm_state *b, const struct comm_pla
     return r;
 }
 
-/* Skips the later device messages of a group, because the first one has started all of them. */
-static enum comm_result start_member(struct comm_state *b, const struct comm_plan *plan, uint32_t i, uint32_t marker, bool *devices,
+static enum comm_result start_member(struct comm_state *b, const struct comm_plan *plan, uint32_t i, uint32_t marker, bool devices,
                                      struct comm_request *req)
 {
-    if (!*devices || !is_of_device(b, &plan->step[i]))
-        return plan->group && is_of_device(b, &plan->step[i]) ? COMM_OK : start_step(b, plan, i, marker, req);
-    *devices = !plan->group;
-    return start_device(b, plan, i);
+    if (!devices || !is_of_device(b, &plan->step[i]))
+        return start_step(b, plan, i, marker, req);
+    return plan->group ? COMM_OK : start_device(b, plan, i, 1);
+}
+
+/* The device messages of a group come after its collectives: ranks may have different messages, and all of them must put the collectives
+ * into the stream in one order. */
+static enum comm_result start_members(struct comm_state *b, const struct comm_plan *plan, uint32_t marker, bool devices,
+                                      struct comm_request *req)
+{
+    enum comm_result r = COMM_OK, one;
+
+    for (uint32_t i = 0; i < plan->count && !b->failed; i++) {
+        one = start_member(b, plan, i, marker, devices, req);
+        r = r == COMM_OK ? one : r;
+    }
+    if (plan->group && devices && !b->failed) {
+        one = start_device(b, plan, 0, plan->count);
+        r = r == COMM_OK ? one : r;
+    }
+    return r;
 }
 
 /* With messages, the request is a marker behind all members. Otherwise it is the last work entry. If a member cannot be queued, the request
@@ -320,23 +336,23 @@ static enum comm_result start_member(struct comm_state *b, const struct comm_pla
 enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct comm_request *req)
 {
     enum comm_result r = COMM_OK;
-    uint32_t marker = P2P_NONE, work = plan->count - plan->messages + plan->doubles;
-
-    uint32_t of_devices = device_messages(b, plan);
-    bool devices = of_devices != 0;
+    uint32_t marker = P2P_NONE, of_devices = device_messages(b, plan);
+    uint32_t work = plan->count - plan->messages + plan->doubles + of_devices;
+    bool together = plan->group && b->library;
 
     BASE_ASSERT(!b->recording.plan); /* a recorder has no queue */
-    work += of_devices;
     if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)))
         return COMM_ERR_FULL;
     if (plan->messages || (plan->group && plan->doubles))
         r = p2p_open_marker(b, plan->group, &marker);
-    for (uint32_t i = 0; i < plan->count && (r == COMM_OK || i > 0); i++) {
-        enum comm_result one = start_member(b, plan, i, marker, &devices, req);
-        r = r == COMM_OK ? one : r;
-        if (b->failed) /* a peer's note on this same call failed the communicator: nothing is queued after that */
-            return (enum comm_result)b->failure.cause.result;
-    }
+    if (r == COMM_OK && together)
+        b->library->group(b, true);
+    if (r == COMM_OK)
+        r = start_members(b, plan, marker, of_devices != 0, req);
+    if (together)
+        b->library->group(b, false);
+    if (b->failed) /* a peer's note on one of the calls failed the communicator: nothing is queued after that */
+        return (enum comm_result)b->failure.cause.result;
     if (r != COMM_OK && plan->group && plan->count > 1 && marker == P2P_NONE)
         (void)p2p_open_marker(b, true, &marker);
     if (marker == P2P_NONE)

@@ -89,6 +89,7 @@ enum native_way {
     NATIVE_RECORDED = 1,  /* it goes into a graph of the program's, which runs it later */
     NATIVE_FOLDED = 2,    /* the library only moves the inputs; the host's kernel reduces them */
     NATIVE_ON_DEVICE = 4, /* devices do it, each with its rank's memory; all ranks must have device buffers */
+    NATIVE_TOGETHER = 8,  /* the library starts it together with the call before it, which is of the same group */
 };
 
 /* A message in device memory. */
@@ -145,6 +146,10 @@ struct native_class {
     const char *(*how)(struct native_channel *channel);
     /* Starts an accepted call. COMM_OK: the library owns its buffers until its event. An error fails the communicator. */
     enum comm_result (*start)(struct native_channel *channel, const struct native_call *call, int32_t *code);
+    /* NULL: calls are started one by one. open: what is started until the call with open false is one group of the program's. Its calls
+     * have no order among themselves, and their buffers do not conflict, so the library may start them together. All of it happens on one
+     * thread, under the communicator's lock. An error fails the communicator. */
+    enum comm_result (*group)(struct native_channel *channel, bool open, int32_t *code);
     /* Only NATIVE_STREAM (otherwise NULL): what is started from now on runs after the point. COMM_OK: an event with the
      * cookie comes once the stream has reached the point. UNSUPPORTED: it would have to park where it may not. */
     enum comm_result (*wait)(struct native_channel *channel, const struct native_point *point, uint64_t cookie);

@@ -91,9 +91,9 @@ static int32_t ask_health(struct nccl_channel *c)
     const struct comm_env *env = c->owner->env;
     unsigned state = NCCL_OK, result;
 
-    if (++c->looks % CHECK_LOOKS || env->now(env) - c->looked_ns < CHECK_NS)
+    if (++c->health.looks % CHECK_LOOKS || env->now(env) - c->health.asked_ns < CHECK_NS)
         return 0;
-    c->looked_ns = env->now(env);
+    c->health.asked_ns = env->now(env);
     result = c->nccl->ncclCommGetAsyncError(c->comm, &state);
     result = result != NCCL_OK ? result : state;
     return result == NCCL_OK || result == NCCL_IN_PROGRESS ? ask_cuda(c) : (int32_t)result;

@@ -168,7 +168,7 @@ static enum comm_result accept_other(struct nccl_channel *c, const struct native
     return COMM_ERR_ARGUMENT;
 }
 
-static bool serves(const struct native_call *call)
+bool nccl_serves(const struct native_call *call)
 {
     return !reduces(call->collective) ||
            (!call->exact && type_of(call->type) >= 0 && (call->scale || op_of(call->op) >= 0) && !nan_differs(call->type, call->op));
@@ -180,10 +180,10 @@ enum comm_result nccl_accept(struct native_channel *channel, const struct native
     bool captured = false;
     enum comm_result r = c->stream == c->own ? COMM_OK : cuda_ask_capture(c->d, c->stream, &c->held, &captured, why, why_bytes);
 
-    c->ways = captured ? NATIVE_RECORDED : 0;
+    c->ways = (captured ? NATIVE_RECORDED : 0) | (c->group.count && nccl_joins_group(c, call) ? NATIVE_TOGETHER : 0);
     if (r != COMM_OK)
         return r;
-    if (serves(call))
+    if (nccl_serves(call))
         return accept_served(c, call, why, why_bytes);
     if (!captured)
         return accept_other(c, call, why, why_bytes);
@@ -217,9 +217,11 @@ unsigned nccl_settle(struct nccl_channel *c, unsigned result)
 
 bool nccl_room(struct nccl_channel *c)
 {
-    if (c->issued - c->told < c->room)
+    uint64_t next = c->issued + c->group.count;
+
+    if (next - c->told < c->room)
         return true;
-    struct nccl_pending *more = cuda_ring_grow(c->owner->env, c->pending, &c->room, sizeof *more, c->told, c->issued);
+    struct nccl_pending *more = cuda_ring_grow(c->owner->env, c->pending, &c->room, sizeof *more, c->told, next);
     if (more)
         c->pending = more;
     return more != NULL;
@@ -254,7 +256,7 @@ static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call
         return nccl->ncclAllReduce(scratch, scratch, 1, NCCL_U8, NCCL_SUM, c->comm, c->stream);
     if (call->n == 0 && !call->counts)
         return NCCL_OK;
-    if (!serves(call))
+    if (!nccl_serves(call))
         return nccl_fold(c, call);
     switch (call->collective) {
     case COLLECTIVE_BROADCAST:
@@ -308,23 +310,36 @@ enum comm_result nccl_mark_alone(struct nccl_channel *c, uint64_t cookie, bool c
     return r;
 }
 
+static enum comm_result start_inside(struct nccl_channel *c, const struct native_call *call, int32_t *code)
+{
+    bool captured = false, joins = nccl_joins_group(c, call), scaled = call->scale && nccl_serves(call);
+    char why[256];
+    enum comm_result r = joins ? COMM_OK : nccl_end_group(c, code);
+
+    if (r == COMM_OK)
+        r = nccl_capture(c, &captured, why, sizeof why); /* again, since the caller may have begun it just now */
+    if (r != COMM_OK)
+        return COMM_ERR_BACKEND;
+    unsigned result = joins ? nccl_join_group(c, call->cookie, captured) : NCCL_OK;
+    if (result == NCCL_OK)
+        result = scaled ? call_scaled(c, call) : nccl_settle(c, call_nccl(c, call));
+    *code = result == NCCL_OK ? NCCL_CUDA_ERROR : (int32_t)result;
+    if (result != NCCL_OK)
+        return COMM_ERR_BACKEND;
+    return joins ? COMM_OK : nccl_mark_alone(c, call->cookie, captured);
+}
+
 enum comm_result nccl_start(struct native_channel *channel, const struct native_call *call, int32_t *code)
 {
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
     struct cuda_inside inside;
-    bool captured = false;
-    char why[256];
 
     *code = NCCL_CUDA_ERROR;
     if (!nccl_room(c))
         return COMM_ERR_MEMORY;
     if (!cuda_enter(c->d, &inside))
         return COMM_ERR_BACKEND;
-    enum comm_result r = nccl_capture(c, &captured, why, sizeof why); /* again, since the caller may have begun it just now */
-    bool scaled = call->scale && serves(call);
-    unsigned result = r != COMM_OK ? NCCL_CUDA_ERROR : scaled ? call_scaled(c, call) : nccl_settle(c, call_nccl(c, call));
-    *code = result == NCCL_OK ? NCCL_CUDA_ERROR : (int32_t)result;
-    r = result == NCCL_OK ? nccl_mark_alone(c, call->cookie, captured) : COMM_ERR_BACKEND;
+    enum comm_result r = start_inside(c, call, code);
     cuda_leave(c->d, &inside);
     return r;
 }

@@ -342,8 +342,10 @@ static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
 {
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
     uint32_t state = atomic_load_explicit(&c->state, memory_order_acquire);
-    uint32_t pending = (uint32_t)(c->issued - c->told);
+    int32_t code;
 
+    (void)nccl_group(channel, false, &code); /* a call of the group failed: NCCL must not abort a communicator of an open group */
+    uint32_t pending = (uint32_t)(c->issued - c->told);
     if (how == WIRE_ABORT || pending || state == NCCL_JOINING || (!c->threads.ends && c->windows.runs)) {
         c->aborted = true;
         nccl_release_all(c);
@@ -417,6 +419,7 @@ const struct native_class native_nccl = {.name = "nccl",
                                          .joined = class_joined,
                                          .accept = nccl_accept,
                                          .ways = nccl_ways,
+                                         .group = nccl_group,
                                          .start = nccl_start,
                                          .wait = nccl_wait,
                                          .reach = nccl_reach,

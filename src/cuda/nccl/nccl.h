@@ -51,6 +51,18 @@ struct nccl_windows {
     struct nccl_memory *memory; /* that it registers */
 };
 
+/* When NCCL and CUDA were last asked for an error that nothing else reports, and how often the channel was polled since. */
+struct nccl_health {
+    uint32_t looks;
+    int64_t asked_ns;
+};
+
+/* A group of calls (group.c). */
+struct nccl_group_calls {
+    bool open;      /* the program's group is being started */
+    uint32_t count; /* calls in NCCL's group, which is open if there are any. They are in `pending` behind the issued ones */
+};
+
 /* Device memory between the steps of a call. */
 struct nccl_spares {
     cuda_address at[NCCL_SPARES]; /* the last one is the largest and the one in use */
@@ -80,8 +92,8 @@ struct nccl_channel {
     struct nccl_parked parked[CUDA_PARKS];
     struct nccl_pending *pending; /* a ring, indexed by number */
     uint32_t room;
-    uint32_t looks; /* since the last query of NCCL's asynchronous error */
-    int64_t looked_ns, deadline;
+    struct nccl_health health;
+    int64_t deadline;
     _Atomic uint32_t state;    /* enum nccl_state */
     _Atomic uint32_t aborting; /* the joining thread waits on it */
     int32_t result, code;      /* of the join; code is NCCL's error, or the negative of CUDA's */
@@ -90,6 +102,7 @@ struct nccl_channel {
     unsigned warm_code;
     struct device_place warm; /* reached when the device has finished the warming too */
     struct nccl_spares spares;
+    struct nccl_group_calls group;
     uint32_t ways;    /* NATIVE_* of the call that was accepted last */
     unsigned made[2]; /* NCCL's operators of the pre-multiplied sum that is being issued: by this rank's factor, and by 1 */
     struct nccl_folds folds;
@@ -150,6 +163,13 @@ enum comm_result nccl_check_buffer(struct nccl_channel *c, const struct cuda_buf
 unsigned nccl_type(enum comm_type type); /* only for types that nccl_accept took */
 /* neutral: for neutral elements, which no factor may change: a factor that is not finite makes NaNs of them. */
 unsigned nccl_op(const struct nccl_channel *c, const struct native_call *call, bool neutral);
+bool nccl_serves(const struct native_call *call); /* NCCL has the type and the operator, with the result that is expected */
+/* group.c: whether the call joins the group that is open; the same on all ranks. nccl_join_group comes before the call and returns NCCL's
+ * result. nccl_end_group puts the group on the stream, and has the stream report it; the caller has entered the device. */
+enum comm_result nccl_group(struct native_channel *channel, bool open, int32_t *code);
+bool nccl_joins_group(const struct nccl_channel *c, const struct native_call *call);
+unsigned nccl_join_group(struct nccl_channel *c, uint64_t cookie, bool captured);
+enum comm_result nccl_end_group(struct nccl_channel *c, int32_t *code);
 /* complete.c: returns what has ended */
 uint32_t nccl_advance(struct native_channel *channel, struct native_event *events, uint32_t max);
 /* moves.c: collectives composed of several NCCL calls. nccl_reserve gets the memory before the operation has a number; nccl_move issues
