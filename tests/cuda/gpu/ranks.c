@@ -150,7 +150,7 @@ static enum way expected_way(const struct job *job)
 
 static enum way way_of(const struct comm_request_info *info)
 {
-    bool by_nccl = strcmp(info->algorithm, "nccl") == 0, by_kernels = strcmp(info->algorithm, "cuda") == 0;
+    bool by_nccl = strncmp(info->algorithm, "nccl", 4) == 0, by_kernels = strcmp(info->algorithm, "cuda") == 0;
 
     if (info->flags & COMM_INFO_STAGED)
         return by_nccl || by_kernels ? ANY_WAY : STAGED; /* all buffers are the device's own, so neither needs a stage */
@@ -168,6 +168,25 @@ static void check_way(struct comm_request q, enum way expected, const char *what
                 info.flags, way_names[expected]);
     my.went[way]++;
     my.compared++;
+}
+
+/* comm_explain predicts what the request says. Of a reduction of no elements it speaks as of one that has some. */
+static void check_predicted(const struct job *job, const char *what)
+{
+    const struct job_shape *s = &job->shape;
+    struct comm_request_info info = {.size = sizeof info};
+    struct comm_call call = {
+        .size = sizeof call, .collective = job_kind_names[s->kind], .n = s->n, .type = s->type, .op = s->op, .root = s->root};
+    char text[2048], predicted[64] = ": nccl itself";
+
+    if (!my.nccl || (job_kind_reduces(s->kind) && is_empty(job)))
+        return;
+    MUST(comm_describe_request(job->request[my.rank], &info));
+    MUST(comm_explain(my.world, &call, text, sizeof text));
+    if (strcmp(info.algorithm, "nccl") != 0)
+        snprintf(predicted, sizeof predicted, "device buffers: %s,", info.algorithm);
+    if (!strstr(text, predicted))
+        rig_die(__FILE__, __LINE__, "%s: \"%s\" ran, and comm_explain says: %s", what, info.algorithm, text);
 }
 
 static void flush(void)
@@ -189,6 +208,7 @@ static void flush(void)
         rig_note("%s", job_text(&jobs[i], text));
         MUST(comm_wait(jobs[i].request[my.rank], RIG_PATIENCE));
         check_way(jobs[i].request[my.rank], expected_way(&jobs[i]), job_text(&jobs[i], text));
+        check_predicted(&jobs[i], text);
         region_get(&jobs[i].in[my.rank], in[i]);
         region_get(&jobs[i].out[my.rank], out[i]);
         job_verify(&jobs[i], my.rank);
