@@ -68,7 +68,8 @@ struct comm_request_info {
     uint64_t queued_ns;      /**< when it was queued, in ns of CLOCK_MONOTONIC */
     uint64_t started_ns;     /**< when it started; 0: not yet */
     uint64_t completed_ns;   /**< when it completed; 0: not yet */
-    char algorithm[32];      /**< the algorithm that ran */
+    char algorithm[32];      /**< the algorithm that ran; or mpi, nccl or cuda, which did it; nccl+kernel, nccl+host: NCCL moved the
+                              * inputs, and a kernel of the device or the host's reduced them */
     int32_t waited_for;      /**< the last rank that it had to wait for; -1: none or unknown. A message: its peer, or, while earlier
                               * work of this rank holds it back (because both use the same memory, say), this rank */
     int32_t reserved;        /**< 0 */

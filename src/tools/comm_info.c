@@ -258,15 +258,11 @@ static bool is_among(const char *name, const char *const *names)
     return *names != NULL;
 }
 
-/* How nccl does the call where buffers are on the device. */
-static const char *way_of_nccl(const char *collective, bool fixed_order)
+/* How nccl does the call where buffers are on the device. Of what NCCL cannot do, comm_explain says it. */
+static const char *way_of_nccl(const char *collective)
 {
     static const char *const own[] = {"barrier", "broadcast", "reduce", "allreduce", "reduce_scatter", "allgather", NULL};
-    static const char *const reductions[] = {"reduce", "allreduce", "reduce_scatter", "reduce_scatter_v", "scan", "exscan", NULL};
 
-    if (fixed_order && is_among(collective, reductions))
-        return "moved by NCCL, reduced in the fixed order on the device by the kernel comm_fold, or by the host's kernels where the module "
-               "has no kernel for the device";
     return is_among(collective, own) ? "by NCCL's own call" : "by NCCL's sends and receives";
 }
 
@@ -275,12 +271,11 @@ static void tell_devices(struct comm_communicator *world, const char *collective
 {
     struct comm_info info = {.size = sizeof info};
     struct comm_backend_info nccl;
-    const char *order = getenv("COMM_ORDER"); /* this program's only source of options */
 
     if (comm_describe(world, &info) != COMM_OK || !find_nccl(&nccl))
         return;
     if (info.device_order)
-        printf("    device buffers: %s (%s)\n", way_of_nccl(collective, order && !strcmp(order, "fixed")), nccl.version);
+        printf("    device buffers: nccl, %s (%s)\n", way_of_nccl(collective), nccl.version);
     else if (!strcmp(info.backend, "nccl"))
         printf("    device buffers: staged through pinned memory of the host, reduced by the host's kernels: this world does without NCCL "
                "(nccl_fallback)\n");

@@ -220,7 +220,11 @@ static void prepare_reduction(struct job *job, int32_t r, uint64_t *chance)
         region_make(&job->in[r], all, s, oracle_random(chance));
     if (!idle)
         region_make(&job->out[r], here ? all : scatters(s->kind) ? job->pair[0][r] : s->n, s, oracle_random(chance));
-    oracle_fill(payload(here ? &job->out[r] : &job->in[r]), all, s->type, s->op, s->seed, r);
+    unsigned char *to = payload(here ? &job->out[r] : &job->in[r]);
+    if (s->exact)
+        oracle_fill_exact(to, all, s->type, s->op, s->seed, r, job->ranks);
+    else
+        oracle_fill(to, all, s->type, s->op, s->seed, r);
 }
 
 /* A sender fills all of its input buffer, holes too. */

@@ -40,6 +40,7 @@ struct job_shape {
     int32_t root;
     size_t n;
     bool in_place;
+    bool exact; /* inputs whose reduction has one result in every order of operands: oracle_has_exact */
     uint64_t seed;
 };
 

@@ -284,6 +284,67 @@ static void fill_numbers(void *at, size_t n, enum comm_type type, comm_op op, ui
     }
 }
 
+/* ------------------------------------------------------------------------------------------------------------ exact data */
+/* What a type has: bits of a mantissa, with the first one, and powers of two above 1 that a product may have. */
+struct width {
+    int mantissa, powers;
+};
+
+static struct width width_of(enum comm_type type)
+{
+    switch ((int)type) {
+    case COMM_F8E4M3:
+        return (struct width){4, 7};
+    case COMM_F8E5M2:
+        return (struct width){3, 14};
+    case COMM_F16:
+        return (struct width){11, 14};
+    case COMM_BF16:
+        return (struct width){8, 60};
+    case COMM_F32:
+        return (struct width){24, 60};
+    default:
+        return (struct width){40, 60};
+    }
+}
+
+bool oracle_has_exact(enum comm_type type, comm_op op, int32_t ranks)
+{
+    bool sums = op == COMM_SUM || op == COMM_PROD || (op == COMM_AVG && (ranks & (ranks - 1)) == 0);
+
+    return oracle_is_float(type) && sums;
+}
+
+/* The magnitudes of all ranks together fit the mantissa: where there are more ranks than it has room for, the others give 0. */
+static double exact_summand(struct width w, uint64_t bits, int32_t turn, int32_t ranks)
+{
+    int64_t most = (int64_t)1 << w.mantissa, each = most / ranks ? most / ranks : 1;
+
+    return turn < most ? (double)((int64_t)(bits % (uint64_t)(2 * each + 1)) - each) : 0.0;
+}
+
+/* The first rank in turn has a mantissa of its own, and those after it a power of two, as far as the type's exponents go. */
+static double exact_factor(struct width w, uint64_t bits, int32_t turn)
+{
+    double sign = bits & 1 ? -1.0 : 1.0;
+    uint64_t half = UINT64_C(1) << (w.mantissa - 1);
+
+    if (turn == 0)
+        return sign * (double)(half + (bits >> 1) % half) / (double)half;
+    return turn < w.powers && bits & 2 ? sign * 2 : sign;
+}
+
+void oracle_fill_exact(void *at, size_t n, enum comm_type type, comm_op op, uint64_t seed, int32_t rank, int32_t ranks)
+{
+    struct width w = width_of(type);
+
+    for (size_t i = 0; i < n; i++) {
+        uint64_t own = seed ^ (i * 0x9e3779b9 + (uint64_t)rank * UINT64_C(0xd1342543de82ef95) + 1), bits = oracle_random(&own);
+        int32_t turn = (int32_t)((i + (uint64_t)rank) % (uint64_t)ranks);
+        store_double(at, i, type, op == COMM_PROD ? exact_factor(w, bits, turn) : exact_summand(w, bits, turn, ranks));
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------------ comparing */
 static bool number_is_nan(const unsigned char *at, enum comm_type type)
 {

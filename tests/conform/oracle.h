@@ -31,6 +31,11 @@ uint64_t oracle_random(uint64_t *state);
 
 /* Element i of rank's contribution depends only on (seed, i, rank). */
 void oracle_fill(void *at, size_t n, enum comm_type type, comm_op op, uint64_t seed, int32_t rank);
+/* Values of which every order of operands makes the same result, since no step rounds: the sum or product of all ranks, and of any of them;
+ * an average also if the inputs are divided before the sum. Small whole numbers; for products powers of two, but for one rank's factor. */
+void oracle_fill_exact(void *at, size_t n, enum comm_type type, comm_op op, uint64_t seed, int32_t rank, int32_t ranks);
+/* Whether there are such values. Not for averages over a number of ranks that is no power of two, since 1/3 is rounded. */
+bool oracle_has_exact(enum comm_type type, comm_op op, int32_t ranks);
 /* 1, or the number of ranks of the blocks over which T is evaluated first. Set only while nothing else runs. */
 extern int32_t oracle_block;
 /* out[i] = T over in[0..ranks)[i]. */

@@ -110,11 +110,81 @@ static void oracle_data_tells_orders_apart(void **state)
     }
 }
 
+/* a = a op b, rounded to the type. */
+static void step(enum comm_type type, comm_op op, void *a, const void *b, size_t n)
+{
+    oracle_reduce((const void *[]){a, b}, 2, n, type, op, a);
+}
+
+enum { EXACT = 96, EXACT_RANKS = 17 };
+static double exact[EXACT_RANKS][EXACT], exact_sum[EXACT], exact_other[EXACT];
+
+/* As NCCL averages: each input is divided by the number of ranks. An average of the value and ranks - 1 zeros is that. */
+static void divide(enum comm_type type, double *at, int32_t ranks)
+{
+    static const double zeros[EXACT];
+    const void *in[EXACT_RANKS] = {at};
+
+    for (int32_t r = 1; r < ranks; r++)
+        in[r] = zeros;
+    oracle_reduce(in, ranks, EXACT, type, COMM_AVG, at);
+}
+
+static void other_orders(enum comm_type type, comm_op op, int32_t ranks)
+{
+    uint64_t chance = (uint64_t)ranks;
+
+    for (int turn = 0; turn < 20; turn++) {
+        int32_t shift = (int32_t)(oracle_random(&chance) % (uint64_t)ranks), by = turn % 2 ? ranks - 1 : 1;
+        memcpy(exact_other, exact[shift], sizeof exact_other);
+        for (int32_t k = 1; k < ranks; k++)
+            step(type, op == COMM_AVG ? COMM_SUM : op, exact_other, exact[(shift + k * by) % ranks], EXACT);
+        size_t at = oracle_differ(exact_other, exact_sum, EXACT, type);
+        if (at < EXACT)
+            fail_msg("%s of %s, %d ranks, element %zu", oracle_op_name(op), oracle_type_name(type), ranks, at);
+    }
+}
+
+static void exact_data(enum comm_type type, comm_op op, int32_t ranks)
+{
+    const void *in[EXACT_RANKS];
+    size_t bytes = oracle_type_bytes(type), same = 1;
+
+    for (int32_t r = 0; r < ranks; r++) {
+        oracle_fill_exact(exact[r], EXACT, type, op, 5, r, ranks);
+        in[r] = exact[r];
+    }
+    oracle_reduce(in, ranks, EXACT, type, op, exact_sum);
+    assert_false(oracle_has_nan(exact_sum, EXACT, type));
+    while (same < EXACT && memcmp(exact_sum, (const char *)exact_sum + same * bytes, bytes) == 0)
+        same++;
+    assert_true(same < EXACT);
+    for (int32_t r = 0; r < ranks && op == COMM_AVG; r++)
+        divide(type, exact[r], ranks);
+    other_orders(type, op, ranks);
+}
+
+static void oracle_exact_data_has_one_result(void **state)
+{
+    (void)state;
+    assert_false(oracle_has_exact(COMM_F32, COMM_AVG, 3));
+    assert_false(oracle_has_exact(COMM_I32, COMM_SUM, 2));
+    for (int t = 0; t < ORACLE_TYPES; t++)
+        for (int o = 0; o < ORACLE_OPS; o++)
+            for (int32_t ranks = 1; ranks <= EXACT_RANKS; ranks++)
+                if (oracle_has_exact(oracle_types[t], oracle_ops[o], ranks))
+                    exact_data(oracle_types[t], oracle_ops[o], ranks);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(oracle_order),    cmocka_unit_test(oracle_zeros_and_nan),           cmocka_unit_test(oracle_half),
-        cmocka_unit_test(oracle_integers), cmocka_unit_test(oracle_data_tells_orders_apart),
+        cmocka_unit_test(oracle_order),
+        cmocka_unit_test(oracle_zeros_and_nan),
+        cmocka_unit_test(oracle_half),
+        cmocka_unit_test(oracle_integers),
+        cmocka_unit_test(oracle_data_tells_orders_apart),
+        cmocka_unit_test(oracle_exact_data_has_one_result),
     };
     return cmocka_run_group_tests_name("conform_oracle", tests, NULL, NULL);
 }

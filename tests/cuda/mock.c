@@ -18,6 +18,11 @@ void mock_exempt(bool on)
     exempt = on;
 }
 
+bool mock_is_exempt(void)
+{
+    return exempt;
+}
+
 static void (*at_call)(void *arg);
 static const char *at_name;
 static void *at_arg;

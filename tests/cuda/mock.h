@@ -70,6 +70,11 @@ MOCK_API void mock_at(const char *call, void (*fn)(void *arg), void *arg);
 /* Makes the n-th cuStreamWaitEvent from now do nothing. 0: none. */
 MOCK_API void mock_drop_wait(uint64_t n);
 MOCK_API uint64_t mock_waits(void); /* since the reset */
+/* Makes the n-th order from now on have no effect: a wait for an event or for a word does nothing, and a word, or where streams write no
+ * words an event, tells at once what it should tell when the stream has come so far. Calls of exempt threads do not count, nor does what
+ * tells the host that a stream no longer stands. 0: none. */
+MOCK_API void mock_drop_order(uint64_t n);
+MOCK_API uint64_t mock_orders(void); /* since the reset */
 /* Makes a device's memory managed memory. */
 MOCK_API void mock_manage(void *memory);
 /* The number of streams, events, memory, contexts and communicators that exist. */

@@ -1,6 +1,7 @@
 /* The mock libcuda.so.1: the driver's entry points, on the machine of mock.c. */
 #include "mock_inside.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -260,6 +261,15 @@ static void drop(struct mock_mark *mark)
         free(mark);
 }
 
+/* Whether the order that a call of the library's is about to put on a stream has no effect. */
+static bool loses_order(void)
+{
+    if (mock_is_exempt())
+        return false;
+    mock.orders++;
+    return mock.drop_order_at && --mock.drop_order_at == 0;
+}
+
 unsigned mock_cuStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *event, unsigned flags)
 {
     CUDA_BEGIN_INSIDE;
@@ -269,7 +279,7 @@ unsigned mock_cuStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *e
     if (mock_breaks_capture(stream, "cuStreamWaitEvent in a capture, for an event outside of it"))
         CUDA_END(MOCK_CAPTURE_ISOLATION);
     mock.waits++;
-    if (mock.drop_at && --mock.drop_at == 0)
+    if (loses_order() || (mock.drop_at && --mock.drop_at == 0))
         CUDA_END(CUDA_OK);
     if (event->mark)
         mock_push(mock_stream(stream), OP_WAIT)->mark = hold(event->mark);
@@ -286,7 +296,14 @@ static unsigned word_op(struct CUstream_st *stream, cuda_address word, uint64_t 
         return MOCK_CAPTURE_UNSUPPORTED;
     if (!mock_usable(stream) || (memory != THING_HOST_MEMORY && memory != THING_REGISTERED && memory != THING_DEVICE_MEMORY) || word % 8)
         return CUDA_INVALID_VALUE;
-    struct mock_op *op = mock_push(mock_stream(stream), kind);
+    struct CUstream_st *on = mock_stream(stream);
+    bool lost = (kind == OP_STAND || !on->stands) && loses_order();
+    on->stands |= kind == OP_STAND;
+    if (lost && kind == OP_STAND)
+        return CUDA_OK;
+    if (lost) /* it is written again in its turn, since the words behind it are larger */
+        atomic_store_explicit((_Atomic uint64_t *)mock_reach((void *)(uintptr_t)word), value, memory_order_release);
+    struct mock_op *op = mock_push(on, kind);
     op->to = (void *)(uintptr_t)word;
     op->value = value;
     return CUDA_OK;
@@ -340,6 +357,7 @@ unsigned mock_cuEventRecord(struct CUevent_st *event, struct CUstream_st *stream
     drop(event->mark);
     event->mark = calloc(1, sizeof *event->mark);
     event->mark->references = 1;
+    event->mark->done = mock.options.no_memops && loses_order();
     mock_push(mock_stream(stream), OP_RECORD)->mark = hold(event->mark);
     CUDA_END(CUDA_OK);
 }

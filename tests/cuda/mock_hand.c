@@ -15,7 +15,7 @@ void mock_reset(const struct mock_options *options)
     if (!mock.options.queues)
         mock.options.queues = 8;
     mock_choose_by(options->seed);
-    mock.calls = mock.fail_at = mock.waits = mock.drop_at = mock.made = 0;
+    mock.calls = mock.fail_at = mock.waits = mock.drop_at = mock.orders = mock.drop_order_at = mock.made = 0;
     mock.sticky = mock.broken = false;
     mock.failed = NULL;
     mock.async_error = 0;
@@ -67,6 +67,13 @@ void mock_drop_wait(uint64_t n)
     pthread_mutex_unlock(&mock.lock);
 }
 
+void mock_drop_order(uint64_t n)
+{
+    pthread_mutex_lock(&mock.lock);
+    mock.drop_order_at = n;
+    pthread_mutex_unlock(&mock.lock);
+}
+
 static uint64_t read_locked(const uint64_t *counter)
 {
     pthread_mutex_lock(&mock.lock);
@@ -88,6 +95,11 @@ uint64_t mock_made(void)
 uint64_t mock_waits(void)
 {
     return read_locked(&mock.waits);
+}
+
+uint64_t mock_orders(void)
+{
+    return read_locked(&mock.orders);
 }
 
 const char *mock_failed(void)

@@ -58,8 +58,8 @@ struct CUctx_st {
 };
 struct CUstream_st {
     int device, queue;
-    bool capturing, held;
-    struct CUgraph_st *graph; /* takes what is put on the stream, while it is being captured */
+    bool capturing, held, stands; /* stands: waits for words have been put on it */
+    struct CUgraph_st *graph;     /* takes what is put on the stream, while it is being captured */
     uint64_t pending;
     struct mock_op *running; /* a kernel that is out of the hardware queue: what is behind it on this stream waits */
 };
@@ -87,7 +87,7 @@ struct mock_machine {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct mock_options options;
-    uint64_t random, calls, fail_at, waits, drop_at, made;
+    uint64_t random, calls, fail_at, waits, drop_at, orders, drop_order_at, made;
     bool sticky, broken;
     const char *failed;
     uint64_t armed, failed_at; /* the calls since mock_fail; the one that failed */
@@ -122,6 +122,7 @@ MOCK_API extern struct mock_machine mock;
 /* Takes the lock and counts the call. Returns true, without the lock, if the call must fail. */
 MOCK_API bool mock_begin(const char *name);
 MOCK_API void mock_end(void);
+MOCK_API bool mock_is_exempt(void); /* this thread's calls */
 MOCK_API uint64_t mock_draw(uint64_t below);
 void mock_choose_by(uint64_t seed);
 MOCK_API int mock_device(void); /* the device of this thread's context, or -1 */

@@ -3,8 +3,9 @@
  * of comm_fold runs all threads of all blocks, one after the other. The order is a permutation that the seed chooses, since a device has no
  * order. A launch of comm_allreduce waits for other devices, so it is stepped: one phase of one block at a time, and as many blocks at once
  * as the seed chooses. While all of them wait, the machine runs what else it has. So is one of comm_trial, on whose clock an exchange takes
- * what the options say.
+ * what the options say. comm_spin (gpu/spin.c) is the tests' own: its stream stands for a time, or until a word is not 0.
  */
+#define _GNU_SOURCE
 #include "mock_inside.h"
 
 #include <stdint.h>
@@ -13,8 +14,10 @@ static uint64_t device_clock;
 #define ONESHOT_NOW() device_clock
 #include "cuda/combine_kernel.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 CUDA_CALLS(CUDA_EXPORT)
 
@@ -45,7 +48,13 @@ static void combine(const void *args, size_t index, size_t count)
     combine_thread(args, index, count);
 }
 
-static struct CUfunc_st functions[] = {{"comm_fold", sizeof(struct fold_args), fold},
+struct spin_args {
+    const uint64_t *stop;
+    uint64_t ns;
+};
+static const char spin_name[] = "comm_spin";
+static struct CUfunc_st functions[] = {{spin_name, sizeof(struct spin_args), NULL},
+                                       {"comm_fold", sizeof(struct fold_args), fold},
                                        {"comm_combine", sizeof(struct combine_args), combine},
                                        {"comm_allreduce", sizeof(struct oneshot_args), NULL},
                                        {"comm_trial", sizeof(struct oneshot_trial), NULL}};
@@ -237,6 +246,50 @@ static void push_stepped(void *arg, struct CUstream_st *stream)
     op->arg = s;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ a kernel that takes time */
+struct spun {
+    struct spin_args args;
+    uint64_t until;
+};
+
+static uint64_t clock_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* It begins when it is first looked at: at the head of its queue. The machine runs other streams meanwhile. */
+static bool spin_ready(struct mock_op *op)
+{
+    struct spun *s = op->arg;
+    uint64_t now = clock_ns();
+
+    s->until = s->until ? s->until : now + s->args.ns;
+    return now >= s->until || atomic_load_explicit((const _Atomic uint64_t *)s->args.stop, memory_order_acquire);
+}
+
+static bool spin_go(struct mock_op *op)
+{
+    free(op->arg);
+    return true;
+}
+
+static unsigned launch_spin(struct CUstream_st *stream, const void *args)
+{
+    struct spun *s = stream->graph ? NULL : calloc(1, sizeof *s);
+
+    if (!s)
+        return CUDA_NOT_SUPPORTED;
+    memcpy(&s->args, args, sizeof s->args);
+    struct mock_op *op = mock_push(stream, OP_FOREIGN);
+    op->ready = spin_ready;
+    op->go = spin_go;
+    op->arg = s;
+    return CUDA_OK;
+}
+
 static bool is_within(const char *what, const void *at, size_t bytes)
 {
     return what >= (const char *)at && what < (const char *)at + bytes;
@@ -317,6 +370,8 @@ unsigned mock_cuLaunchKernel(struct CUfunc_st *function, unsigned blocks_x, unsi
     if (!mock_usable(stream) || !blocks_x || blocks_y != 1 || blocks_z != 1 || threads_x > 1024 || threads_y != 1 || threads_z != 1 ||
         shared_bytes || extra)
         CUDA_END(CUDA_INVALID_VALUE);
+    if (function->name == spin_name)
+        CUDA_END(launch_spin(mock_stream(stream), parameters[0]));
     struct launched *l = calloc(1, sizeof *l);
     l->function = function;
     l->threads = (size_t)blocks_x * threads_x;

@@ -191,6 +191,55 @@ RIG_TEST(a_fixed_order_has_the_hosts_bits)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------------------ who reduced */
+/* The request says what did the call, and comm_explain says it before. name NULL: NCCL. */
+static void says(enum comm_type type, comm_op op, const char *name)
+{
+    struct comm_request_info info = {.size = sizeof info};
+    struct comm_request q[RANKS];
+    char text[2048], predicted[64];
+    struct comm_call call = {.size = sizeof call, .collective = "allreduce", .n = SHORT, .type = type, .op = op};
+
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_allreduce(device.world[r], sides[r].in, sides[r].out, SHORT, type, op, &q[r]));
+    rig_wait_all(q, RANKS);
+    MUST(comm_describe_request(q[0], &info));
+    MUST(comm_explain(device.world[0], &call, text, sizeof text));
+    snprintf(predicted, sizeof predicted, "%s%s%s", name ? "device buffers: " : ": nccl itself", name ? name : "",
+             name ? ", moved by NCCL" : "");
+    if (strcmp(info.algorithm, name ? name : "nccl") != 0 || !strstr(text, predicted))
+        rig_die(__FILE__, __LINE__, "expected %s; the request says \"%s\", comm_explain: %s", name ? name : "nccl", info.algorithm, text);
+}
+
+static void who_reduced(enum comm_order order, int no_kernels)
+{
+    static _Atomic int used;
+    const char *devices = HAS_KERNELS && !no_kernels ? "nccl+kernel" : "nccl+host";
+    comm_op own[RANKS];
+
+    rig_note("order %d, no_kernels %d", (int)order, no_kernels);
+    open_all(SHORT, order, &(struct mock_options){.seed = 7, .queues = 32, .no_kernels = no_kernels});
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_op_create(device.world[r], multiply, &used, &matrix, &own[r]));
+    says(COMM_U32, COMM_SUM, NULL);
+    says(COMM_F32, COMM_SUM, order == COMM_ORDER_FIXED ? devices : NULL);
+    says(COMM_U32, COMM_BXOR, devices);
+    says(COMM_F32, COMM_MIN, devices);
+    says(COMM_BOOL, COMM_LOR, "nccl+host");
+    says(COMM_BYTE, own[0], "nccl+host");
+    for (int r = 0; r < RANKS; r++)
+        comm_op_free(device.world[r], own[r]);
+    close_all();
+}
+
+RIG_TEST(a_request_says_who_reduced)
+{
+    for (int no_kernels = 0; no_kernels < 2; no_kernels++) {
+        who_reduced(COMM_ORDER_DEFAULT, no_kernels);
+        who_reduced(COMM_ORDER_FIXED, no_kernels);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------------ what goes wrong */
 /* One rank has host buffers, so a program would do its part: the ranks would wait for each other for ever. */
 RIG_TEST(a_rank_with_host_buffers_is_a_mismatch)
@@ -278,11 +327,9 @@ RIG_TEST(a_step_after_a_failure)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_operator_of_the_programs),
-        cmocka_unit_test(a_fixed_order_has_the_hosts_bits),
-        cmocka_unit_test(a_rank_with_host_buffers_is_a_mismatch),
-        cmocka_unit_test(a_fault_at_every_call),
-        cmocka_unit_test(a_step_after_a_failure),
+        cmocka_unit_test(an_operator_of_the_programs), cmocka_unit_test(a_fixed_order_has_the_hosts_bits),
+        cmocka_unit_test(a_request_says_who_reduced),  cmocka_unit_test(a_rank_with_host_buffers_is_a_mismatch),
+        cmocka_unit_test(a_fault_at_every_call),       cmocka_unit_test(a_step_after_a_failure),
     };
     return cmocka_run_group_tests_name("cuda_fold", tests, NULL, NULL);
 }

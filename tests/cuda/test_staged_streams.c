@@ -1,9 +1,11 @@
 /* Device buffers on a host backend, ordered by streams. The sum uses the values that a stream wrote before it, and a stream that reads
- * after the sum reads the sum. A seed chooses the order of the device's work. All ranks are in this process, on one device. Each stream has
- * its own hardware queue, since in a shared one a blocked stream may block the copies that it waits for (docs/guide/cuda.md). */
+ * after the sum reads the sum. A seed chooses the order of the device's work. All ranks are in this process: on one device that runs by
+ * itself, and on one that is stepped by hand (orders.h). Each stream that waits for the host has its own hardware queue, since
+ * in a shared one a blocked stream may block the copies that it waits for (docs/guide/cuda.md). */
 #include "../conform/rig.h"
 #include "bench.h"
 #include "mock.h"
+#include "orders.h"
 
 #include <commstream/cuda.h>
 
@@ -14,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 2, WORDS = 64, SEEDS = 40, ROUNDS = 4 };
+enum { RANKS = 2, WORDS = 64, ROUNDS = 4 };
 struct side {
     struct bench bench;
     struct CUstream_st *compute, *consume;
@@ -76,21 +78,58 @@ static void one_round(uint32_t round)
 
 RIG_TEST(sums_stand_in_the_order_of_streams)
 {
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+    uint64_t seeds = selected(2000, 300, 40);
+
+    mock_reset(&(struct mock_options){.seed = 1, .devices = 1, .queues = 32});
+    mock_run(true);
+    make_sides();
+    rig_open(&rig, RANKS, NULL);
+    for (uint64_t seed = 1; seed <= seeds; seed++) {
         rig_note("seed %llu", (unsigned long long)seed);
-        mock_reset(&(struct mock_options){.seed = seed, .devices = 1, .queues = 32});
-        mock_run(true);
-        make_sides();
-        rig_open(&rig, RANKS, NULL);
+        mock_seed(seed);
         for (uint32_t round = 1; round <= ROUNDS; round++)
             one_round(round);
-        rig_close(&rig);
-        drop_sides();
-        mock_run(false);
-        if (mock_live())
-            mock_list_live();
-        EQUAL(mock_live(), 0);
     }
+    rig_close(&rig);
+    drop_sides();
+    mock_run(false);
+    if (mock_live())
+        mock_list_live();
+    EQUAL(mock_live(), 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ rounds that overlap */
+static const struct orders_config with_words = {.words = WORDS, .queues = 32, .devices = 1, .is_staged = true};
+static const struct orders_config without_words = {.words = WORDS, .queues = 32, .devices = 1, .no_memops = true, .is_staged = true};
+static const struct orders_config in_one_queue = {.words = WORDS, .queues = 1, .devices = 1, .is_staged = true};
+
+RIG_TEST(streams_and_queues_in_every_order)
+{
+    uint64_t seeds = selected(2000, 300, 40);
+
+    orders_open(&with_words);
+    orders_hold(BY_EVENTS, seeds);
+    orders_hold(BY_REQUEST, seeds);
+    orders_close();
+    orders_open(&without_words);
+    orders_hold(BY_HOST, seeds);
+    orders_close();
+    orders_open(&in_one_queue);
+    orders_hold(BY_HOST, seeds);
+    orders_close();
+}
+
+/* Leaves out each order that staging puts on a stream, one at a time. */
+RIG_TEST(every_missing_order_is_found)
+{
+    orders_open(&with_words);
+    orders_find_each(BY_EVENTS);
+    orders_find_each(BY_REQUEST);
+    orders_find_each(BY_HOST);
+    orders_close();
+    orders_open(&without_words);
+    orders_find_each(BY_HOST);
+    orders_close();
 }
 
 /* Each start of a plan would wait for the same place of the stream, so a recorder takes none. */
@@ -163,8 +202,8 @@ RIG_TEST(one_question_for_a_buffer)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_stand_in_the_order_of_streams),
-        cmocka_unit_test(a_recorder_takes_no_place_of_a_stream),
+        cmocka_unit_test(sums_stand_in_the_order_of_streams), cmocka_unit_test(streams_and_queues_in_every_order),
+        cmocka_unit_test(every_missing_order_is_found),       cmocka_unit_test(a_recorder_takes_no_place_of_a_stream),
         cmocka_unit_test(one_question_for_a_buffer),
     };
 

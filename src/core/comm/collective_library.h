@@ -12,6 +12,8 @@ struct stage;
 struct collective_library {
     /* OK: the library does the call. UNSUPPORTED: a program does it. Any other result refuses the call; the text is in last_refused. */
     enum comm_result (*takes)(struct comm_state *b, const struct engine_call *call);
+    /* what a request of this call would say that it ran on device buffers, and how, if that is not the library's name; otherwise NULL */
+    const char *(*algorithm)(struct comm_state *b, const struct engine_call *call, const char **how);
     bool (*issue)(struct comm_state *b, const struct engine_call *call, struct comm_request *req); /* the short path; false: not taken */
     bool (*wait_short)(struct comm_state *b, uint64_t ticket); /* polls briefly; true: the entry ended */
     bool (*may_not_start)(const struct comm_state *b, uint64_t ticket);

@@ -149,7 +149,7 @@ static bool explain_native(struct comm_state *b, const struct comm_call *call, c
     return true;
 }
 
-/* How the native does the call where its buffers are on devices, if it does only those. */
+/* How the native does the call where its buffers are on devices, if it does only those, or if it does those in another way. */
 static void append_devices(struct comm_state *b, const struct comm_call *call, char *text, size_t bytes, size_t *at)
 {
     struct engine_call asked = {.collective = collective_parse(call->collective),
@@ -161,6 +161,9 @@ static void append_devices(struct comm_state *b, const struct comm_call *call, c
     if (b->library_work.flags & NATIVE_DEVICE && b->library->takes(b, &asked) == COMM_OK)
         base_append(text, bytes, at, "\n    device buffers: %s itself, %s", b->native->native->class->name,
                     b->native->native->class->how(b->native));
+    const char *how = NULL, *algorithm = b->library ? b->library->algorithm(b, &asked, &how) : NULL;
+    if (algorithm)
+        base_append(text, bytes, at, "\n    device buffers: %s, %s", algorithm, how);
 }
 
 /* What ranks that share memory do with lines that they have read; the figures have decided. */

@@ -178,6 +178,7 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
     int32_t code = 0;
 
     e->record.started_ns = state_now(b);
+    e->record.algorithm = e->by == ENTRY_BY_STREAM ? e->record.algorithm : native_algorithm_of(b, &call);
     if (e->by == ENTRY_BY_STREAM) { /* the library already has it, since the call */
         start_pending(b);
         return;
@@ -222,8 +223,7 @@ static bool all_have_called(const struct comm_state *b, uint32_t seq)
     return true;
 }
 
-/* Calls that differ are a better explanation than the library's own error. True once it is known whether they differ, or when waiting
- * longer is useless. */
+/* Calls that differ explain more than the library's own error. True once it is known whether they do, or when waiting is useless. */
 static bool settle_suspect(struct comm_state *b)
 {
     struct library_suspect *s = &b->library_work.suspect;
@@ -474,6 +474,7 @@ static void active(struct comm_state *b, bool is_active)
 
 static const struct collective_library library = {
     .takes = native_takes,
+    .algorithm = native_algorithm,
     .issue = issue,
     .wait_short = wait_short,
     .may_not_start = may_not_start,

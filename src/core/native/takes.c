@@ -61,6 +61,28 @@ bool native_is_device_memory(struct comm_state *b, const void *memory)
     return d && memory && d->class->kind(d, memory) != DEVICE_HOST;
 }
 
+const char *native_algorithm_of(const struct comm_state *b, const struct native_call *call)
+{
+    const struct native_class *class = b->native->native->class;
+    const char *how;
+
+    return class->algorithm ? class->algorithm(b->native, call, &how) : class->name;
+}
+
+static bool is_forced(const struct comm_state *b, uint32_t collective)
+{
+    return state_forced(b) && algo_is_forced(state_forced(b), collective);
+}
+
+const char *native_algorithm(struct comm_state *b, const struct engine_call *call, const char **how)
+{
+    const struct native_class *class = b->native->native->class;
+    struct native_call native = call_of(b, call);
+    const char *name = class->algorithm ? class->algorithm(b->native, &native, how) : class->name;
+
+    return name == class->name || b->world->order_block || is_forced(b, call->collective) ? NULL : name;
+}
+
 /* Returns UNSUPPORTED, so that a program does the call. Programs cannot read device memory, so calls on it are refused. */
 static enum comm_result leave_to_program(struct comm_state *b, const struct engine_call *call, const char *why)
 {
@@ -83,7 +105,7 @@ enum comm_result native_takes(struct comm_state *b, const struct engine_call *ca
         return COMM_ERR_UNSUPPORTED; /* done by programs: their buffers are host memory, or were checked before */
     if (BASE_UNLIKELY(call->op & OPERATOR_USER) && !folds && reduces(call->collective))
         return leave_to_program(b, call, "an operator of the program's own works on host memory");
-    if (state_forced(b) && algo_is_forced(state_forced(b), call->collective))
+    if (is_forced(b, call->collective))
         return leave_to_program(b, call, "option algorithm asks for a program, which works on host memory");
     if (BASE_UNLIKELY(b->world->check) && collective_is_ragged(call->collective))
         return leave_to_program(b, call, "with option check the two ends of each edge compare their counts, on host memory");

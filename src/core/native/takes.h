@@ -9,6 +9,10 @@ enum comm_result native_takes(struct comm_state *b, const struct engine_call *ca
 /* For NATIVE_FOLDS: the host's kernel of a reduction, and whether the result must be this kernel's. */
 data_reduce_fn *native_reducer(const struct comm_state *b, uint32_t collective, enum comm_type type, comm_op op);
 bool native_is_exact(const struct comm_state *b, uint32_t collective, enum comm_type type, comm_op op);
+/* What the request of a call that the library starts says that it ran (comm_request_info.algorithm). */
+const char *native_algorithm_of(const struct comm_state *b, const struct native_call *call);
+/* NULL: the class's name, or the call is refused. Otherwise *how says it in words. */
+const char *native_algorithm(struct comm_state *b, const struct engine_call *call, const char **how);
 bool native_is_device_memory(struct comm_state *b, const void *memory);
 /* Must the call wait until the library has got an earlier one, whose input is still being copied from a device? All ranks give a library
  * their calls in the same order. Copies end in order, so one that is staged too need not wait. */

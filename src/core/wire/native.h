@@ -140,6 +140,9 @@ struct native_class {
     enum comm_result (*accept)(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes);
     /* NULL: always 0. The NATIVE_* ways of the call that `accept` took last. */
     uint32_t (*ways)(struct native_channel *channel);
+    /* NULL: always the class's name. What a request of this call says that it ran, and in words; for a call that is not accepted the
+     * class's name. Needs neither buffers nor counts. */
+    const char *(*algorithm)(struct native_channel *channel, const struct native_call *call, const char **how);
     /* Only NATIVE_DEVICE: whether `start` can use this memory; if not, the call gets a stage in its place, which is pinned. */
     bool (*reaches)(struct native_channel *channel, const void *at, size_t align);
     /* Only NATIVE_DEVICE: how the devices do the call that `accept` took last, for comm_explain. */

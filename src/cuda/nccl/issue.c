@@ -198,6 +198,21 @@ uint32_t nccl_ways(struct native_channel *channel)
     return ((const struct nccl_channel *)(const void *)channel)->ways;
 }
 
+const char *nccl_algorithm(struct native_channel *channel, const struct native_call *call, const char **how)
+{
+    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
+
+    *how = "by NCCL itself";
+    if (serves(call) || call->n == 0 || !call->reduce || c->size > NCCL_FOLDS)
+        return native_nccl.name;
+    if (!cuda_can_fold(c->d, call->type, call->op)) {
+        *how = "moved by NCCL, reduced by the host's kernels";
+        return "nccl+host";
+    }
+    *how = "moved by NCCL, reduced on the device by the kernel comm_fold";
+    return "nccl+kernel";
+}
+
 /* ------------------------------------------------------------------------------------------------------------ issuing */
 /* With NCCL_COMM_BLOCKING=0 in the environment no communicator blocks. Then a call is on the stream only when this returns. */
 unsigned nccl_settle(struct nccl_channel *c, unsigned result)

@@ -154,6 +154,7 @@ enum comm_result nccl_try(const struct native_config *config);
 /* issue.c: the class's functions that put work on the stream */
 enum comm_result nccl_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes);
 uint32_t nccl_ways(struct native_channel *channel);
+const char *nccl_algorithm(struct native_channel *channel, const struct native_call *call, const char **how);
 enum comm_result nccl_start(struct native_channel *channel, const struct native_call *call, int32_t *code);
 enum comm_result nccl_wait(struct native_channel *channel, const struct native_point *point, uint64_t cookie);
 void nccl_reach(struct native_channel *channel, uint64_t cookie);

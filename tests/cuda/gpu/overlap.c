@@ -2,16 +2,20 @@
  * Figures of ranks that may share a device: the program is started by comm-run, a process for each rank. A sum of 20 MB of bf16, which is
  * staged, or on backend cuda reduced by the devices. First alone and then beside work of the device's that takes as long, and beside them
  * the device's bare copies of the same bytes: every rank's to the host and back to the device at once, which is what such a sum must move.
- * Each is the median of several rounds; a round takes as long as its slowest rank.
+ * And beside a kernel that only spins, twice as long as the sum: it takes no bandwidth, so all of the sum could be hidden. Before, that
+ * kernel runs until the sum has ended, so the sum does not wait for it. Each is the median of several rounds; a round takes as long as its
+ * slowest rank.
  */
 #define _GNU_SOURCE
 #include "played.h"
+#include "spin.h"
 #include "suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define SPIN_MOST_NS UINT64_C(10000000000)
 enum { MOST_ROUNDS = 15, SUM_WORDS = 5 << 20, PLAYED_WORDS = 300, SLOW_WORDS = 16 << 20 };
 static struct {
     struct comm_communicator *world;
@@ -21,6 +25,8 @@ static struct {
     void *pinned[2];
     size_t words, slow_words;
     uint32_t fills; /* of the slow memory, that take about as long as a sum */
+    struct spin spin;
+    uint64_t spin_ns;
     int32_t rank, ranks, rounds;
 } my;
 
@@ -96,6 +102,30 @@ static void sum_beside_work(void)
     bench_wait(&my.bench, my.compute);
 }
 
+static void spin_alone(void)
+{
+    spin_start(&my.spin, my.compute, my.spin_ns);
+    bench_wait(&my.bench, my.compute);
+}
+
+static void sum_beside_spin(void)
+{
+    spin_start(&my.spin, my.compute, my.spin_ns);
+    OK(comm_wait(start_sum(), SUITE_PATIENCE_NS));
+    bench_wait(&my.bench, my.compute);
+}
+
+static void check_beside_spin(void)
+{
+    spin_start(&my.spin, my.compute, SPIN_MOST_NS);
+    OK(comm_wait(start_sum(), SUITE_PATIENCE_NS));
+    bench_enter(&my.bench);
+    HOLDS(my.bench.calls->cuStreamQuery(my.compute) == CUDA_NOT_READY);
+    bench_leave(&my.bench);
+    spin_stop(&my.spin);
+    bench_wait(&my.bench, my.compute);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ main */
 /* Two bf16 in a word. */
 static uint32_t pair_of(int32_t value)
@@ -141,6 +171,7 @@ static void open_all(void)
     my.slow = bench_memory(&my.bench, my.slow_words);
     my.pinned[0] = bench_pinned(&my.bench, my.words * sizeof *my.in);
     my.pinned[1] = bench_pinned(&my.bench, my.words * sizeof *my.in);
+    spin_open(&my.spin, &my.bench);
     bench_fill(&my.bench, my.compute, my.in, pair_of(my.rank + 1), my.words);
     bench_wait(&my.bench, my.compute);
 }
@@ -148,6 +179,7 @@ static void open_all(void)
 static void close_all(void)
 {
     OK(comm_close(my.world, COMM_DEFAULT_TIMEOUT));
+    spin_close(&my.spin);
     bench_free_pinned(&my.bench, my.pinned[0]);
     bench_free_pinned(&my.bench, my.pinned[1]);
     bench_free(&my.bench, my.in);
@@ -162,10 +194,11 @@ static void close_all(void)
 
 int main(void)
 {
-    double bare, alone, busy, both;
+    double bare, alone, busy, both, spin, beside;
 
     open_all();
     check_sum();
+    check_beside_spin();
     bare = median(copies);
     alone = median(sum_alone);
     my.fills = 1;
@@ -173,6 +206,9 @@ int main(void)
         my.fills = (uint32_t)(alone / median(work_alone)) + 1;
     busy = median(work_alone);
     both = median(sum_beside_work);
+    my.spin_ns = (uint64_t)(2e3 * alone);
+    spin = median(spin_alone);
+    beside = median(sum_beside_spin);
     if (my.rank == 0) {
         double megabytes = (double)(my.words * sizeof *my.in) / 1e6, shorter = alone < busy ? alone : busy;
         printf("  %.0f MB of bf16, %d ranks: bare copies, both ways at once %9.0f us, %.1f GB/s each way\n", megabytes, my.ranks, bare,
@@ -181,6 +217,8 @@ int main(void)
                alone, 100 * bare / alone);
         printf("  %.0f MB of bf16, %d ranks: beside %.0f us of work           %9.0f us, %.0f %% hidden\n", megabytes, my.ranks, busy, both,
                100 * (alone + busy - both) / shorter);
+        printf("  %.0f MB of bf16, %d ranks: beside a kernel that spins %.0f us %9.0f us, %.0f %% hidden\n", megabytes, my.ranks, spin,
+               beside, 100 * (alone + spin - beside) / alone);
     }
     close_all();
     return 0;

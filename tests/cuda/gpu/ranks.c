@@ -4,6 +4,7 @@
  * of the program's own. Results and the memory around them must be the oracle's. Each request must say that its buffers went the way that
  * docs/guide/cuda.md gives for such a call: staged, by NCCL, or by the kernels of backend cuda. Prints how many went which way.
  *
+ * NCCL adds floats in an order of its own, so there the inputs are numbers of which every order makes the same result.
  * All ranks draw the same shapes, so each knows what the others do. COMM_BACKEND chooses the backend, COMM_ORDER its order of operands.
  */
 #define _GNU_SOURCE
@@ -30,7 +31,7 @@ static struct {
     bool nccl, cuda, fixed;
     uint64_t chance;
     unsigned thin;
-    size_t compared, went[ANY_WAY];
+    size_t compared, exact, went[ANY_WAY]; /* exact: with inputs of which every order makes the same result */
 } my;
 static struct job jobs[BATCH];
 static size_t batch;
@@ -149,7 +150,7 @@ static enum way expected_way(const struct job *job)
 
 static enum way way_of(const struct comm_request_info *info)
 {
-    bool by_nccl = strcmp(info->algorithm, "nccl") == 0, by_kernels = strcmp(info->algorithm, "cuda") == 0;
+    bool by_nccl = strncmp(info->algorithm, "nccl", 4) == 0, by_kernels = strcmp(info->algorithm, "cuda") == 0;
 
     if (info->flags & COMM_INFO_STAGED)
         return by_nccl || by_kernels ? ANY_WAY : STAGED; /* all buffers are the device's own, so neither needs a stage */
@@ -167,6 +168,25 @@ static void check_way(struct comm_request q, enum way expected, const char *what
                 info.flags, way_names[expected]);
     my.went[way]++;
     my.compared++;
+}
+
+/* comm_explain predicts what the request says. Of a reduction of no elements it speaks as of one that has some. */
+static void check_predicted(const struct job *job, const char *what)
+{
+    const struct job_shape *s = &job->shape;
+    struct comm_request_info info = {.size = sizeof info};
+    struct comm_call call = {
+        .size = sizeof call, .collective = job_kind_names[s->kind], .n = s->n, .type = s->type, .op = s->op, .root = s->root};
+    char text[2048], predicted[64] = ": nccl itself";
+
+    if (!my.nccl || (job_kind_reduces(s->kind) && is_empty(job)))
+        return;
+    MUST(comm_describe_request(job->request[my.rank], &info));
+    MUST(comm_explain(my.world, &call, text, sizeof text));
+    if (strcmp(info.algorithm, "nccl") != 0)
+        snprintf(predicted, sizeof predicted, "device buffers: %s,", info.algorithm);
+    if (!strstr(text, predicted))
+        rig_die(__FILE__, __LINE__, "%s: \"%s\" ran, and comm_explain says: %s", what, info.algorithm, text);
 }
 
 static void flush(void)
@@ -188,6 +208,7 @@ static void flush(void)
         rig_note("%s", job_text(&jobs[i], text));
         MUST(comm_wait(jobs[i].request[my.rank], RIG_PATIENCE));
         check_way(jobs[i].request[my.rank], expected_way(&jobs[i]), job_text(&jobs[i], text));
+        check_predicted(&jobs[i], text);
         region_get(&jobs[i].in[my.rank], in[i]);
         region_get(&jobs[i].out[my.rank], out[i]);
         job_verify(&jobs[i], my.rank);
@@ -196,12 +217,12 @@ static void flush(void)
     batch = 0;
 }
 
-/* NCCL adds in an order of its own, unless the order is fixed. */
-static bool has_one_result(const struct job_shape *s)
+/* NCCL adds and multiplies in an order of its own, unless the order is fixed, and rounds at each step. */
+static bool has_order_of_its_own(const struct job_shape *s)
 {
-    bool chooses = s->op == COMM_MIN || s->op == COMM_MAX;
+    bool rounds = s->op == COMM_SUM || s->op == COMM_PROD || s->op == COMM_AVG;
 
-    return !my.nccl || my.fixed || !job_kind_reduces(s->kind) || chooses || !oracle_pair(s->type, COMM_AVG);
+    return my.nccl && !my.fixed && job_kind_reduces(s->kind) && rounds && oracle_is_float(s->type);
 }
 
 static void add(struct job_shape shape)
@@ -217,8 +238,10 @@ static void draw(struct job_shape shape)
 {
     size_t p = (size_t)my.ranks, counts[] = {0, 1, p - 1, p, p + 1, 97, 5000};
 
-    if (!has_one_result(&shape) || oracle_random(&my.chance) % my.thin)
+    shape.exact = has_order_of_its_own(&shape);
+    if (oracle_random(&my.chance) % my.thin || (shape.exact && !oracle_has_exact(shape.type, shape.op, my.ranks)))
         return;
+    my.exact += shape.exact;
     shape.n = counts[oracle_random(&my.chance) % 7];
     shape.root = job_kind_has_root(shape.kind) ? (int32_t)(oracle_random(&my.chance) % p) : 0;
     shape.in_place = job_kind_in_place(shape.kind) && oracle_random(&my.chance) % 2;
@@ -417,8 +440,9 @@ int main(void)
     own_operators();
     pre_multiplied_sums();
     if (my.rank == 0)
-        printf("%zu operations compared: %zu staged, %zu by NCCL, %zu by kernels, %zu on host memory\n", my.compared, my.went[STAGED],
-               my.went[BY_NCCL], my.went[BY_KERNELS], my.went[HOST]);
+        printf("%zu operations compared, %zu of them with exact inputs: %zu staged, %zu by NCCL, %zu by kernels, %zu on host memory\n",
+               my.compared, my.exact, my.went[STAGED], my.went[BY_NCCL], my.went[BY_KERNELS], my.went[HOST]);
+    CHECK((my.exact > 0) == (my.nccl && !my.fixed));
     CHECK((my.went[BY_KERNELS] > 0) == my.cuda); /* also where ranks share a device: long sums */
     CHECK((my.went[BY_NCCL] > 0) == my.nccl);
     CHECK((my.went[STAGED] > 0) == !my.nccl);

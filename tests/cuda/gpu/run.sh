@@ -90,12 +90,17 @@ else
     lacks training "there is no $bin/train_cuda"
 fi
 
+# overlap BACKEND N
+overlap() {
+    step "figures: sums over $1 beside the device's copies, beside work, and beside a kernel that spins, $2 ranks" 120 \
+        env COMM_BACKEND="$1" "$bin/comm-run" -n "$2" "${programs}overlap"
+}
 for n in 1 2 4; do
-    for backend in shm cuda; do
-        step "figures: sums over $backend beside the device's copies, $n ranks" 120 env COMM_BACKEND="$backend" "$bin/comm-run" -n "$n" \
-            "${programs}overlap"
-    done
+    overlap shm "$n"
+    overlap cuda "$n"
 done
+overlap nccl 1
+[ "$devices" -eq 1 ] || overlap nccl $((devices < 8 ? devices : 8))
 shared='shm tcp cuda'
 own='nccl' # it takes one rank for each GPU
 [ "$devices" -gt 1 ] || own=''

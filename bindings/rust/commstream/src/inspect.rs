@@ -59,7 +59,8 @@ pub struct Operation {
     pub started: Option<Duration>,
     /// When it completed; `None`: not yet.
     pub completed: Option<Duration>,
-    /// The algorithm that ran.
+    /// The algorithm that ran; or `mpi`, `nccl` or `cuda`, which did it; `nccl+kernel`, `nccl+host`: NCCL moved the inputs, and a
+    /// kernel of the device or the host's reduced them.
     pub algorithm: String,
     /// The last rank that it had to wait for, if it is known.
     pub waited_for: Option<i32>,
