@@ -64,7 +64,7 @@ static uintptr_t managed_from, managed_to;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct CUctx_st context;
 static _Atomic uint64_t *copied; /* in this process and in its children */
-static _Atomic uint64_t calls, fail_at, objects;
+static _Atomic uint64_t calls, fail_at, objects, pinned;
 static pid_t loader;
 static long late;
 static bool some, standing;
@@ -165,6 +165,11 @@ uint64_t mock_objects(void)
     return objects;
 }
 
+size_t mock_pinned(void)
+{
+    return pinned;
+}
+
 /* ------------------------------------------------------------------------------------------------------------ memory */
 static int is_host(uintptr_t at)
 {
@@ -179,6 +184,7 @@ static int is_host(uintptr_t at)
 static unsigned add(void *memory, size_t bytes)
 {
     objects++;
+    pinned += bytes;
     pthread_mutex_lock(&lock);
     if (ranges == RANGES)
         abort();
@@ -195,6 +201,7 @@ static unsigned take_away(void *memory)
     pthread_mutex_lock(&lock);
     for (uint32_t i = 0; i < ranges && result != CUDA_OK; i++)
         if (registered[i].from == (uintptr_t)memory) {
+            pinned -= registered[i].to - registered[i].from;
             registered[i] = registered[--ranges];
             result = CUDA_OK;
         }

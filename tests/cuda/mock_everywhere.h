@@ -19,5 +19,6 @@ MOCK_API void mock_stand(bool on);                        /* on: streams do noth
 MOCK_API void mock_fail(uint64_t n);                      /* the n-th call from now fails; 0: none */
 MOCK_API uint64_t mock_calls(void);
 MOCK_API uint64_t mock_objects(void); /* streams, events and registrations ever made */
+MOCK_API size_t mock_pinned(void);    /* bytes that are registered */
 
 #endif

@@ -275,23 +275,38 @@ RIG_TEST(one_rank_on_the_device)
 }
 
 /* A long operation on device buffers is split into parts, but not on a rank with a host buffer. All ranks get MISMATCH; nothing hangs. */
-RIG_TEST(a_long_one_with_one_rank_on_the_host)
+static void long_with_one_on_the_host(const char *name)
 {
-    float *host = calloc(staged_long(), sizeof *host);
+    float *host = calloc(2 * staged_long(), sizeof *host);
     struct comm_request q[RANKS];
     struct comm_error error = {.size = sizeof error};
+    size_t block = staged_long() / RANKS;
 
     staged_open(staged_long());
-    for (int r = 0; r < RANKS; r++) /* a later rank may get the error here */
-        (void)!comm_broadcast(staged_rig.world[r], r == 1 ? host : staged_in[r], staged_long(), COMM_F32, 0, &q[r]);
+    for (int r = 0; r < RANKS; r++) { /* a later rank may get the error here */
+        float *in = r == 1 ? host : staged_in[r], *out = r == 1 ? host + staged_long() : staged_out[r];
+        if (!strcmp(name, "broadcast"))
+            (void)!comm_broadcast(staged_rig.world[r], in, staged_long(), COMM_F32, 0, &q[r]);
+        else if (!strcmp(name, "allgather"))
+            (void)!comm_allgather(staged_rig.world[r], in, out, block, COMM_F32, &q[r]);
+        else
+            (void)!comm_reduce_scatter(staged_rig.world[r], in, out, block, COMM_F32, COMM_SUM, &q[r]);
+    }
     for (int r = 0; r < RANKS; r++)
         IS(comm_wait(q[r], RIG_PATIENCE), COMM_ERR_MISMATCH);
     MUST(comm_error_detail(staged_rig.world[0], &error));
-    CHECK(strstr(error.text, "broadcast"));
+    CHECK(strstr(error.text, name));
     for (int r = 0; r < RANKS; r++)
         (void)!comm_close(staged_rig.world[r], RIG_PATIENCE);
     free(host);
     staged_give();
+}
+
+RIG_TEST(a_long_one_with_one_rank_on_the_host)
+{
+    long_with_one_on_the_host("broadcast");
+    long_with_one_on_the_host("allgather");
+    long_with_one_on_the_host("reduce_scatter");
 }
 
 static void names(struct comm_communicator *c, const char *first, const char *second)
@@ -370,15 +385,17 @@ static uint64_t given(void)
     return m.uordblks + m.hblkhd;
 }
 
-/* `longs` of them are long. */
+/* `longs` of them are long: an allreduce and an allgather, both in parts. */
 static void rounds(int count, int longs)
 {
     struct comm_request q[RANKS], message[2];
 
     for (int i = 0; i < count; i++) {
+        bool is_long = longs && i % (count / longs) == 0;
         for (int r = 0; r < RANKS; r++)
-            MUST(comm_allreduce(staged_rig.world[r], staged_in[r], staged_out[r], longs && i % (count / longs) == 0 ? staged_long() : N,
-                                COMM_F32, COMM_SUM, &q[r]));
+            MUST(comm_allreduce(staged_rig.world[r], staged_in[r], staged_out[r], is_long ? staged_long() : N, COMM_F32, COMM_SUM, &q[r]));
+        for (int r = 0; r < RANKS && is_long; r++)
+            MUST(comm_allgather(staged_rig.world[r], staged_in[r], staged_out[r], staged_long() / RANKS, COMM_F32, &q[r]));
         MUST(comm_send(staged_rig.world[0], staged_in[0], N, COMM_F32, 1, 1, &message[0]));
         MUST(comm_recv(staged_rig.world[1], staged_in[1], N, COMM_F32, 0, 1, NULL, &message[1]));
         rig_wait_all(q, RANKS);
@@ -399,6 +416,23 @@ RIG_TEST(nothing_is_made_once_all_is_there)
     EQUAL(mock_objects() - objects, 0);
     EQUAL(given() - before, 0);
     staged_close();
+}
+
+/* Whole, it would need as much as it has input and output. */
+RIG_TEST(a_long_allgather_needs_few_stages)
+{
+    enum { BYTES = 48 << 20 };
+    struct comm_request q;
+    void *in = mock_take(BYTES), *out = mock_take(BYTES);
+
+    mock_late(5); /* so that as many parts as may run at once do */
+    rig_open(&staged_rig, 1, NULL);
+    MUST(comm_allgather(staged_rig.world[0], in, out, BYTES, COMM_BYTE, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    CHECK(mock_pinned() > BYTES / 4 && mock_pinned() < BYTES);
+    rig_close(&staged_rig);
+    mock_give(in);
+    mock_give(out);
 }
 
 int main(int count, char **arguments)
@@ -423,7 +457,12 @@ int main(int count, char **arguments)
         cmocka_unit_test(faults_of_a_device_that_is_late),
         cmocka_unit_test(an_abort_while_the_device_stands),
         cmocka_unit_test(a_deadline_while_the_device_stands),
+        cmocka_unit_test(faults_of_an_allgather_in_parts),
+        cmocka_unit_test(an_abort_in_the_middle_of_a_sum),
+        cmocka_unit_test(an_abort_in_the_middle_of_an_allgather),
+        cmocka_unit_test(a_deadline_in_the_middle_of_an_allgather),
         cmocka_unit_test(nothing_is_made_once_all_is_there),
+        cmocka_unit_test(a_long_allgather_needs_few_stages),
     };
 
     if (count > 1)

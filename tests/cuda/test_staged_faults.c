@@ -3,8 +3,29 @@
 
 #include "mock_everywhere.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+/* What fails: a sum, or an allgather in parts. */
+struct subject {
+    size_t elements; /* of the input; of the allgather's output RANKS times as many */
+    bool is_gather;
+};
+static const struct subject a_sum = {N, false};
+
+static enum comm_result issue(const struct subject *s, int r, struct comm_request *q)
+{
+    return s->is_gather ? comm_allgather(staged_rig.world[r], staged_in[r], staged_out[r], s->elements, COMM_F32, q)
+                        : comm_allreduce(staged_rig.world[r], staged_in[r], staged_out[r], s->elements, COMM_F32, COMM_SUM, q);
+}
+
+static size_t output(const struct subject *s)
+{
+    return s->elements * (s->is_gather ? RANKS : 1);
+}
+
 /* Every driver call fails once. Either all ranks get an error, or all results are right. */
-static bool with_fault(uint64_t n, const float *want)
+static bool with_fault(uint64_t n, const struct subject *s, const float *want)
 {
     struct comm_request q[RANKS];
     enum comm_result r[RANKS];
@@ -15,13 +36,13 @@ static bool with_fault(uint64_t n, const float *want)
     before = mock_calls();
     mock_fail(n);
     for (int i = 0; i < RANKS; i++)
-        r[i] = comm_allreduce(staged_rig.world[i], staged_in[i], staged_out[i], N, COMM_F32, COMM_SUM, &q[i]);
+        r[i] = issue(s, i, &q[i]);
     for (int i = 0; i < RANKS; i++) {
         r[i] = r[i] == COMM_OK ? comm_wait(q[i], RIG_PATIENCE) : r[i];
         CHECK(r[i] != COMM_PENDING);
         well &= r[i] == COMM_OK;
         if (r[i] == COMM_OK)
-            staged_same(staged_out[i], want, N * sizeof(float));
+            staged_same(staged_out[i], want, output(s) * sizeof(float));
     }
     bool over = mock_calls() - before < n;
     mock_fail(0);
@@ -31,16 +52,27 @@ static bool with_fault(uint64_t n, const float *want)
     return over;
 }
 
-static void faults(uint64_t apart)
+/* The inputs one behind the other. */
+static float *gathered(size_t n)
+{
+    float *all = malloc(RANKS * n * sizeof *all);
+
+    CHECK(all);
+    for (size_t r = 0; r < RANKS; r++)
+        memcpy(all + r * n, mock_peek(staged_in[r]), n * sizeof *all);
+    return all;
+}
+
+static void faults(uint64_t apart, const struct subject *s)
 {
     uint64_t n = 1;
 
-    staged_take(N);
-    staged_fill(N);
+    staged_take(output(s));
+    staged_fill(s->elements);
     rig_open(&staged_rig, RANKS, NULL);
-    float *want = staged_host_sum(N);
+    float *want = s->is_gather ? gathered(s->elements) : staged_host_sum(s->elements);
     rig_close(&staged_rig);
-    while (!with_fault(n, want))
+    while (!with_fault(n, s, want))
         rig_note("a fault at call %llu", (unsigned long long)(n += 1 + n / apart));
     CHECK(n > 15);
     free(want);
@@ -49,28 +81,34 @@ static void faults(uint64_t apart)
 
 RIG_CASE(a_fault_at_every_call)
 {
-    faults(UINT64_MAX);
+    faults(UINT64_MAX, &a_sum);
 }
 
 /* Most calls of a late device are event queries. So the distance between the calls that fail grows. */
 RIG_CASE(faults_of_a_device_that_is_late)
 {
     mock_late(2);
-    faults(4);
+    faults(4, &a_sum);
+}
+
+/* Three parts: of many calls of the driver, in all parts, one fails. */
+RIG_CASE(faults_of_an_allgather_in_parts)
+{
+    faults(12, &(struct subject){.elements = (3 << 20) / RANKS / sizeof(float) + 100, .is_gather = true});
 }
 
 /* The device stops, so no copy ends. The requests end nevertheless, and report that the buffers are held. */
-static void stands(enum comm_result want, const struct comm_config *config)
+static void stands(enum comm_result want, const struct subject *s, const struct comm_config *config)
 {
     struct comm_request q[RANKS], message;
     struct comm_error error;
 
-    staged_take(N);
+    staged_take(output(s));
     staged_fill(N);
     rig_open(&staged_rig, RANKS, config);
     mock_stand(true);
     for (int r = 0; r < RANKS; r++)
-        MUST(comm_allreduce(staged_rig.world[r], staged_in[r], staged_out[r], N, COMM_F32, COMM_SUM, &q[r]));
+        MUST(issue(s, r, &q[r]));
     MUST(comm_send(staged_rig.world[0], staged_in[0], N, COMM_F32, 1, 1, &message));
     IS(comm_wait(q[0], 20 * RIG_MS), COMM_PENDING);
     if (want == COMM_ERR_ABORTED)
@@ -91,10 +129,28 @@ static void stands(enum comm_result want, const struct comm_config *config)
 
 RIG_CASE(an_abort_while_the_device_stands)
 {
-    stands(COMM_ERR_ABORTED, NULL);
+    stands(COMM_ERR_ABORTED, &a_sum, NULL);
 }
 
 RIG_CASE(a_deadline_while_the_device_stands)
 {
-    stands(COMM_ERR_TIMEOUT, COMM_CONFIG(.operation_timeout_ns = 300 * RIG_MS, .progress = COMM_PROGRESS_CALLER));
+    stands(COMM_ERR_TIMEOUT, &a_sum, COMM_CONFIG(.operation_timeout_ns = 300 * RIG_MS, .progress = COMM_PROGRESS_CALLER));
+}
+
+/* More parts than run at once. So the last one, whose request the program has, has not begun, and others hold the buffers. */
+static const struct subject a_gather_of_many_parts = {.elements = (36 << 20) / RANKS / sizeof(float), .is_gather = true};
+
+RIG_CASE(an_abort_in_the_middle_of_a_sum)
+{
+    stands(COMM_ERR_ABORTED, &(struct subject){.elements = (20 << 20) / sizeof(float)}, NULL);
+}
+
+RIG_CASE(an_abort_in_the_middle_of_an_allgather)
+{
+    stands(COMM_ERR_ABORTED, &a_gather_of_many_parts, NULL);
+}
+
+RIG_CASE(a_deadline_in_the_middle_of_an_allgather)
+{
+    stands(COMM_ERR_TIMEOUT, &a_gather_of_many_parts, COMM_CONFIG(.operation_timeout_ns = 300 * RIG_MS, .progress = COMM_PROGRESS_CALLER));
 }

@@ -132,6 +132,61 @@ RIG_TEST(every_missing_order_is_found)
     orders_close();
 }
 
+/* ------------------------------------------------------------------------------------------------------------ in parts */
+enum { BLOCK = 400000, LONG_SEEDS = 8 }; /* an allgather of three parts */
+static struct {
+    uint32_t *in, *out, *copy;
+} longs[RANKS];
+
+static void one_long_round(uint32_t round)
+{
+    struct comm_request q[RANKS];
+
+    for (int r = 0; r < RANKS; r++) {
+        struct side *s = &sides[r];
+        bench_fill(&s->bench, s->compute, longs[r].in, 10 * round + (uint32_t)r, BLOCK);
+        MUST(comm_queue_wait_stream(rig.world[r], s->compute));
+        MUST(comm_allgather(rig.world[r], longs[r].in, longs[r].out, BLOCK, COMM_U32, &q[r]));
+        MUST(comm_stream_wait_request(s->consume, q[r]));
+        bench_copy(&s->bench, s->consume, longs[r].copy, longs[r].out, RANKS * BLOCK * sizeof(uint32_t));
+    }
+    rig_wait_all(q, RANKS);
+    for (int r = 0; r < RANKS; r++)
+        for (uint32_t from = 0; from < RANKS; from++)
+            for (size_t at = 0; at < BLOCK; at += BLOCK / 16 - 1) {
+                uint32_t got = 0;
+                bench_read(&sides[r].bench, sides[r].consume, &got, longs[r].copy + from * BLOCK + at, 1);
+                EQUAL(got, 10 * round + from);
+            }
+}
+
+RIG_TEST(parts_stand_in_the_order_of_streams)
+{
+    for (uint64_t seed = 1; seed <= LONG_SEEDS; seed++) {
+        rig_note("seed %llu", (unsigned long long)seed);
+        mock_reset(&(struct mock_options){.seed = seed, .devices = 1, .queues = 32});
+        mock_run(true);
+        make_sides();
+        for (int r = 0; r < RANKS; r++) {
+            longs[r].in = bench_memory(&sides[r].bench, BLOCK);
+            longs[r].out = bench_memory(&sides[r].bench, RANKS * BLOCK);
+            longs[r].copy = bench_memory(&sides[r].bench, RANKS * BLOCK);
+        }
+        rig_open(&rig, RANKS, NULL);
+        for (uint32_t round = 1; round <= ROUNDS; round++)
+            one_long_round(round);
+        rig_close(&rig);
+        for (int r = 0; r < RANKS; r++) {
+            bench_free(&sides[r].bench, longs[r].in);
+            bench_free(&sides[r].bench, longs[r].out);
+            bench_free(&sides[r].bench, longs[r].copy);
+        }
+        drop_sides();
+        mock_run(false);
+        EQUAL(mock_live(), 0);
+    }
+}
+
 /* Each start of a plan would wait for the same place of the stream, so a recorder takes none. */
 RIG_TEST(a_recorder_takes_no_place_of_a_stream)
 {
@@ -202,8 +257,11 @@ RIG_TEST(one_question_for_a_buffer)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_stand_in_the_order_of_streams), cmocka_unit_test(streams_and_queues_in_every_order),
-        cmocka_unit_test(every_missing_order_is_found),       cmocka_unit_test(a_recorder_takes_no_place_of_a_stream),
+        cmocka_unit_test(sums_stand_in_the_order_of_streams),
+        cmocka_unit_test(streams_and_queues_in_every_order),
+        cmocka_unit_test(every_missing_order_is_found),
+        cmocka_unit_test(parts_stand_in_the_order_of_streams),
+        cmocka_unit_test(a_recorder_takes_no_place_of_a_stream),
         cmocka_unit_test(one_question_for_a_buffer),
     };
 

@@ -230,6 +230,7 @@ struct model_entry {
     uint64_t ticket;
     enum timeline_kind kind;
     struct timeline_range read, write;
+    uint32_t nth; /* entries of the same call before this one */
     bool started, ended;
 };
 struct model {
@@ -273,7 +274,8 @@ static bool model_may_start(const struct model *m, int at)
             continue;
         if (old->kind == TIMELINE_FENCE || old->kind == TIMELINE_BARRIER || e->kind == TIMELINE_BARRIER)
             return false;
-        if (e->kind == TIMELINE_WORK && old->kind == TIMELINE_WORK && ranges_conflict(old, e->read, e->write))
+        bool one_call = old->ticket - old->nth == e->ticket - e->nth;
+        if (e->kind == TIMELINE_WORK && old->kind == TIMELINE_WORK && !one_call && ranges_conflict(old, e->read, e->write))
             return false;
     }
     return true;
@@ -333,7 +335,12 @@ static void model_issue(struct model *m, struct timeline *line)
         e.read = random_range(dice & 1);
         e.write = random_range(dice & 2);
     }
-    if (m->count == 0 && goes_short(&e) && random_below(2)) {
+    const struct model_entry *last = m->count ? &m->entry[m->count - 1] : NULL;
+    if (dice >= 14 && last && last->kind == TIMELINE_WORK) { /* the next part of its call */
+        e.nth = last->nth + 1;
+        fill(line, e.kind, e.read, e.write)->nth = e.nth;
+        e.ticket = timeline_issue(line);
+    } else if (m->count == 0 && goes_short(&e) && random_below(2)) {
         e.ticket = timeline_issue_alone(line, fill(line, e.kind, e.read, e.write));
         e.started = true;
     } else if (m->count && e.kind == TIMELINE_WORK && line->started + 1 == line->next && timeline_beside(line, &e.read, &e.write)) {

@@ -7,7 +7,6 @@
 
 #include "comm/call.h"
 #include "failure/failure.h"
-#include "comm/operator.h"
 #include "event/event.h"
 #include "fastpath/issue.h"
 #include "fastpath/wait.h"
@@ -16,6 +15,7 @@
 #include "plan/recording.h"
 #include "rma/rma.h"
 #include "world/communicators.h"
+#include "world/operator.h"
 
 /* The address range of `bytes` at p; empty if bytes is 0. */
 static inline struct timeline_range api_range(const void *p, size_t bytes)

@@ -13,6 +13,7 @@
 
 enum { CALL_IN_ON_DEVICE = 1, CALL_OUT_ON_DEVICE = 2, CALL_ON_DEVICE = 3 }; /* buffers that the CPU cannot access: it is staged */
 enum { CALL_IN_WHOLE = 4, CALL_OUT_WHOLE = 8 };                             /* the device has told that it has all of their bytes */
+enum { CALL_IN_BY_CPU = 16, CALL_OUT_BY_CPU = 32 };                         /* staged, but the CPU can access them */
 enum {
     ENGINE_CALL_PLAN = 1,     /* started by a plan: plans match plans */
     ENGINE_CALL_GROUP = 2,    /* a member of a group */
@@ -30,9 +31,11 @@ struct engine_call {
     uint32_t flags;    /* ENGINE_CALL_*; part of the fingerprint */
     uint32_t site;     /* with check=calls: identifies the caller in the program */
     uint8_t on_device; /* CALL_*_ON_DEVICE */
+    uint8_t nth;       /* of a call that is issued in parts: how many parts are before this one */
     const void *in;
     void *out;
     size_t n;                      /* elements of a block; for calls with counts, of the longest block */
+    size_t pitch;                  /* of a part: bytes from one block to the next in the caller's buffers; 0: the blocks are dense */
     const size_t *counts, *displs; /* NULL except for calls with counts, which set both */
     struct timeline_range read, write;
     const size_t *in_counts, *in_displs; /* if the layouts of `in` and `out` differ; only together with counts */

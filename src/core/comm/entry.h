@@ -54,13 +54,22 @@ struct entry {
     uint32_t fingerprint, chain; /* of this call; of this call and all before it */
     int32_t root;
     uint64_t sum;         /* with check=buffers: checksum of the input at the start */
+    size_t pitch;         /* as in struct engine_call; in a stage the blocks are dense */
     uint8_t by;           /* enum entry_by */
     uint8_t flags;        /* ENGINE_CALL_* */
-    uint8_t on_device;    /* CALL_*_ON_DEVICE */
+    uint8_t on_device;    /* CALL_*_ON_DEVICE, CALL_*_BY_CPU */
     bool joining;         /* `ended` returned PENDING: each pass calls it again */
     bool parked;          /* ENTRY_BY_STREAM: its point has not been reached */
     struct record record; /* as it will be stored; ticket, result and completed_ns are set at the end */
 };
+
+/* The bytes of an address range of the entry that are its own. Those between two blocks of a part are not. */
+static inline size_t entry_bytes(const struct entry *e, const struct timeline_range *range)
+{
+    size_t bytes = range->to - range->from, block = e->call.n * data_type_bytes(e->call.type);
+
+    return e->pitch && bytes ? ((bytes - block) / e->pitch + 1) * block : bytes;
+}
 
 /* The start of scratch memory that no operation uses at present. */
 struct spare {

@@ -30,6 +30,7 @@ uint16_t state_waits_for(const struct comm_state *b, const struct entry *e)
 static void drop_entries(struct comm_state *b)
 {
     int64_t now = b->unit.engine->env->now(b->unit.engine->env);
+    uint32_t held = 0; /* the program has the request of a call's last part, and earlier parts may hold its buffers */
 
     for (uint64_t t = b->line.done + 1; t < b->line.next; t++) {
         struct entry *e = state_entry(b, t);
@@ -37,8 +38,8 @@ static void drop_entries(struct comm_state *b)
             (void)e->ended(b, ENTRY_DROPPED, e->ended_arg);
         e = state_entry(b, t);
         e->ended = NULL;
-        if (e->stage)
-            e->record.flags |= b->staged.calls->held(e->stage);
+        held = (e->head.nth ? held : 0) | (e->stage ? b->staged.calls->held(e->stage) : 0);
+        e->record.flags |= held;
         e->record.waited = t <= b->line.started ? state_waits_for(b, e) : 0;
         state_record(b, &e->record, t, now, (enum comm_result)b->failure.cause.result);
         state_forget_entry(b, e);

@@ -71,8 +71,11 @@ void state_forget_entry(struct comm_state *b, struct entry *e)
         state_release_program(b, e->program);
     if (e->vectors)
         give_vectors(b, e->vectors);
-    if (e->pack)
+    if (e->pack) {
         pack_drop(e->pack);
+        e->head.part = NULL;
+        e->head.parts = 0;
+    }
     if (BASE_UNLIKELY(e->stage != NULL))
         b->staged.calls->forget(b, e);
     e->on_device = 0;
@@ -82,8 +85,7 @@ void state_forget_entry(struct comm_state *b, struct entry *e)
     e->program = NULL;
     e->vectors = NULL;
     e->pack = NULL;
-    e->head.part = NULL;
-    e->head.parts = 0;
+    e->head.nth = 0;
     e->user = NULL;
     e->window = NULL;
     e->spill = false;
@@ -125,11 +127,13 @@ void state_fill_entry(struct entry *e, const struct engine_call *call, uint32_t 
 {
     bool barrier = call->collective == COLLECTIVE_BARRIER || (call->collective == COLLECTIVE_WINDOW && call->n == 0);
 
-    e->head = (struct timeline_entry){.kind = barrier ? TIMELINE_BARRIER : TIMELINE_WORK, .read = call->read, .write = call->write};
+    e->head = (struct timeline_entry){
+        .kind = barrier ? TIMELINE_BARRIER : TIMELINE_WORK, .read = call->read, .write = call->write, .nth = call->nth};
     e->call = (struct run_call){.in = call->in, .out = call->out, .n = call->n, .type = call->type, .op = call->op};
     e->ended = NULL;
     e->root = call->root;
     e->flags = (uint8_t)call->flags;
+    e->pitch = call->pitch;
     e->fingerprint = fingerprint;
     e->seq = e->chain = 0;
     b->now = b->unit.engine->env->now(b->unit.engine->env);

@@ -214,6 +214,7 @@ struct late_warning {
 struct recording {
     struct comm_plan *plan;
     const struct call_recorder *calls;
+    bool for_library; /* its target has a library */
 };
 
 struct comm_state {

@@ -167,8 +167,8 @@ static size_t beside_bytes(const struct entry *e)
     if (BASE_UNLIKELY(e->spill))
         return e->call.n * data_type_bytes(e->call.type);
     if (BASE_UNLIKELY(e->user != NULL))
-        return operator_beside(e->user, e->record.collective, e->head.read.to - e->head.read.from);
-    return BASE_UNLIKELY(reads_a_copy(e)) ? e->head.write.to - e->head.write.from : 0;
+        return operator_beside(e->user, e->record.collective, entry_bytes(e, &e->head.read));
+    return BASE_UNLIKELY(reads_a_copy(e)) ? entry_bytes(e, &e->head.write) : 0;
 }
 
 static size_t scratch_bytes(const struct comm_state *b, const struct entry *e)
@@ -205,7 +205,7 @@ static void start_work(struct comm_state *b, uint64_t ticket, struct entry *e)
     if (BASE_UNLIKELY(e->pack != NULL)) {
         start_pack(p, e, scratch);
     } else if (BASE_UNLIKELY(e->user != NULL)) {
-        operator_start(e->user, run, e->program, e->head.read.to - e->head.read.from, beside ? run->scratch + scratch : NULL);
+        operator_start(e->user, run, e->program, entry_bytes(e, &e->head.read), beside ? run->scratch + scratch : NULL);
     } else {
         if (BASE_UNLIKELY(e->spill))
             run->call.in = run->call.out = run->scratch + scratch;

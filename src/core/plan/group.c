@@ -43,6 +43,12 @@ static bool meet(const struct ranges *a, const struct ranges *b)
     return timeline_meet(&a->write, &b->read) || timeline_meet(&a->write, &b->write) || timeline_meet(&a->read, &b->write);
 }
 
+/* Are two steps parts of one call? */
+static bool one_call(const struct comm_plan *plan, uint32_t i, uint32_t k)
+{
+    return i - plan->step[i].call.nth == k - plan->step[k].call.nth;
+}
+
 /* Do two members conflict? A comparison with the union of all earlier members usually answers. */
 static bool members_conflict(const struct comm_state *b, const struct comm_plan *plan)
 {
@@ -52,7 +58,7 @@ static bool members_conflict(const struct comm_state *b, const struct comm_plan 
         struct ranges one = ranges_of(b, &plan->step[i]);
         for (uint32_t k = 0; meet(&before, &one) && k < i; k++) {
             struct ranges other = ranges_of(b, &plan->step[k]);
-            if (meet(&other, &one))
+            if (!one_call(plan, i, k) && meet(&other, &one))
                 return true;
         }
         timeline_widen(&before.read, &one.read);

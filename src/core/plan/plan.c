@@ -172,7 +172,7 @@ enum comm_result plan_begin(struct comm_communicator *c, bool group, struct comm
     }
     made = state_recorder(b);
     if (made)
-        made->recording.calls = &recorder_calls;
+        made->recording = (struct recording){.calls = &recorder_calls, .for_library = b->library || b->recording.for_library};
     if (made && !(made->recording.plan = plan_make(b, group))) {
         state_destroy(made);
         made = NULL;

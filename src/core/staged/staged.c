@@ -1,120 +1,15 @@
 /*
  * Operations on device buffers. Such an operation is an entry of the queue like any other. When it starts, it takes a stage, and its input
- * is copied there. Then it runs on the stage, as a program or in a library. Then its output is copied to the device, and it ends. So the
- * queue provides order, deadlines, failure and requests, and the code that runs the operation sees only host memory.
+ * is copied there (copies.c). Then it runs on the stage, as a program or in a library. Then its output is copied to the device, and it
+ * ends. So the queue provides order, deadlines, failure and requests, and the code that runs the operation sees only host memory.
  */
-#include "staged/staged.h"
+#include "staged/copies.h"
 
 #include "base/format.h"
 
-/* STAGED_PART_BYTES: of the last part, which is the shortest, at least. STAGED_PARTS_MOST: an empty queue has room for this many parts,
- * whatever its length. */
-enum { PIECES = 32, STAGED_PART_BYTES = 1 << 20, STAGED_PARTS_MOST = 16 };
 enum { RUNNING_LEAST = 4, RUNNING_BYTES = 32 << 20 }; /* this many run at once, and more if they need no more memory than this */
 
-/* ------------------------------------------------------------------------------------------------------------ which bytes are copied */
-/* Where the blocks of a buffer are. counts NULL: the whole address range is one block. */
-struct blocks {
-    const size_t *counts, *displs;
-};
-
-static struct blocks blocks_read(const struct entry *e)
-{
-    bool in_blocks = e->record.collective == COLLECTIVE_SCATTER_V || e->record.collective == COLLECTIVE_ALLTOALL_V;
-
-    if (!in_blocks || !e->call.counts)
-        return (struct blocks){NULL, NULL};
-    return e->call.in_counts ? (struct blocks){e->call.in_counts, e->call.in_displs} : (struct blocks){e->call.counts, e->call.displs};
-}
-
-static struct blocks blocks_written(const struct entry *e)
-{
-    bool in_blocks = e->record.collective == COLLECTIVE_ALLGATHER_V || e->record.collective == COLLECTIVE_GATHER_V ||
-                     e->record.collective == COLLECTIVE_ALLTOALL_V;
-
-    return in_blocks ? (struct blocks){e->call.counts, e->call.displs} : (struct blocks){NULL, NULL};
-}
-
-/* The range that was written: of a broadcast_bytes only the root's length; of one that did not fit, nothing. */
-static struct timeline_range range_written(const struct entry *e)
-{
-    struct timeline_range range = e->head.write;
-
-    if (e->spill)
-        return (struct timeline_range){0, 0};
-    if (BASE_LIKELY(e->record.collective != COLLECTIVE_BROADCAST_BYTES))
-        return range;
-    size_t bytes = e->call.n * data_type_bytes(e->call.type);
-    if (range.to - range.from > bytes)
-        range.to = range.from + bytes;
-    return range;
-}
-
 /* ------------------------------------------------------------------------------------------------------------ copies */
-struct copies {
-    struct comm_state *b;
-    struct entry *entry;
-    enum device_way way;
-    uint32_t count;
-    enum comm_result result;
-    uintptr_t end; /* end of the last piece, in the caller's buffer */
-    struct device_piece piece[PIECES];
-};
-
-static void begin_copies(struct copies *c)
-{
-    if (c->count && c->result == COMM_OK)
-        c->result = staging_copy(c->b->staged.pool, c->entry->stage, c->way, c->piece, c->count);
-    c->count = 0;
-}
-
-static void add_piece(struct copies *c, uintptr_t from, size_t bytes)
-{
-    struct stage *stage = c->entry->stage;
-    const struct stage_side *side = c->way == DEVICE_IN ? &stage->in : &stage->out;
-    void *theirs = (void *)from, *ours = staging_at(side, theirs);
-
-    if (!bytes || !side->at)
-        return;
-    if (c->count && c->end == from) {
-        c->piece[c->count - 1].bytes += bytes;
-        c->end += bytes;
-        return;
-    }
-    if (c->count == PIECES)
-        begin_copies(c);
-    c->piece[c->count++] = c->way == DEVICE_IN ? (struct device_piece){ours, theirs, bytes} : (struct device_piece){theirs, ours, bytes};
-    c->end = from + bytes;
-}
-
-/* Starts the copies of one direction. PENDING: they are in progress, or the device has no room now. All copies of one direction use one
- * stream, so the end of the last one is the end of all. */
-static enum comm_result copy(struct comm_state *b, struct entry *e, enum device_way way)
-{
-    struct copies c; /* the pieces are not initialised, because that would take as long as the rest */
-    struct timeline_range range = way == DEVICE_IN ? e->head.read : range_written(e);
-    struct blocks blocks = way == DEVICE_IN ? blocks_read(e) : blocks_written(e);
-    size_t element = blocks.counts ? data_type_bytes(e->call.type) : 0;
-
-    c.b = b;
-    c.entry = e;
-    c.way = way;
-    c.count = 0;
-    c.result = COMM_OK;
-    c.end = 0;
-    e->stage->copy = STAGE_NONE;
-    for (int32_t r = 0; blocks.counts && r < b->team.size; r++)
-        add_piece(&c, range.from + blocks.displs[r] * element, blocks.counts[r] * element);
-    if (!blocks.counts)
-        add_piece(&c, range.from, range.to - range.from);
-    begin_copies(&c);
-    if (c.result == COMM_ERR_FULL)
-        return COMM_PENDING;
-    if (c.result == COMM_OK && !staging_reached(e->stage))
-        return COMM_PENDING;
-    return c.result;
-}
-
 /* The end of a copy wakes no thread, so sleepers must poll. */
 static void note_copying(struct comm_state *b, struct stage *stage, bool copying)
 {
@@ -143,6 +38,19 @@ void staged_failed(struct comm_state *b, const struct entry *e, enum comm_result
                                      .point = 1});
 }
 
+/* A library takes operations in order. True: it has not got an earlier one yet, which is still fetched. */
+static bool is_behind(const struct comm_state *b, uint64_t ticket, const struct entry *e)
+{
+    if (e->by != ENTRY_BY_NATIVE || e->stage->cause != STEP_FETCH || b->staged.fetching < 2)
+        return false;
+    for (uint64_t t = b->line.done + 1; t < ticket; t++) {
+        const struct entry *earlier = state_entry(b, t);
+        if (earlier->by == ENTRY_BY_NATIVE && earlier->stage && earlier->stage->cause == STEP_FETCH)
+            return true;
+    }
+    return false;
+}
+
 /* True: something moved. */
 static bool move_on(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
@@ -151,7 +59,9 @@ static bool move_on(struct comm_state *b, uint64_t ticket, struct entry *e)
     enum comm_result r = staging_reached(stage) ? COMM_OK : COMM_PENDING;
 
     if (stage->copy == STAGE_WAITING)
-        r = copy(b, e, way);
+        r = copies_begin(b, e, way);
+    if (r == COMM_OK && is_behind(b, ticket, e))
+        r = COMM_PENDING;
     note_copying(b, stage, r == COMM_PENDING);
     if (r == COMM_PENDING)
         return false;
@@ -175,8 +85,8 @@ static bool move_on(struct comm_state *b, uint64_t ticket, struct entry *e)
  * in order, so the oldest one never waits for another. */
 static bool may_not_start(const struct comm_state *b, const struct entry *e)
 {
-    size_t bytes = (e->on_device & CALL_IN_ON_DEVICE ? e->head.read.to - e->head.read.from : 0) +
-                   (e->on_device & CALL_OUT_ON_DEVICE ? e->head.write.to - e->head.write.from : 0);
+    size_t bytes = (e->on_device & CALL_IN_ON_DEVICE ? entry_bytes(e, &e->head.read) : 0) +
+                   (e->on_device & CALL_OUT_ON_DEVICE ? entry_bytes(e, &e->head.write) : 0);
 
     return b->staged.running >= RUNNING_LEAST && b->staged.bytes + bytes > RUNNING_BYTES;
 }
@@ -190,19 +100,44 @@ static void forget(struct comm_state *b, struct entry *e)
     e->stage = NULL;
 }
 
-/* The root of a scatter in place writes nothing: its `out` is a block of its input. */
-static void *out_in_stage(const struct stage *stage, const void *out)
+/* Where an address of the caller's buffers would be if the blocks of a part were dense. A buffer within the other one, as in an operation
+ * in place, is a block of it. */
+static uintptr_t dense(const struct entry *e, uintptr_t at)
 {
-    bool in_input = !stage->out.at && stage->in.at && (uintptr_t)out - stage->in.from < stage->in.bytes;
+    const struct timeline_range *read = &e->head.read, *write = &e->head.write;
+    const struct timeline_range *all = read->to - read->from > write->to - write->from ? read : write;
+    uintptr_t within = at - all->from;
 
-    return staging_at(in_input ? &stage->in : &stage->out, out);
+    if (!e->pitch || within >= all->to - all->from)
+        return at;
+    return all->from + within / e->pitch * (e->call.n * data_type_bytes(e->call.type));
+}
+
+static struct stage_side side_of(const struct entry *e, const struct timeline_range *range, uint8_t staged)
+{
+    return (struct stage_side){dense(e, range->from), e->on_device & staged ? entry_bytes(e, range) : 0, NULL};
+}
+
+static void *in_in_stage(const struct entry *e)
+{
+    const struct stage_side *side = &e->stage->in;
+
+    return side->at ? staging_at(side, (const void *)dense(e, (uintptr_t)e->call.in)) : (void *)(uintptr_t)e->call.in;
+}
+
+/* The root of a scatter in place writes nothing: its `out` is a block of its input. */
+static void *out_in_stage(const struct entry *e)
+{
+    const struct stage *stage = e->stage;
+    uintptr_t out = dense(e, (uintptr_t)e->call.out);
+    const struct stage_side *side = !stage->out.at && out - stage->in.from < stage->in.bytes ? &stage->in : &stage->out;
+
+    return side->at ? staging_at(side, (const void *)out) : e->call.out;
 }
 
 static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
-    const struct timeline_range *read = &e->head.read, *write = &e->head.write;
-    struct stage_side in = {read->from, e->on_device & CALL_IN_ON_DEVICE ? read->to - read->from : 0, NULL};
-    struct stage_side out = {write->from, e->on_device & CALL_OUT_ON_DEVICE ? write->to - write->from : 0, NULL};
+    struct stage_side in = side_of(e, &e->head.read, CALL_IN_ON_DEVICE), out = side_of(e, &e->head.write, CALL_OUT_ON_DEVICE);
 
     e->record.started_ns = state_now(b);
     e->stage = staging_take(b->staged.pool, &in, &out);
@@ -213,8 +148,8 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
     b->staged.running++;
     b->staged.bytes += e->stage->bytes;
     b->staged.fetching += e->by == ENTRY_BY_NATIVE;
-    e->call.in = staging_at(&e->stage->in, e->call.in);
-    e->call.out = out_in_stage(e->stage, e->call.out);
+    e->call.in = in_in_stage(e);
+    e->call.out = out_in_stage(e);
     e->stage->cause = STEP_FETCH;
     e->stage->copy = STAGE_WAITING;
     (void)move_on(b, ticket, e);
@@ -249,14 +184,24 @@ static bool within(const struct comm_state *b, const struct timeline_range *rang
     return staging_spans(b->staged.pool, (const void *)range->from, range->to - range->from);
 }
 
+/* Which buffers of a part have several blocks, as CALL_*_ON_DEVICE. What does the operation expects them dense, so they need a stage
+ * wherever they are. */
+static uint8_t has_gaps(const struct entry *e)
+{
+    const struct timeline_range *read = &e->head.read, *write = &e->head.write;
+
+    return (uint8_t)((entry_bytes(e, read) != read->to - read->from ? CALL_IN_ON_DEVICE : 0) |
+                     (entry_bytes(e, write) != write->to - write->from ? CALL_OUT_ON_DEVICE : 0));
+}
+
 /* Which of the buffers need a stage: all, except those that a library, if it does the call, can use where they are. */
 static uint8_t foreign_to_doer(struct comm_state *b, const struct engine_call *call, const struct entry *e)
 {
     size_t align = data_type_bytes(call->type);
-    uint8_t foreign = call->on_device & CALL_ON_DEVICE;
+    uint8_t foreign = call->on_device & CALL_ON_DEVICE, gaps = has_gaps(e), hosts = gaps & (uint8_t)~foreign;
 
-    if (BASE_LIKELY(!(b->library_work.flags & NATIVE_DEVICE)) || e->by != ENTRY_BY_NATIVE)
-        return foreign;
+    if (BASE_LIKELY(!(b->library_work.flags & NATIVE_DEVICE)) || e->by != ENTRY_BY_NATIVE || gaps)
+        return (uint8_t)(foreign | gaps | hosts * CALL_IN_BY_CPU);
     if (b->native->native->class->reaches(b->native, call->in, align))
         foreign &= (uint8_t)~CALL_IN_ON_DEVICE;
     if (b->native->native->class->reaches(b->native, call->out, align))
@@ -299,75 +244,6 @@ struct comm_state *staged_open(struct comm_state *b, enum comm_result *r, char *
     struct device *d = staging_device(e, r, text, bytes);
     engine_drop(e);
     return d ? state_lock(c, r) : NULL;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ long operations */
-/* How many elements each of several part calls has, the last one a few less; 0: it stays one call. The result is the same on all ranks with
- * a device buffer. A user-defined operator is never split, because it may use several elements together; a pre-multiplied sum is. */
-static size_t part_of(const struct engine_call *call)
-{
-    bool by_element = call->collective == COLLECTIVE_ALLREDUCE || call->collective == COLLECTIVE_REDUCE ||
-                      call->collective == COLLECTIVE_BROADCAST || call->collective == COLLECTIVE_SCAN ||
-                      call->collective == COLLECTIVE_EXSCAN;
-    size_t element = data_type_bytes(call->type), bytes = call->n * element, least = STAGED_PART_BYTES + STAGED_PARTS_MOST * element;
-
-    if (!call->on_device || !by_element || bytes < 2 * least || (call->op & OPERATOR_USER && !operator_is_premul(call->op)))
-        return 0;
-    size_t parts = bytes / least < STAGED_PARTS_MOST ? bytes / least : STAGED_PARTS_MOST;
-    return (call->n + parts - 1) / parts;
-}
-
-static struct timeline_range part_range(const struct timeline_range *whole, size_t from, size_t bytes)
-{
-    if (whole->from == whole->to)
-        return *whole;
-    return (struct timeline_range){whole->from + from, whole->from + from + bytes};
-}
-
-static struct engine_call part_call(const struct engine_call *call, size_t first, size_t n)
-{
-    size_t element = data_type_bytes(call->type), from = first * element;
-    struct engine_call part = *call;
-
-    part.in = call->in ? (const char *)call->in + from : NULL;
-    part.out = call->out ? (char *)call->out + from : NULL;
-    part.n = n;
-    part.read = part_range(&call->read, from, n * element);
-    part.write = part_range(&call->write, from, n * element);
-    return part;
-}
-
-static enum comm_result issue_one(struct comm_state *b, const struct engine_call *call, struct comm_request *req)
-{
-    return b->recording.plan ? b->recording.calls->call(b, call) : state_issue(b, call, NULL, NULL, req);
-}
-
-/* The other ranks cannot go on without the remaining parts, so the communicator fails. */
-static void lacks_rest(struct comm_state *b, const struct engine_call *call, enum comm_result r)
-{
-    state_propose(
-        b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = r, .collective = call->collective});
-}
-
-enum comm_result staged_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req)
-{
-    size_t part = part_of(call), parts = part ? (call->n + part - 1) / part : 1;
-    enum comm_result r = COMM_OK;
-
-    if (!part)
-        return issue_one(b, call, req);
-    if (!b->recording.plan && !timeline_reserve(&b->line, parts))
-        return COMM_ERR_FULL;
-    for (size_t i = 0; i < parts && r == COMM_OK && !b->failed; i++) {
-        size_t first = i * part, n = call->n - first < part ? call->n - first : part;
-        struct engine_call one = part_call(call, first, n);
-        r = issue_one(b, &one, req);
-        if (r != COMM_OK && i > 0 && !b->recording.plan)
-            lacks_rest(b, call, r);
-    }
-    if (r == COMM_OK && !b->failed && !b->recording.plan)
-        state_entry(b, b->line.next - 1)->record.bytes = call->n * data_type_bytes(call->type);
-    return b->failed && !b->recording.plan ? (enum comm_result)b->failure.cause.result : r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ giving stages back */

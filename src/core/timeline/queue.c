@@ -69,13 +69,14 @@ static bool entries_conflict(const struct timeline_entry *old, const struct time
     return meets && one;
 }
 
-static bool conflicts_with_started(const struct timeline *line, const struct timeline_entry *e)
+static bool conflicts_with_started(const struct timeline *line, uint64_t ticket, const struct timeline_entry *e)
 {
     if (!conflict(&line->started_read, &line->started_write, &e->read, &e->write))
         return false;
     for (uint64_t t = line->done + 1; t <= line->started; t++) {
         const struct timeline_entry *old = timeline_entry(line, t);
-        if (old->state != TIMELINE_ENDED && entries_conflict(old, e))
+        bool one_call = timeline_first(old, t) == timeline_first(e, ticket);
+        if (old->state != TIMELINE_ENDED && !one_call && entries_conflict(old, e))
             return true;
     }
     return false;
@@ -90,7 +91,7 @@ uint64_t timeline_startable(const struct timeline *line)
     const struct timeline_entry *e = timeline_entry(line, ticket);
     if (e->kind == TIMELINE_BARRIER && line->done != line->started)
         return 0;
-    if (e->kind == TIMELINE_WORK && line->done != line->started && conflicts_with_started(line, e))
+    if (e->kind == TIMELINE_WORK && line->done != line->started && conflicts_with_started(line, ticket, e))
         return 0;
     return ticket;
 }

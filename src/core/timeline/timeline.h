@@ -142,7 +142,15 @@ struct timeline_entry {
     int32_t result; /* of a request that failed alone */
     struct timeline_range read, write;
     const struct timeline_part *part; /* memory of the owner, valid while the entry is unfinished */
+    /* Of a call that is issued as several entries, one behind the other: how many of them are before this one. They touch different bytes,
+     * so they do not conflict with each other, although their address ranges may overlap. */
+    uint32_t nth;
 };
+/* The first entry of the call that an entry is of. */
+static inline uint64_t timeline_first(const struct timeline_entry *e, uint64_t ticket)
+{
+    return ticket - e->nth;
+}
 
 /* The work queue of a communicator. Entries are in tickets done + 1 .. next - 1; those up to `started` have started. */
 struct timeline {

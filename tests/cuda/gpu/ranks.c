@@ -266,15 +266,38 @@ static void collectives(void)
     flush();
 }
 
+/* Each entry of the queue has a ticket. */
+static uint64_t next_ticket(void)
+{
+    struct comm_request q;
+
+    MUST(comm_barrier(my.world, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    return q.ticket;
+}
+
+/* Backend cuda's kernels take calls in blocks whole. */
+static uint64_t expected_parts(enum job_kind kind)
+{
+    bool whole = my.nccl || kind == JOB_ALLTOALL_V || (my.cuda && (kind == JOB_ALLGATHER || kind == JOB_REDUCE_SCATTER));
+
+    return whole ? 1 : 2;
+}
+
 static void operations_in_parts(void)
 {
-    static const enum job_kind kinds[] = {JOB_ALLREDUCE, JOB_REDUCE,    JOB_BROADCAST,  JOB_SCAN,
-                                          JOB_EXSCAN,    JOB_ALLGATHER, JOB_ALLTOALL_V, JOB_REDUCE_SCATTER};
+    static const enum job_kind kinds[] = {JOB_ALLREDUCE, JOB_REDUCE,  JOB_BROADCAST, JOB_SCAN,       JOB_EXSCAN,        JOB_ALLGATHER,
+                                          JOB_GATHER,    JOB_SCATTER, JOB_ALLTOALL,  JOB_ALLTOALL_V, JOB_REDUCE_SCATTER};
 
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        bool has_blocks = kinds[i] == JOB_ALLGATHER || kinds[i] == JOB_ALLTOALL_V || kinds[i] == JOB_REDUCE_SCATTER;
-        add((struct job_shape){.kind = kinds[i], .type = COMM_I32, .op = COMM_SUM, .n = (size_t)PARTS_BYTES / (has_blocks ? 32 : 4)});
-        flush();
+        bool has_blocks = kinds[i] >= JOB_GATHER || kinds[i] == JOB_ALLGATHER || kinds[i] == JOB_REDUCE_SCATTER;
+        size_t n = (size_t)PARTS_BYTES / 4 / (has_blocks ? (size_t)my.ranks : 1);
+        for (int in_place = 0; in_place < (job_kind_in_place(kinds[i]) ? 2 : 1); in_place++) {
+            uint64_t before = next_ticket();
+            add((struct job_shape){.kind = kinds[i], .type = COMM_I32, .op = COMM_SUM, .n = n, .in_place = in_place});
+            flush();
+            EQUAL(next_ticket() - before - 2, expected_parts(kinds[i])); /* the wait for the stream is another one */
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 /* User-defined operators, by communicator: each call finds its world under the communicator's lock. */
-#include "comm/operator.h"
+#include "world/operator.h"
 #include "comm/state.h"
 
 enum comm_result engine_op_create(struct comm_communicator *c, const struct data_user *user, const struct comm_op_options *options,

@@ -1,6 +1,6 @@
 /* User-defined operators. */
-#ifndef COMM_OPERATOR_H
-#define COMM_OPERATOR_H
+#ifndef WORLD_OPERATOR_H
+#define WORLD_OPERATOR_H
 
 #include "comm/call.h"
 

@@ -1,0 +1,107 @@
+/*
+ * Device buffers on a host backend whose collectives a library does: it gets the stages, in the order of the calls. The library is a fake
+ * (engine/native_fake.h), and the device is a mock. All ranks are in this process.
+ */
+#include "conform/rig.h"
+#include "engine/native_fake.h"
+
+#include "mock_everywhere.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 3, N = 1000 };
+static struct rig rig;
+static float *in[RANKS], *out[RANKS]; /* in device memory */
+
+static void open_world(size_t n)
+{
+    for (int r = 0; r < RANKS; r++) {
+        in[r] = mock_take(n * sizeof(float));
+        out[r] = mock_take(RANKS * n * sizeof(float));
+        for (size_t i = 0; i < n; i++)
+            ((float *)mock_peek(in[r]))[i] = (float)(i % 1000 + 1000 * (size_t)r);
+    }
+    rig_open(&rig, RANKS, NULL);
+}
+
+static void close_world(void)
+{
+    rig_close(&rig);
+    for (int r = 0; r < RANKS; r++) {
+        mock_give(in[r]);
+        mock_give(out[r]);
+    }
+}
+
+static void served_by(struct comm_request q, bool library)
+{
+    struct comm_request_info info = {.size = sizeof info};
+
+    MUST(comm_describe_request(q, &info));
+    EQUAL(strcmp(info.algorithm, "fake") == 0, library);
+    EQUAL(info.flags, COMM_INFO_STAGED);
+}
+
+/* An operation that fetches nothing is ready at once, and must not overtake one that is still fetched. Rank 0 fetches nothing for every
+ * second sum, whose input there is the host's. */
+RIG_TEST(the_library_gets_calls_in_their_order)
+{
+    enum { ROUNDS = 8 };
+    static float host[RANKS][N];
+    struct comm_request q[2 * ROUNDS * RANKS];
+    size_t count = 0;
+
+    mock_late(6);
+    open_world(N);
+    for (int i = 0; i < ROUNDS; i++) {
+        for (int r = 0; r < RANKS; r++)
+            MUST(comm_allreduce(rig.world[r], in[r], out[r], 10, COMM_F32, COMM_SUM, &q[count++]));
+        for (int r = 0; r < RANKS; r++)
+            MUST(comm_allreduce(rig.world[r], r ? in[r] + 20 : host[r], out[r] + 20, 10, COMM_F32, COMM_SUM, &q[count++]));
+    }
+    rig_wait_all(q, count);
+    served_by(q[0], true);
+    EQUAL(fake.order, 0);
+    EQUAL(fake.mixed, 0);
+    close_world();
+}
+
+/* The stage of a part has dense blocks, as the library expects them. */
+RIG_TEST(the_library_gathers_in_parts)
+{
+    size_t n = (3 << 20) / RANKS / sizeof(float) + 100;
+    struct comm_request before[RANKS], q[RANKS];
+
+    mock_late(4);
+    open_world(n);
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_barrier(rig.world[r], &before[r]));
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_allgather(rig.world[r], in[r], out[r], n, COMM_F32, &q[r]));
+    rig_wait_all(q, RANKS);
+    for (int r = 0; r < RANKS; r++) {
+        EQUAL(q[r].ticket - before[r].ticket, 3);
+        served_by(q[r], true);
+        for (size_t from = 0; from < RANKS; from++)
+            CHECK(memcmp((float *)mock_peek(out[r]) + from * n, mock_peek(in[from]), n * sizeof(float)) == 0);
+    }
+    EQUAL(fake.order, 0);
+    close_world();
+}
+
+int main(int count, char **arguments)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_library_gets_calls_in_their_order),
+        cmocka_unit_test(the_library_gathers_in_parts),
+    };
+
+    if (count > 1)
+        cmocka_set_test_filter(arguments[1]);
+    return cmocka_run_group_tests_name("cuda_staged_library", tests, NULL, NULL);
+}
