@@ -257,12 +257,9 @@ RIG_TEST(one_question_for_a_buffer)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_stand_in_the_order_of_streams),
-        cmocka_unit_test(streams_and_queues_in_every_order),
-        cmocka_unit_test(every_missing_order_is_found),
-        cmocka_unit_test(parts_stand_in_the_order_of_streams),
-        cmocka_unit_test(a_recorder_takes_no_place_of_a_stream),
-        cmocka_unit_test(one_question_for_a_buffer),
+        cmocka_unit_test(sums_stand_in_the_order_of_streams),    cmocka_unit_test(streams_and_queues_in_every_order),
+        cmocka_unit_test(every_missing_order_is_found),          cmocka_unit_test(parts_stand_in_the_order_of_streams),
+        cmocka_unit_test(a_recorder_takes_no_place_of_a_stream), cmocka_unit_test(one_question_for_a_buffer),
     };
 
     return cmocka_run_group_tests_name("cuda_staged_streams", tests, NULL, NULL);

@@ -124,9 +124,9 @@ static void start_pending(struct comm_state *b)
     atomic_store_explicit(&b->unit.engine->sleepers.nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
 }
 
-/* Compares this call with the calls that the peers have published. Of two ranks, the one that calls second sees the first one's call, and
- * starts nothing if they differ. Reading a cache line that another CPU has just written takes as long as half of a small exchange. So small
- * calls are compared only by a rank that has to wait, and at the tick. */
+/* Compares this call with those that the peers have published. Of two ranks, the second one sees the first one's call, and starts nothing
+ * if they differ. Reading a cache line that another CPU has just written takes as long as half of a small exchange, so small calls are
+ * compared only by a rank that has to wait, and at the tick. */
 static bool calls_agree(struct comm_state *b, const struct entry *e)
 {
     uint32_t at = e->seq & b->calls.mask;
@@ -143,8 +143,7 @@ static bool calls_agree(struct comm_state *b, const struct entry *e)
     return true;
 }
 
-/* True if a native call would start on a thread that may not enter the library, or overtake another, or if a program, behind many entries
- * of a stream, is beyond the window. */
+/* True for a native call on a thread that may not enter the library, or that would overtake another, and for a program beyond the window. */
 static bool may_not_start(const struct comm_state *b, uint64_t ticket)
 {
     const struct entry *e = state_entry(b, ticket);
@@ -178,11 +177,11 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
     int32_t code = 0;
 
     e->record.started_ns = state_now(b);
-    e->record.algorithm = e->by == ENTRY_BY_STREAM ? e->record.algorithm : native_algorithm_of(b, &call);
     if (e->by == ENTRY_BY_STREAM) { /* the library already has it, since the call */
         start_pending(b);
         return;
     }
+    e->record.algorithm = native_algorithm_of(b, &call);
     if (call.n * call.element_bytes >= AGREE_BYTES && !calls_agree(b, e))
         return;
     if (BASE_UNLIKELY(b->world->check) && native_checks_buffers(b) && !e->stage)

@@ -203,7 +203,7 @@ const char *nccl_algorithm(struct native_channel *channel, const struct native_c
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
 
     *how = "by NCCL itself";
-    if (serves(call) || call->n == 0 || !call->reduce || c->size > NCCL_FOLDS)
+    if (nccl_serves(call) || call->n == 0 || !call->reduce || c->size > NCCL_FOLDS)
         return native_nccl.name;
     if (!cuda_can_fold(c->d, call->type, call->op)) {
         *how = "moved by NCCL, reduced by the host's kernels";
