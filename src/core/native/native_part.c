@@ -143,7 +143,7 @@ static bool calls_agree(struct comm_state *b, const struct entry *e)
     return true;
 }
 
-/* True for a native call on a thread that may not enter the library, or that would overtake another, and for a program beyond the window. */
+/* True for a native call on a thread that may not enter the library or that would overtake another, and for a program beyond the window. */
 static bool may_not_start(const struct comm_state *b, uint64_t ticket)
 {
     const struct entry *e = state_entry(b, ticket);
