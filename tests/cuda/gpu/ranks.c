@@ -276,10 +276,10 @@ static uint64_t next_ticket(void)
     return q.ticket;
 }
 
-/* Backend cuda's kernels take calls in blocks whole. */
+/* Backend cuda's kernels take calls in blocks whole; for one rank there are none. */
 static uint64_t expected_parts(enum job_kind kind)
 {
-    bool whole = my.nccl || kind == JOB_ALLTOALL_V || (my.cuda && (kind == JOB_ALLGATHER || kind == JOB_REDUCE_SCATTER));
+    bool whole = my.nccl || kind == JOB_ALLTOALL_V || (my.cuda && my.ranks > 1 && (kind == JOB_ALLGATHER || kind == JOB_REDUCE_SCATTER));
 
     return whole ? 1 : 2;
 }
