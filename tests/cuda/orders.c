@@ -1,6 +1,7 @@
 #include "orders.h"
 
 #include "bench.h"
+#include "clean.h"
 #include "mock.h"
 
 #include <commstream/cuda.h>
@@ -84,12 +85,7 @@ void orders_close(void)
         close_side(&sides[r]);
     free(got);
     bench_inside = NULL;
-    mock_run(false);
-    if (mock_misused())
-        rig_die(__FILE__, __LINE__, "%s", mock_misused());
-    if (mock_live())
-        mock_list_live();
-    EQUAL(mock_live(), 0);
+    clean_end();
 }
 
 /* ------------------------------------------------------------------------------------------------------------ moving */

@@ -4,6 +4,7 @@
  */
 #include "../conform/rig.h"
 #include "bench.h"
+#include "clean.h"
 #include "mock.h"
 #include "now.h"
 
@@ -126,12 +127,7 @@ static void close_all(bool adopt)
     rig_close(&rig);
     for (int r = 0; r < RANKS; r++)
         drop_side(&sides[r], adopt);
-    mock_run(false);
-    if (mock_misused())
-        rig_die(__FILE__, __LINE__, "%s", mock_misused());
-    if (mock_live())
-        mock_list_live();
-    EQUAL(mock_live(), 0);
+    clean_end();
 }
 
 static void again(struct comm_communicator *c, enum comm_result r)

@@ -4,6 +4,7 @@
  * in a shared one a blocked stream may block the copies that it waits for (docs/guide/cuda.md). */
 #include "../conform/rig.h"
 #include "bench.h"
+#include "clean.h"
 #include "mock.h"
 #include "orders.h"
 
@@ -92,10 +93,7 @@ RIG_TEST(sums_stand_in_the_order_of_streams)
     }
     rig_close(&rig);
     drop_sides();
-    mock_run(false);
-    if (mock_live())
-        mock_list_live();
-    EQUAL(mock_live(), 0);
+    clean_end();
 }
 
 /* ------------------------------------------------------------------------------------------------------------ rounds that overlap */
@@ -182,8 +180,7 @@ RIG_TEST(parts_stand_in_the_order_of_streams)
             bench_free(&sides[r].bench, longs[r].copy);
         }
         drop_sides();
-        mock_run(false);
-        EQUAL(mock_live(), 0);
+        clean_end();
     }
 }
 
@@ -203,8 +200,7 @@ RIG_TEST(a_recorder_takes_no_place_of_a_stream)
     comm_plan_free(plan);
     rig_close(&rig);
     drop_sides();
-    mock_run(false);
-    EQUAL(mock_live(), 0);
+    clean_end();
 }
 
 /* ------------------------------------------------------------------------------------------------------------ questions */
@@ -250,8 +246,7 @@ RIG_TEST(one_question_for_a_buffer)
     }
     rig_close(&rig);
     drop_sides();
-    mock_run(false);
-    EQUAL(mock_live(), 0);
+    clean_end();
 }
 
 int main(void)

@@ -181,7 +181,7 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
         start_pending(b);
         return;
     }
-    e->record.algorithm = native_algorithm_of(b, &call);
+    native_name_algorithm(b, &call, e);
     if (call.n * call.element_bytes >= AGREE_BYTES && !calls_agree(b, e))
         return;
     if (BASE_UNLIKELY(b->world->check) && native_checks_buffers(b) && !e->stage)

@@ -61,12 +61,13 @@ bool native_is_device_memory(struct comm_state *b, const void *memory)
     return d && memory && d->class->kind(d, memory) != DEVICE_HOST;
 }
 
-const char *native_algorithm_of(const struct comm_state *b, const struct native_call *call)
+void native_name_algorithm(const struct comm_state *b, const struct native_call *call, struct entry *e)
 {
     const struct native_class *class = b->native->native->class;
     const char *how;
 
-    return class->algorithm ? class->algorithm(b->native, call, &how) : class->name;
+    if (BASE_UNLIKELY(class->algorithm != NULL))
+        e->record.algorithm = class->algorithm(b->native, call, &how);
 }
 
 static bool is_forced(const struct comm_state *b, uint32_t collective)

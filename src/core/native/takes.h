@@ -9,8 +9,9 @@ enum comm_result native_takes(struct comm_state *b, const struct engine_call *ca
 /* For NATIVE_FOLDS: the host's kernel of a reduction, and whether the result must be this kernel's. */
 data_reduce_fn *native_reducer(const struct comm_state *b, uint32_t collective, enum comm_type type, comm_op op);
 bool native_is_exact(const struct comm_state *b, uint32_t collective, enum comm_type type, comm_op op);
-/* What the request of a call that the library starts says that it ran (comm_request_info.algorithm). */
-const char *native_algorithm_of(const struct comm_state *b, const struct native_call *call);
+/* What the request of a call that the library starts says that it ran (comm_request_info.algorithm). It is the library's name since the
+ * call was issued, and stays so if the library has only one way. */
+void native_name_algorithm(const struct comm_state *b, const struct native_call *call, struct entry *e);
 /* NULL: the class's name, or the call is refused. Otherwise *how says it in words. */
 const char *native_algorithm(struct comm_state *b, const struct engine_call *call, const char **how);
 bool native_is_device_memory(struct comm_state *b, const void *memory);

@@ -313,17 +313,22 @@ static enum comm_result start_member(struct comm_state *b, const struct comm_pla
     return plan->group ? COMM_OK : start_device(b, plan, i, 1);
 }
 
-/* The device messages of a group come after its collectives: ranks may have different messages, and all of them must put the collectives
- * into the stream in one order. */
+/* A library may start the collectives of a group together. The device messages of a group come after them: ranks may have different
+ * messages, and all of them must put the collectives into the stream in one order. */
 static enum comm_result start_members(struct comm_state *b, const struct comm_plan *plan, uint32_t marker, bool devices,
                                       struct comm_request *req)
 {
+    bool together = plan->group && b->library;
     enum comm_result r = COMM_OK, one;
 
+    if (together)
+        b->library->group(b, true);
     for (uint32_t i = 0; i < plan->count && !b->failed; i++) {
         one = start_member(b, plan, i, marker, devices, req);
         r = r == COMM_OK ? one : r;
     }
+    if (together)
+        b->library->group(b, false);
     if (plan->group && devices && !b->failed) {
         one = start_device(b, plan, 0, plan->count);
         r = r == COMM_OK ? one : r;
@@ -338,19 +343,14 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
     enum comm_result r = COMM_OK;
     uint32_t marker = P2P_NONE, of_devices = device_messages(b, plan);
     uint32_t work = plan->count - plan->messages + plan->doubles + of_devices;
-    bool together = plan->group && b->library;
 
     BASE_ASSERT(!b->recording.plan); /* a recorder has no queue */
     if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)))
         return COMM_ERR_FULL;
     if (plan->messages || (plan->group && plan->doubles))
         r = p2p_open_marker(b, plan->group, &marker);
-    if (r == COMM_OK && together)
-        b->library->group(b, true);
     if (r == COMM_OK)
         r = start_members(b, plan, marker, of_devices != 0, req);
-    if (together)
-        b->library->group(b, false);
     if (b->failed) /* a peer's note on one of the calls failed the communicator: nothing is queued after that */
         return (enum comm_result)b->failure.cause.result;
     if (r != COMM_OK && plan->group && plan->count > 1 && marker == P2P_NONE)

@@ -372,9 +372,8 @@ enum comm_result nccl_messages(struct native_channel *channel, const struct nati
         return r;
     if (!check_messages(c, messages, count, why, why_bytes) || nccl_capture(c, &captured, why, why_bytes) != COMM_OK) {
         r = COMM_ERR_ARGUMENT;
-    } else if ((r = nccl_end_group(c, code)) == COMM_OK) {
+    } else {
         unsigned result = put_messages(c, messages, count);
-        r = COMM_ERR_BACKEND;
         *code = result == NCCL_OK ? NCCL_CUDA_ERROR : (int32_t)result;
         if (result == NCCL_OK)
             r = nccl_mark_alone(c, cookie, captured);

@@ -51,10 +51,10 @@ struct nccl_windows {
     struct nccl_memory *memory; /* that it registers */
 };
 
-/* When NCCL and CUDA were last asked for an error that nothing else reports, and how often the channel was polled since. */
+/* Queries of NCCL and CUDA for errors (complete.c). */
 struct nccl_health {
-    uint32_t looks;
-    int64_t asked_ns;
+    uint32_t looks;   /* how often the channel was polled: one poll in 64 may query */
+    int64_t asked_ns; /* the time of the last query */
 };
 
 /* A group of calls (group.c). */
