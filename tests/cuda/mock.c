@@ -23,15 +23,30 @@ bool mock_is_exempt(void)
     return exempt;
 }
 
-static void (*at_call)(void *arg);
-static const char *at_name;
-static void *at_arg;
+/* What the next call of a name does first. Threads of the library make calls too, so it is read under the machine's lock. */
+static struct at {
+    const char *name;
+    void (*fn)(void *arg);
+    void *arg;
+} at;
 
 void mock_at(const char *call, void (*fn)(void *arg), void *arg)
 {
-    at_name = call;
-    at_arg = arg;
-    at_call = fn;
+    pthread_mutex_lock(&mock.lock);
+    at = (struct at){call, fn, arg};
+    pthread_mutex_unlock(&mock.lock);
+}
+
+/* The lock is held, but not while fn runs. */
+static void begin_at(const char *name)
+{
+    struct at now = at;
+
+    if (!now.fn || strcmp(name + strlen("mock_"), now.name) != 0)
+        return;
+    pthread_mutex_unlock(&mock.lock);
+    now.fn(now.arg);
+    pthread_mutex_lock(&mock.lock);
 }
 
 /* Counts the call. Whether one of its name has failed often enough (mock_options). */
@@ -49,9 +64,8 @@ static bool is_spared(const char *name)
 
 bool mock_begin(const char *name)
 {
-    if (at_call && strcmp(name + strlen("mock_"), at_name) == 0)
-        at_call(at_arg);
     pthread_mutex_lock(&mock.lock);
+    begin_at(name);
     if (exempt)
         return false;
     mock.calls++;
