@@ -33,13 +33,13 @@ struct fake_native {
     enum fake_function fails; /* the fails_at-th call of this function, counted over all ranks, returns an error */
     int32_t result;           /* the error; 0: BACKEND */
     uint64_t fails_at;
-    bool partly;         /* lacks some calls, depending on their length */
-    bool no_child;       /* only the world has a native */
-    _Atomic bool holds;  /* after a failure the buffers stay in use while this is true */
-    bool no_rank_0;      /* rank 0 of a child has no native */
-    bool parks_not;      /* a stream that cannot park: `wait` without a word returns UNSUPPORTED */
-    _Atomic bool stalls; /* nothing ends */
-    int64_t look_ns;     /* a poll takes at least this long, as one that copies does */
+    bool partly;             /* lacks some calls, depending on their length */
+    bool no_child;           /* only the world has a native */
+    _Atomic bool holds;      /* after a failure the buffers stay in use while this is true */
+    bool no_rank_0;          /* rank 0 of a child has no native */
+    bool parks_not;          /* a stream that cannot park: `wait` without a word returns UNSUPPORTED */
+    _Atomic bool stalls;     /* nothing ends */
+    _Atomic int64_t look_ns; /* a poll takes at least this long, as one that copies does */
     /* Counters. */
     _Atomic uint64_t calls[FAKE_FUNCTIONS];
     _Atomic uint64_t started, ended, looks, waits, reached, mixed, channels, natives;

@@ -3,7 +3,8 @@
 it always does, with the build tools that it asks for, and installs it into a new environment; four ranks run there. All is in a folder for
 temporary files, where no checkout is near. Exit 77 is a skip; with CI=true a missing tool is none.
 
-The build tools come from the wheels that tools.py keeps, and what was compiled earlier is not taken from a cache: users have none.
+The build tools come from the wheels that tools.py keeps. In continuous integration what was compiled earlier comes from a cache; elsewhere
+not, since users have none.
 """
 import os
 import sys
@@ -28,7 +29,9 @@ SAYS = ["rank 0 of 4: 10.0 10.0 2", "rank 1 of 4: 10.0 10.0 4", "rank 2 of 4: 10
 
 def install(python, wheels, source, work):
     """A new environment with the package, without the network."""
-    env = {name: text for name, text in os.environ.items() if not name.endswith("_COMPILER_LAUNCHER")}
+    env = dict(os.environ, CCACHE_BASEDIR=str(work), CCACHE_NOHASHDIR="true")
+    if os.environ.get("CI") != "true":
+        env = {name: text for name, text in env.items() if not name.endswith("_COMPILER_LAUNCHER")}
     env.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", "2")
     env["TMPDIR"] = str(work)
     package.run(sys.executable, "-m", "venv", "--without-pip", work / "fresh")

@@ -17,7 +17,7 @@ import environment
 TESTS = ["test_collectives", "test_coalescing", "test_works", "test_training", "test_compiled", "test_groups", "test_windows", "test_shared",
          "test_suspend", "test_timeouts", "test_sparse", "test_reports", "test_devices", "test_kernels", "test_bound"]
 # In continuous integration, which has no time for all, unless COMM_TEST_LONG is set.
-FEW = ["test_collectives", "test_coalescing", "test_works", "test_training", "test_compiled", "test_groups", "test_shared", "test_kernels"]
+FEW = ["test_collectives", "test_coalescing", "test_works", "test_training", "test_compiled", "test_groups", "test_shared"]
 INFERENCE = ["examples/python/inference.py", "--layers", "2", "--hidden", "64", "--tokens", "8", "--rounds", "1"]
 
 
