@@ -24,23 +24,23 @@ bool mock_is_exempt(void)
 }
 
 /* What the next call of a name does first. Threads of the library make calls too, so it is read under the machine's lock. */
-static struct at {
+static struct first {
     const char *name;
     void (*fn)(void *arg);
     void *arg;
-} at;
+} first;
 
 void mock_at(const char *call, void (*fn)(void *arg), void *arg)
 {
     pthread_mutex_lock(&mock.lock);
-    at = (struct at){call, fn, arg};
+    first = (struct first){call, fn, arg};
     pthread_mutex_unlock(&mock.lock);
 }
 
 /* The lock is held, but not while fn runs. */
-static void begin_at(const char *name)
+static void begin_first(const char *name)
 {
-    struct at now = at;
+    struct first now = first;
 
     if (!now.fn || strcmp(name + strlen("mock_"), now.name) != 0)
         return;
@@ -65,7 +65,7 @@ static bool is_spared(const char *name)
 bool mock_begin(const char *name)
 {
     pthread_mutex_lock(&mock.lock);
-    begin_at(name);
+    begin_first(name);
     if (exempt)
         return false;
     mock.calls++;

@@ -218,8 +218,8 @@ static void large(uint32_t t)
     check_message(2, LARGE);
 }
 
-/* More chunks than fit: the first four are there, and the receiver makes room for the fifth. */
-enum { FIVE = SHMCHAN_CHUNKS * SHMCHAN_PLACE_BYTES + 8 };
+/* More chunks than fit: the first bytes and four chunks are there, and the receiver makes room for the fifth. */
+enum { FIVE = SHMCHAN_EAGER_BYTES + SHMCHAN_CHUNKS * SHMCHAN_CHUNK_BYTES + 8 };
 static void chunks_setup(size_t bytes)
 {
     setup_channel();
@@ -229,7 +229,8 @@ static void chunks_setup(size_t bytes)
     pass_until(1, WIRE_EVENT_ANNOUNCED, 1);
     MODEL_CHECK(take_message(2, bytes) == WIRE_PENDING);
     struct wire_event event[2];
-    MODEL_CHECK(shmchan_advance(members->channel[0], event, 2) == 0);
+    for (int filled = 0; filled < SHMCHAN_CHUNKS; filled += SHMCHAN_CHUNKS_LOOK)
+        MODEL_CHECK(shmchan_advance(members->channel[0], event, 2) == 0);
 }
 
 static void five_setup(void)

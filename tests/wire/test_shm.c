@@ -96,16 +96,16 @@ static void killed_by_socket(void **state)
 
 /* A peer whose memory contains what a correct peer never writes stops its reader there, before the reader copies
  * anything by it. */
-enum { FORGED_SLOT, FORGED_EMPTY, FORGED_END, FORGED_KIND, FORGED_INLINE, FORGED_EAGER, FORGERIES };
+enum { FORGED_SLOT, FORGED_EMPTY, FORGED_END, FORGED_KIND, FORGED_INLINE, FORGED_EAGER, FORGED_EARLY, FORGED_EARLY_SLOT, FORGERIES };
 
 static void forge(struct shmchan_channel *c, uint32_t seq, int32_t how)
 {
     struct shmchan_line *line = (struct shmchan_line *)(void *)(c->peer[1].out_pair + 1) + (seq & (c->shape.window - 1));
 
-    if (how == FORGED_SLOT || how == FORGED_EMPTY)
+    if (how == FORGED_SLOT || how == FORGED_EMPTY || how == FORGED_EARLY_SLOT)
         line->of.message.eager = SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES;
     if (how == FORGED_EMPTY)
-        line->of.message.bytes = 0;
+        line->of.message.bytes = line->bytes = 0;
     if (how == FORGED_END)
         line->of.message.eager = SHMCHAN_EAGER_BYTES - 64;
     if (how == FORGED_KIND)
@@ -114,6 +114,10 @@ static void forge(struct shmchan_channel *c, uint32_t seq, int32_t how)
         line->kind = SHMCHAN_KIND_INLINE;
     if (how == FORGED_EAGER)
         line->of.message.bytes = SHMCHAN_EAGER_BYTES + 1;
+    if (how == FORGED_EARLY || how == FORGED_EARLY_SLOT)
+        line->kind = SHMCHAN_KIND_ANNOUNCED;
+    if (how == FORGED_EARLY)
+        line->of.message.bytes = (uint64_t)line->bytes - 1;
 }
 
 static void believes_nothing(struct rank *r)
@@ -158,7 +162,7 @@ static void forged_messages(void **state)
 /* A window of messages that do not fit in their lines leaves before the receiver looks: several of them share a slot. */
 static void window_of_short_messages(struct rank *r)
 {
-    enum { LENGTH = 512, COUNT = SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES / LENGTH };
+    enum { LENGTH = 1024, COUNT = SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES / LENGTH };
     _Static_assert(COUNT == (int)SHMCHAN_WINDOW, "a whole window");
     static char bytes[COUNT][LENGTH], land[LENGTH];
     struct wire_channel *ch = r->ch;

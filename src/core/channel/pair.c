@@ -2,7 +2,8 @@
  * Messages of the memory wires. For each ordered pair the sender has a ring of announcement lines, a few eager slots
  * and, after the first large message, a stream of chunks. The receiver has counters and a ring of grants. An
  * announcement leaves the ring as soon as it is read, and its contents are kept here privately, so unmatched messages
- * never block others. A large message waits at its sender until the receiver grants it. The granted messages of a pair
+ * never block others. The first bytes of a large message go to an eager slot if there is room, so that the receiver has
+ * something to copy at once; the rest waits at its sender until the receiver grants it. The granted messages of a pair
  * are served one after another, in the order of their grants, in the passes of either side. Neither side waits for
  * anything except the other's next pass.
  *
@@ -16,6 +17,7 @@
 
 #include <string.h>
 
+enum { NONTEMPORAL_BYTES = 1 << 19 };
 enum { SIDE_SENT = 1, SIDE_ARRIVED = 2 };
 
 /* For memory that its writer can change at any time: read it once into a local variable, then check and use only that. */
@@ -178,24 +180,35 @@ static int32_t take_eager(struct shmchan_channel *c, uint32_t peer, size_t bytes
     return -1;
 }
 
-/* Decides where the bytes go: the line, an eager slot, or nowhere yet. */
+/* Copies the first bytes of a message to an eager slot. Returns how many; 0: there is no room. */
+static size_t put_early(struct shmchan_channel *c, uint32_t peer, struct shmchan_line *line, const struct wire_span *span)
+{
+    size_t bytes = span->bytes < SHMCHAN_EAGER_BYTES ? span->bytes : SHMCHAN_EAGER_BYTES;
+    int32_t at = c->shape.rendezvous ? -1 : take_eager(c, peer, bytes);
+
+    if (at < 0)
+        return 0;
+    memcpy(pair_eager(c, c->peer[peer].out_pair, (uint32_t)at), span->at, bytes);
+    line->of.message.eager = (uint32_t)at;
+    return bytes;
+}
+
+/* Decides where the bytes go: the line, an eager slot, or there only the first ones, and the rest when it is granted. */
 static enum wire_result fill_line(struct shmchan_channel *c, const struct wire_expose *e, struct shmchan_line *line,
                                   const struct wire_span *span)
 {
     uint32_t peer = e->peers[0], seq = wire_key_seq(e->key);
-    struct shmchan_peer *p = &c->peer[peer];
-    bool early = !c->shape.rendezvous;
-    if (early && span->bytes <= SHMCHAN_MESSAGE_INLINE) {
+
+    if (!c->shape.rendezvous && span->bytes <= SHMCHAN_MESSAGE_INLINE) {
         if (span->bytes)
             memcpy(line->of.message.data, span->at, span->bytes);
+        line->bytes = (uint16_t)span->bytes;
         line->kind = SHMCHAN_KIND_INLINE;
         return WIRE_DONE;
     }
-    int32_t at = early && span->bytes <= SHMCHAN_EAGER_BYTES ? take_eager(c, peer, span->bytes) : -1;
-    if (at >= 0) {
-        memcpy(pair_eager(c, p->out_pair, (uint32_t)at), span->at, span->bytes);
+    if (span->bytes <= SHMCHAN_EAGER_BYTES && put_early(c, peer, line, span)) {
+        line->bytes = (uint16_t)span->bytes;
         line->kind = SHMCHAN_KIND_EAGER;
-        line->of.message.eager = (uint32_t)at;
         return WIRE_DONE;
     }
     if (e->flags & WIRE_WHOLE)
@@ -205,7 +218,9 @@ static enum wire_result fill_line(struct shmchan_channel *c, const struct wire_e
         return WIRE_FAILED;
     item->at = (char *)(uintptr_t)span->at;
     item->bytes = span->bytes;
+    item->done = put_early(c, peer, line, span);
     item->cookie = e->cookie;
+    line->bytes = (uint16_t)item->done;
     line->kind = SHMCHAN_KIND_ANNOUNCED;
     return WIRE_PENDING;
 }
@@ -228,12 +243,18 @@ enum wire_result shmchan_message_expose(struct shmchan_channel *c, const struct 
     if (result == WIRE_FAILED || result == WIRE_AGAIN)
         return result;
     line->fingerprint = e->fingerprint;
-    line->bytes = (uint16_t)(span.bytes <= SHMCHAN_MESSAGE_INLINE ? span.bytes : 0);
     line->of.message.bytes = span.bytes;
     atomic_store_explicit(&line->key, e->key, memory_order_release);
     p->out_last = seq;
     publish(c, peer, &inbox_at(c, peer)->announced, seq);
     return result;
+}
+
+static inline uint64_t piece_of(uint64_t bytes)
+{
+    uint64_t piece = bytes / SHMCHAN_CHUNKS / 64 * 64;
+
+    return piece < SHMCHAN_CHUNK_LEAST ? SHMCHAN_CHUNK_LEAST : piece < SHMCHAN_CHUNK_BYTES ? piece : SHMCHAN_CHUNK_BYTES;
 }
 
 /* Serves the grants of one receiver as far as chunks are free. Returns whether it must be called again without a signal
@@ -242,7 +263,7 @@ static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *ev
 {
     struct shmchan_peer *p = &c->peer[peer];
     struct shmchan_inlet *inlet = inlet_of(c, p->block, c->rank);
-    for (;;) {
+    for (int filled = 0;;) {
         if (!p->out_item && p->out_served == atomic_load_explicit(&inlet->granted, memory_order_acquire))
             return false;
         if (*n == max)
@@ -258,8 +279,10 @@ static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *ev
         while (item->done < item->bytes) {
             if (p->out_chunk - atomic_load_explicit(&inlet->taken, memory_order_acquire) >= SHMCHAN_CHUNKS)
                 return false; /* the peer sets its bit when it has taken a chunk */
+            if (filled++ == SHMCHAN_CHUNKS_LOOK)
+                return true;
             struct shmchan_line *line = chunk_line(c, p->out_chunks, p->out_chunk);
-            uint64_t left = item->bytes - item->done, bytes = left < SHMCHAN_PLACE_BYTES ? left : SHMCHAN_PLACE_BYTES;
+            uint64_t left = item->bytes - item->done, piece = piece_of(item->bytes), bytes = left < piece ? left : piece;
             memcpy(line + 1, item->at + item->done, bytes);
             line->of.place.bytes = bytes;
             item->done += bytes;
@@ -275,17 +298,21 @@ static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *ev
 }
 
 /* ------------------------------------------------------------------------------------------------------------ receiving */
-/* Checks what the sender said of an announced message, in our own copy. */
+static bool is_in_slot(const struct shmchan_item *item)
+{
+    return item->eager < SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES && item->eager % SHMCHAN_EAGER_BYTES + item->done <= SHMCHAN_EAGER_BYTES;
+}
+
+/* Checks what the sender said of a message, in our own copy. */
 static bool is_sound(const struct shmchan_item *item)
 {
     switch (item->kind) {
     case SHMCHAN_KIND_INLINE:
         return item->bytes <= SHMCHAN_MESSAGE_INLINE;
     case SHMCHAN_KIND_EAGER:
-        return item->bytes <= SHMCHAN_EAGER_BYTES && item->eager < SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES &&
-               item->eager % SHMCHAN_EAGER_BYTES + item->bytes <= SHMCHAN_EAGER_BYTES;
+        return item->done == item->bytes && is_in_slot(item);
     default:
-        return item->kind == SHMCHAN_KIND_ANNOUNCED;
+        return item->kind == SHMCHAN_KIND_ANNOUNCED && item->done <= item->bytes && (!item->done || is_in_slot(item));
     }
 }
 
@@ -309,6 +336,7 @@ static void arrivals(struct shmchan_channel *c, uint32_t peer, struct wire_event
             return;
         item->kind = READ_ONCE(line->kind);
         item->bytes = READ_ONCE(line->of.message.bytes);
+        item->done = READ_ONCE(line->bytes);
         if (item->kind == SHMCHAN_KIND_INLINE)
             memcpy(item->data, line->of.message.data, SHMCHAN_MESSAGE_INLINE);
         else
@@ -345,8 +373,8 @@ static bool landings(struct shmchan_channel *c, uint32_t peer, struct wire_event
         uint32_t index = p->landing[p->in_landed & (SHMCHAN_LANDINGS - 1)];
         struct shmchan_item *item = &c->items.item[index];
         uint64_t bytes = READ_ONCE(line->of.place.bytes);
-        BASE_ASSERT(bytes <= item->bytes - item->done && bytes <= SHMCHAN_PLACE_BYTES);
-        data_take(item->at + item->done, (void *)(uintptr_t)(line + 1), bytes, false);
+        BASE_ASSERT(bytes <= item->bytes - item->done && bytes <= SHMCHAN_CHUNK_BYTES);
+        data_take(item->at + item->done, (void *)(uintptr_t)(line + 1), bytes, item->bytes >= NONTEMPORAL_BYTES);
         item->done += bytes;
         *copied += bytes;
         atomic_store_explicit(&inlet_of(c, c->block.at, peer)->taken, ++p->in_chunk, memory_order_release);
@@ -361,7 +389,19 @@ static bool landings(struct shmchan_channel *c, uint32_t peer, struct wire_event
     return false;
 }
 
-/* Publishes a grant for an announced message: the sender then sends `bytes` of it; 0 discards the message. */
+/* Takes the first bytes of a message from an eager slot, and gives back its place there. */
+static void take_early(struct shmchan_channel *c, uint32_t peer, const struct shmchan_item *item, char *land, uint64_t bytes)
+{
+    struct shmchan_inlet *inlet = inlet_of(c, c->block.at, peer);
+    _Atomic uint32_t *taken = &inlet->eager_done[item->eager / SHMCHAN_EAGER_BYTES];
+
+    if (bytes)
+        data_take(land, pair_eager(c, c->peer[peer].in_pair, item->eager), bytes, false);
+    atomic_store_explicit(taken, atomic_load_explicit(taken, memory_order_relaxed) + 1, memory_order_release);
+    c->dirty = true;
+}
+
+/* Publishes a grant for an announced message: the sender then sends the rest of this many bytes. */
 static enum wire_result grant(struct shmchan_channel *c, const struct wire_look *l, uint32_t index, uint64_t bytes)
 {
     struct shmchan_peer *p = &c->peer[l->peer];
@@ -373,12 +413,16 @@ static enum wire_result grant(struct shmchan_channel *c, const struct wire_look 
     inlet->grant[at].bytes = bytes;
     atomic_store_explicit(&inlet->granted, ++p->in_granted, memory_order_release);
     knock(c, l->peer);
-    if (!bytes) {
+    struct shmchan_item *item = &c->items.item[index];
+    uint64_t early = item->done < bytes ? item->done : bytes;
+    if (item->done)
+        take_early(c, l->peer, item, l->land, early);
+    if (early == bytes) {
         item_drop(c, index);
         return WIRE_DONE;
     }
-    struct shmchan_item *item = &c->items.item[index];
     item->at = l->land;
+    item->done = early;
     item->bytes = bytes;
     item->cookie = l->cookie;
     p->landing[p->in_landings++ & (SHMCHAN_LANDINGS - 1)] = index;
@@ -386,17 +430,9 @@ static enum wire_result grant(struct shmchan_channel *c, const struct wire_look 
     return WIRE_PENDING;
 }
 
-static void taken_of(struct shmchan_inlet *inlet, uint32_t slot)
-{
-    uint32_t before = atomic_load_explicit(&inlet->eager_done[slot], memory_order_relaxed);
-
-    atomic_store_explicit(&inlet->eager_done[slot], before + 1, memory_order_release);
-}
-
 enum wire_result shmchan_message_view(struct shmchan_channel *c, const struct wire_look *l)
 {
     BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
-    struct shmchan_peer *p = &c->peer[l->peer];
     uint32_t index = item_find(c, name_of(SIDE_ARRIVED, l->peer, wire_key_seq(l->key)));
     struct shmchan_item *item = &c->items.item[index];
     uint64_t bytes = l->flags & WIRE_DISCARD ? 0 : l->bytes;
@@ -405,12 +441,8 @@ enum wire_result shmchan_message_view(struct shmchan_channel *c, const struct wi
         return grant(c, l, index, bytes);
     if (item->kind == SHMCHAN_KIND_INLINE && bytes)
         memcpy(l->land, item->data, bytes);
-    if (item->kind == SHMCHAN_KIND_EAGER) {
-        if (bytes)
-            data_take(l->land, pair_eager(c, p->in_pair, item->eager), bytes, false);
-        taken_of(inlet_of(c, c->block.at, l->peer), item->eager / SHMCHAN_EAGER_BYTES);
-        c->dirty = true;
-    }
+    if (item->kind == SHMCHAN_KIND_EAGER)
+        take_early(c, l->peer, item, l->land, bytes);
     item_drop(c, index);
     return WIRE_DONE;
 }

@@ -54,9 +54,12 @@ enum {
     SHMCHAN_WINDOW_MAX = 1024,
     SHMCHAN_MESSAGE_INLINE = 40,
     SHMCHAN_SHORTCUTS = 16, /* one look in so many goes to all peers, even if the newest sender goes on sending */
-    SHMCHAN_EAGER_SLOTS = 8,
-    SHMCHAN_EAGER_BYTES = 4096,
-    SHMCHAN_CHUNKS = 4,            /* chunks of the stream that carries a pair's large messages */
+    SHMCHAN_EAGER_SLOTS = 4,
+    SHMCHAN_EAGER_BYTES = 16384,
+    SHMCHAN_CHUNKS = 4,            /* chunks of the stream that carries a pair's large messages .. */
+    SHMCHAN_CHUNK_BYTES = 32768,   /* .. and their lengths: a quarter of the message, but not more than this .. */
+    SHMCHAN_CHUNK_LEAST = 8192,    /* .. and not less than this */
+    SHMCHAN_CHUNKS_LOOK = 2,       /* chunks filled before this rank looks at what it receives */
     SHMCHAN_GRANTS = 8,            /* messages of a pair that are granted and not yet served */
     SHMCHAN_LANDINGS = 16,         /* served messages may still be in SHMCHAN_CHUNKS chunks */
     SHMCHAN_NOTES_PASS = 16,       /* notes returned by one advance */

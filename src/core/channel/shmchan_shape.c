@@ -122,7 +122,7 @@ static void shape_places(struct shmchan_shape *s, const struct wire_limits *limi
     s->edge_stride = all > each ? all : each;
     s->stream_bytes = (size_t)(s->area_mask + 1) * WIRE_STREAM_EDGES * s->edge_stride;
     s->pair_bytes = sizeof(struct shmchan_pair) + s->window * sizeof(struct shmchan_line) + SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES;
-    s->chunk_stride = sizeof(struct shmchan_line) + SHMCHAN_PLACE_BYTES;
+    s->chunk_stride = sizeof(struct shmchan_line) + SHMCHAN_CHUNK_BYTES;
     s->chunk_bytes = SHMCHAN_CHUNKS * s->chunk_stride;
 }
 
