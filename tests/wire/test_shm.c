@@ -108,16 +108,13 @@ static void forge(struct shmchan_channel *c, uint32_t seq, int32_t how)
         line->of.message.bytes = line->bytes = 0;
     if (how == FORGED_END)
         line->of.message.eager = SHMCHAN_EAGER_BYTES - 64;
-    if (how == FORGED_KIND)
-        line->kind = SHMCHAN_KIND_PLACE;
-    if (how == FORGED_INLINE)
-        line->kind = SHMCHAN_KIND_INLINE;
-    if (how == FORGED_EAGER)
-        line->of.message.bytes = SHMCHAN_EAGER_BYTES + 1;
+    if (how == FORGED_KIND || how == FORGED_INLINE)
+        line->kind = how == FORGED_KIND ? SHMCHAN_KIND_PLACE : SHMCHAN_KIND_INLINE;
     if (how == FORGED_EARLY || how == FORGED_EARLY_SLOT)
         line->kind = SHMCHAN_KIND_ANNOUNCED;
-    if (how == FORGED_EARLY)
-        line->of.message.bytes = (uint64_t)line->bytes - 1;
+    line->of.message.bytes -= how == FORGED_EARLY;
+    if (how == FORGED_EAGER)
+        line->of.message.bytes = SHMCHAN_EAGER_BYTES + 1;
 }
 
 static void believes_nothing(struct rank *r)
