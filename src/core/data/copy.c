@@ -3,7 +3,12 @@
 
 #include <string.h>
 
-enum { LINE_BYTES = 64, TAKE_BYTES = 1024 /* bytes copied at a time: few enough to be in the first-level cache when they are dirtied */ };
+enum {
+    LINE_BYTES = 64,
+    TAKE_BYTES = 1024,      /* copied at a time: few enough to be in the first-level cache when they are dirtied; .. */
+    TAKE_LONG_BYTES = 4096, /* .. in a long copy as many as memcpy moves by the CPU's string instructions, if that has fast ones, .. */
+    LONG_BYTES = 16384,     /* .. which take long to begin */
+};
 
 static inline void dirty_line(char *line)
 {
@@ -96,8 +101,9 @@ void data_take(void *to, void *from, size_t bytes, bool nontemporal)
         nontemporal = false;
     }
 #endif
+    const size_t most = bytes < LONG_BYTES ? TAKE_BYTES : TAKE_LONG_BYTES;
     for (size_t some; bytes; out += some, in += some, bytes -= some) {
-        some = bytes < TAKE_BYTES ? bytes : TAKE_BYTES;
+        some = bytes < most ? bytes : most;
         data_copy(out, in, some, nontemporal);
         data_dirty(in, some);
     }
