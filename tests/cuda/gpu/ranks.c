@@ -12,6 +12,7 @@
 
 #include "bench.h"
 #include "played.h"
+#include "selection.h"
 
 #include <commstream/cuda.h>
 
@@ -293,6 +294,8 @@ static void operations_in_parts(void)
         bool has_blocks = kinds[i] >= JOB_GATHER || kinds[i] == JOB_ALLGATHER || kinds[i] == JOB_REDUCE_SCATTER;
         size_t n = (size_t)PARTS_BYTES / 4 / (has_blocks ? (size_t)my.ranks : 1);
         for (int in_place = 0; in_place < (job_kind_in_place(kinds[i]) ? 2 : 1); in_place++) {
+            if (selection_few() && job_kind_in_place(kinds[i]) && (i + (size_t)in_place) % 2) /* each by turns */
+                continue;
             uint64_t before = next_ticket();
             add((struct job_shape){.kind = kinds[i], .type = COMM_I32, .op = COMM_SUM, .n = n, .in_place = in_place});
             flush();

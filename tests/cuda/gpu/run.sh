@@ -2,10 +2,16 @@
 # What `./dev gpu` runs on a machine with an NVIDIA GPU: run.sh BIN. One GPU is enough: processes share it, and with more GPUs each has one.
 # 0: every step passed; 77: there is no GPU here, and the reason is printed. Where nvidia-smi works, a missing piece is a failure, in the
 # first step and in every later one (missing.sh).
-# The tests run the same script on the mock devices: GPU_PROGRAMS is the prefix of their programs, GPU_DEVICES the number of devices, and
-# GPU_LONGEST the longest sum.
+# The tests run the same script on the mock devices: GPU_PROGRAMS is the prefix of their programs, and GPU_DEVICES the number of devices.
 bin=$1
 programs=$bin/${GPU_PROGRAMS:-comm-gpu-}
+most=8 longest=32M # ranks, and bytes of a figure
+if [ -n "$GPU_PROGRAMS" ]; then
+    # The usual selection has fewer ranks, which compute in turns on two CPUs (tests/selection.h). Programs draw few shapes in each.
+    longest=4K
+    [ "${COMM_TEST_LONG:-0}" != 0 ] || most=4 longest=64
+    export COMM_TEST_LONG=0 COMM_TEST_QUICK=1 COMM_TEST_THIN=8
+fi
 failed=''
 passed=0
 
@@ -59,7 +65,7 @@ devices=${GPU_DEVICES:-$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')}
 # A share of the shapes, since a process starts CUDA in about a second.
 export COMM_TEST_THIN=${COMM_TEST_THIN:-2}
 for n in 2 4 8; do
-    ranks shm "$n"
+    [ "$n" -gt "$most" ] || ranks shm "$n"
 done
 ranks tcp 2
 ranks tcp 4
@@ -69,7 +75,7 @@ ranks nccl 1 COMM_ORDER=fixed
 ranks cuda 1
 ranks cuda 2 # on one GPU, long sums go through the pipeline, and all else is staged
 if [ "$devices" -gt 1 ]; then
-    n=$((devices < 8 ? devices : 8))
+    n=$((devices < most ? devices : most))
     ranks nccl "$n"
     ranks nccl "$n" COMM_ORDER=fixed
     ranks cuda "$n"
@@ -100,13 +106,13 @@ for n in 1 2 4; do
     overlap cuda "$n"
 done
 overlap nccl 1
-[ "$devices" -eq 1 ] || overlap nccl $((devices < 8 ? devices : 8))
+[ "$devices" -eq 1 ] || overlap nccl $((devices < most ? devices : most))
 shared='shm tcp cuda'
 own='nccl' # it takes one rank for each GPU
 [ "$devices" -gt 1 ] || own=''
 for backend in $shared $own; do
     step "figures: comm-perf over $backend, 2 ranks" 120 env COMM_BACKEND="$backend" "$bin/comm-run" -n 2 "$bin/comm-perf" allreduce \
-        --memory device --type bf16 --check --min 8 --max "${GPU_LONGEST:-32M}" --factor 8
+        --memory device --type bf16 --check --min 8 --max "$longest" --factor 8
 done
 
 title "$passed steps passed"
