@@ -103,6 +103,30 @@ int32_t oracle_block = 1;
 
 enum { TOGETHER = 32 }; /* elements: each rank's are loaded, and each two blocks combined, for so many at a time */
 
+static void load_some(const void *at, size_t i, size_t n, enum comm_type type, struct value *to)
+{
+#define LOAD(known)                                                                                                                        \
+    for (size_t e = 0; e < n; e++)                                                                                                         \
+    to[e] = element_load(at, i + e, known)
+    ORACLE_WITH_TYPE(type, LOAD)
+}
+
+static void combine_some(struct value *to, const struct value *high, size_t n, enum comm_type type, comm_op op)
+{
+#define COMBINE(known)                                                                                                                     \
+    for (size_t e = 0; e < n; e++)                                                                                                         \
+    to[e] = combine(to[e], high[e], known, op)
+    ORACLE_WITH_TYPE(type, COMBINE)
+}
+
+static void store_some(void *at, size_t i, size_t n, enum comm_type type, const struct value *from)
+{
+#define STORE(known)                                                                                                                       \
+    for (size_t e = 0; e < n; e++)                                                                                                         \
+    element_store(at, i + e, known, from[e])
+    ORACLE_WITH_TYPE(type, STORE)
+}
+
 static void tree_block(const struct tree *tree, size_t i, size_t n, int32_t first, int32_t level, struct value *to);
 
 static int32_t levels_of(int32_t ranks)
@@ -120,8 +144,8 @@ static void tree_leaf(const struct tree *tree, size_t i, size_t n, int32_t leaf,
     struct tree within = {tree->in + first, count, tree->type, tree->op, 1, count};
     if (tree->block > 1)
         tree_block(&within, i, n, 0, levels_of(count), to);
-    for (size_t e = 0; tree->block == 1 && e < n; e++)
-        to[e] = element_load(tree->in[leaf], i + e, tree->type);
+    else
+        load_some(tree->in[leaf], i, n, tree->type, to);
 }
 
 /* The block of 2^level ranks from `first`, cut off at the end of the team: its lower half, and what exists of the
@@ -138,8 +162,7 @@ static void tree_block(const struct tree *tree, size_t i, size_t n, int32_t firs
     if (middle >= tree->ranks)
         return;
     tree_block(tree, i, n, middle, level - 1, high);
-    for (size_t e = 0; e < n; e++)
-        to[e] = combine(to[e], high[e], tree->type, tree->op);
+    combine_some(to, high, n, tree->type, tree->op);
 }
 
 static void divide(union number *number, int32_t by, bool wide)
@@ -158,18 +181,16 @@ void oracle_reduce(const void *const *in, int32_t ranks, size_t n, enum comm_typ
     for (size_t i = 0; i < n; i += TOGETHER) {
         size_t count = n - i < TOGETHER ? n - i : TOGETHER;
         tree_block(&tree, i, count, 0, levels, v);
-        for (size_t e = 0; e < count; e++) {
-            if (op == COMM_AVG) {
-                divide(&v[e].is, ranks, part_type(type) == COMM_F64);
-                divide(&v[e].also, ranks, part_type(type) == COMM_F64);
-            }
-            element_store(out, i + e, type, v[e]);
+        for (size_t e = 0; op == COMM_AVG && e < count; e++) {
+            divide(&v[e].is, ranks, part_type(type) == COMM_F64);
+            divide(&v[e].also, ranks, part_type(type) == COMM_F64);
         }
+        store_some(out, i, count, type, v);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ data */
-static void store_double(void *at, size_t i, enum comm_type type, double x)
+ORACLE_INLINE void store_double(void *at, size_t i, enum comm_type type, double x)
 {
     union number v = {.integer = 0};
     if (type == COMM_F64)
@@ -181,7 +202,7 @@ static void store_double(void *at, size_t i, enum comm_type type, double x)
 
 /* Summands of very different sizes lose different bits in every order; factors stay near one so that products do not
  * all overflow. */
-static double plain_float(enum comm_type type, comm_op op, uint64_t *state)
+ORACLE_INLINE double plain_float(enum comm_type type, comm_op op, uint64_t *state)
 {
     uint64_t bits = oracle_random(state);
     double mantissa = 1.0 + (double)(bits >> 12) * 0x1p-52, sign = bits & 1 ? -1.0 : 1.0;
@@ -223,7 +244,7 @@ static double special_float(enum comm_type type, comm_op op, uint64_t kind, int3
 
 /* Large numbers that cancel and leave small ones: the rest shows the order even if the accumulator is much wider than
  * the type. */
-static double cancelling_float(enum comm_type type, uint64_t kind, uint64_t *state)
+ORACLE_INLINE double cancelling_float(enum comm_type type, uint64_t kind, uint64_t *state)
 {
     uint64_t bits = oracle_random(state);
     int reach = type == COMM_F16 ? 14 : type == COMM_F64 ? 40 : type == COMM_F8E4M3 || type == COMM_F8E5M2 ? 7 : 20;
@@ -262,26 +283,32 @@ void oracle_fill(void *at, size_t n, enum comm_type type, comm_op op, uint64_t s
         fill_numbers(at, n * (is_complex(type) ? 2 : 1), part_type(type), op, seed, rank);
 }
 
+ORACLE_INLINE void fill_number(void *at, size_t i, enum comm_type type, comm_op op, uint64_t seed, int32_t rank)
+{
+    uint64_t shared = seed + i * 0x51ed2701, kind = oracle_random(&shared);
+    uint64_t own = seed ^ (i * 0x9e3779b9 + (uint64_t)rank * UINT64_C(0xd1342543de82ef95) + 1);
+    if (oracle_is_float(type)) {
+        bool sums = op == COMM_SUM || op == COMM_AVG;
+        store_double(at, i, type,
+                     kind % 16 == 3          ? special_float(type, op, kind >> 8, rank, &own)
+                     : kind % 4 == 1 && sums ? cancelling_float(type, kind, &own)
+                                             : plain_float(type, op, &own));
+        return;
+    }
+    union number v = {.integer = oracle_random(&own)};
+    if (op == COMM_LAND || op == COMM_LOR || op == COMM_LXOR)
+        v.integer = v.integer >> 8 & (kind % 3 == 0 ? 1 : v.integer & 3);
+    else if (op == COMM_PROD)
+        v.integer |= 1;
+    number_store(at, i, type, v);
+}
+
 static void fill_numbers(void *at, size_t n, enum comm_type type, comm_op op, uint64_t seed, int32_t rank)
 {
-    for (size_t i = 0; i < n; i++) {
-        uint64_t shared = seed + i * 0x51ed2701, kind = oracle_random(&shared);
-        uint64_t own = seed ^ (i * 0x9e3779b9 + (uint64_t)rank * UINT64_C(0xd1342543de82ef95) + 1);
-        if (oracle_is_float(type)) {
-            bool sums = op == COMM_SUM || op == COMM_AVG;
-            store_double(at, i, type,
-                         kind % 16 == 3          ? special_float(type, op, kind >> 8, rank, &own)
-                         : kind % 4 == 1 && sums ? cancelling_float(type, kind, &own)
-                                                 : plain_float(type, op, &own));
-            continue;
-        }
-        union number v = {.integer = oracle_random(&own)};
-        if (op == COMM_LAND || op == COMM_LOR || op == COMM_LXOR)
-            v.integer = v.integer >> 8 & (kind % 3 == 0 ? 1 : v.integer & 3);
-        else if (op == COMM_PROD)
-            v.integer |= 1;
-        number_store(at, i, type, v);
-    }
+#define FILL(known)                                                                                                                        \
+    for (size_t i = 0; i < n; i++)                                                                                                         \
+    fill_number(at, i, known, op, seed, rank)
+    ORACLE_WITH_TYPE(type, FILL)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ exact data */

@@ -10,6 +10,9 @@
 #include <math.h>
 #include <string.h>
 
+/* For what is compiled once for each type (ORACLE_WITH_TYPE), so that no element asks for the type again. */
+#define ORACLE_INLINE static inline __attribute__((always_inline))
+
 /* A value in its accumulator: one of three members, by type. */
 union number {
     float single;
@@ -17,7 +20,7 @@ union number {
     uint64_t integer;
 };
 
-static bool is_signed(enum comm_type type)
+ORACLE_INLINE bool is_signed(enum comm_type type)
 {
     return type >= COMM_I8 && type <= COMM_I64;
 }
@@ -46,7 +49,7 @@ static inline int nearest(double x)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ half precision */
-static double decode_half(uint16_t bits)
+ORACLE_INLINE double decode_half(uint16_t bits)
 {
     double sign = bits >> 15 ? -1.0 : 1.0;
     int exponent = bits >> 10 & 31, mantissa = bits & 1023;
@@ -55,7 +58,7 @@ static double decode_half(uint16_t bits)
     return sign * (exponent ? (1024 + mantissa) * power_of_two(exponent - 25) : mantissa * 0x1p-24);
 }
 
-static uint16_t encode_half(double x)
+ORACLE_INLINE uint16_t encode_half(double x)
 {
     uint16_t sign = signbit(x) ? 0x8000 : 0;
     if (isnan(x))
@@ -70,7 +73,7 @@ static uint16_t encode_half(double x)
     return (uint16_t)(sign | ((exponent + 14) * 1024 + units));
 }
 
-static double decode_brain(uint16_t bits)
+ORACLE_INLINE double decode_brain(uint16_t bits)
 {
     uint32_t word = (uint32_t)bits << 16;
     float single;
@@ -78,7 +81,7 @@ static double decode_brain(uint16_t bits)
     return (double)single;
 }
 
-static uint16_t encode_brain(float x)
+ORACLE_INLINE uint16_t encode_brain(float x)
 {
     if (isnan(x))
         return 0x7fc0;
@@ -94,7 +97,7 @@ static uint16_t encode_brain(float x)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ 8 bits */
-static double decode_small(uint8_t bits, enum comm_type type)
+ORACLE_INLINE double decode_small(uint8_t bits, enum comm_type type)
 {
     int mantissas = type == COMM_F8E4M3 ? 3 : 2, bias = type == COMM_F8E4M3 ? 7 : 15;
     int exponent = (bits & 127) >> mantissas, mantissa = bits & ((1 << mantissas) - 1);
@@ -108,32 +111,23 @@ static double decode_small(uint8_t bits, enum comm_type type)
     return sign * mantissa * power_of_two(1 - bias - mantissas);
 }
 
-/* The nearest of all finite numbers, by bisection; of two equally near, the one whose last bit is 0. Beyond the middle
- * between the largest number and its would-be successor: NaN or infinity. */
-static uint8_t encode_small(double x, enum comm_type type)
+/* To the nearest, ties to even; 16 units of E4M3, or 8 of E5M2, carry into the exponent by themselves. Beyond the middle between the
+ * largest number and its would-be successor: NaN or infinity. */
+ORACLE_INLINE uint8_t encode_small(double x, enum comm_type type)
 {
-    uint8_t sign = signbit(x) ? 128 : 0, best = 0, largest = type == COMM_F8E4M3 ? 126 : 123;
-    double size = fabs(x), step = decode_small(largest, type) - decode_small((uint8_t)(largest - 1), type);
-    double edge = decode_small(largest, type) + step / 2;
+    int mantissas = type == COMM_F8E4M3 ? 3 : 2, bias = type == COMM_F8E4M3 ? 7 : 15;
+    uint8_t sign = signbit(x) ? 128 : 0;
+    double size = fabs(x);
     if (isnan(x))
         return 127;
-    if (size > edge || (size == edge && (largest & 1)))
-        return (uint8_t)(sign | (largest + 1));
-    for (uint8_t above = largest; best < above;) { /* finds the largest number that is not above the value */
-        uint8_t middle = (uint8_t)((best + above + 1) / 2);
-        if (decode_small(middle, type) <= size)
-            best = middle;
-        else
-            above = (uint8_t)(middle - 1);
-    }
-    double down = size - decode_small(best, type), up = decode_small((uint8_t)(best + 1), type) - size;
-    if (best < largest && (up < down || (up == down && (best & 1))))
-        best++;
-    return sign | best;
+    if (type == COMM_F8E4M3 ? size > 464 : size >= 61440)
+        return type == COMM_F8E4M3 ? sign | 127 : sign | 124;
+    int exponent = exponent_of(size) < 1 - bias ? 1 - bias : exponent_of(size);
+    return (uint8_t)(sign | ((exponent + bias - 1) * (1 << mantissas) + nearest(size * power_of_two(mantissas - exponent))));
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one element in and out */
-static inline void copy_bytes(void *to, const void *from, size_t bytes)
+ORACLE_INLINE void copy_bytes(void *to, const void *from, size_t bytes)
 {
     if (bytes == 1)
         memcpy(to, from, 1);
@@ -146,14 +140,14 @@ static inline void copy_bytes(void *to, const void *from, size_t bytes)
 }
 
 /* A whole number as it is after it was in memory of its type's width. */
-static inline uint64_t wrap(uint64_t integer, enum comm_type type)
+ORACLE_INLINE uint64_t wrap(uint64_t integer, enum comm_type type)
 {
     unsigned shift = 64 - 8 * (unsigned)oracle_type_bytes(type);
     uint64_t up = integer << shift;
     return is_signed(type) ? (uint64_t)((int64_t)up >> shift) : up >> shift;
 }
 
-static union number number_load(const void *at, size_t i, enum comm_type type)
+ORACLE_INLINE union number number_load(const void *at, size_t i, enum comm_type type)
 {
     const unsigned char *from = (const unsigned char *)at + i * oracle_type_bytes(type);
     union number v = {.integer = 0};
@@ -181,7 +175,7 @@ static union number number_load(const void *at, size_t i, enum comm_type type)
     }
 }
 
-static void number_store(void *at, size_t i, enum comm_type type, union number v)
+ORACLE_INLINE void number_store(void *at, size_t i, enum comm_type type, union number v)
 {
     unsigned char *to = (unsigned char *)at + i * oracle_type_bytes(type);
     uint16_t half;

@@ -12,18 +12,18 @@ struct value {
     union number is, also;
 };
 
-static inline bool is_complex(enum comm_type type)
+ORACLE_INLINE bool is_complex(enum comm_type type)
 {
     return type == COMM_C64 || type == COMM_C128;
 }
 
-static inline bool is_indexed(enum comm_type type)
+ORACLE_INLINE bool is_indexed(enum comm_type type)
 {
     return type >= COMM_F32_INDEX && type <= COMM_I64_INDEX;
 }
 
 /* The type of an element's first part; for most types, the type itself. */
-static inline enum comm_type part_type(enum comm_type type)
+ORACLE_INLINE enum comm_type part_type(enum comm_type type)
 {
     switch ((int)type) {
     case COMM_C64:
@@ -41,13 +41,36 @@ static inline enum comm_type part_type(enum comm_type type)
     }
 }
 
-static inline enum comm_type also_type(enum comm_type type)
+ORACLE_INLINE enum comm_type also_type(enum comm_type type)
 {
     return is_complex(type) ? part_type(type) : oracle_type_bytes(type) == 8 ? COMM_I32 : COMM_I64;
 }
 
+/* A switch over the types: `run(TYPE)` is compiled for each of them. */
+#define ORACLE_CASE(type, run)                                                                                                             \
+case type:                                                                                                                                 \
+    run(type);                                                                                                                             \
+    break;
+#define ORACLE_WITH_TYPE(type, run)                                                                                                        \
+    switch ((int)(type)) {                                                                                                                 \
+        ORACLE_CASE(COMM_F32, run)                                                                                                         \
+        ORACLE_CASE(COMM_F64, run)                                                                                                         \
+        ORACLE_CASE(COMM_F16, run)                                                                                                         \
+        ORACLE_CASE(COMM_BF16, run)                                                                                                        \
+        ORACLE_CASE(COMM_F8E4M3, run)                                                                                                      \
+        ORACLE_CASE(COMM_F8E5M2, run)                                                                                                      \
+        ORACLE_CASE(COMM_I8, run)                                                                                                          \
+        ORACLE_CASE(COMM_I16, run)                                                                                                         \
+        ORACLE_CASE(COMM_I32, run)                                                                                                         \
+        ORACLE_CASE(COMM_I64, run)                                                                                                         \
+        ORACLE_CASE(COMM_C64, run)                                                                                                         \
+        ORACLE_CASE(COMM_C128, run)                                                                                                        \
+    default: /* the unsigned types, and rare ones */                                                                                       \
+        run(type);                                                                                                                         \
+    }
+
 /* ------------------------------------------------------------------------------------------------------------ numbers */
-static inline double pick_float(double a, double b, bool low)
+ORACLE_INLINE double pick_float(double a, double b, bool low)
 {
     if (isnan(a) || isnan(b))
         return (double)NAN;
@@ -56,7 +79,7 @@ static inline double pick_float(double a, double b, bool low)
     return (a < b) == low ? a : b;
 }
 
-static inline union number combine_float(union number a, union number b, bool wide, comm_op op)
+ORACLE_INLINE union number combine_float(union number a, union number b, bool wide, comm_op op)
 {
     union number v = {.integer = 0};
     if (op == COMM_MIN || op == COMM_MAX) {
@@ -73,7 +96,7 @@ static inline union number combine_float(union number a, union number b, bool wi
     return v;
 }
 
-static inline union number combine_integer(union number a, union number b, enum comm_type type, comm_op op)
+ORACLE_INLINE union number combine_integer(union number a, union number b, enum comm_type type, comm_op op)
 {
     bool less = is_signed(type) ? (int64_t)a.integer < (int64_t)b.integer : a.integer < b.integer;
     union number v = {.integer = 0};
@@ -113,13 +136,13 @@ static inline union number combine_integer(union number a, union number b, enum 
     return v;
 }
 
-static inline union number combine_number(union number a, union number b, enum comm_type type, comm_op op)
+ORACLE_INLINE union number combine_number(union number a, union number b, enum comm_type type, comm_op op)
 {
     return oracle_is_float(type) ? combine_float(a, b, type == COMM_F64, op) : combine_integer(a, b, type, op);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ two parts */
-static inline struct value element_load(const void *at, size_t i, enum comm_type type)
+ORACLE_INLINE struct value element_load(const void *at, size_t i, enum comm_type type)
 {
     const unsigned char *from = (const unsigned char *)at + i * oracle_type_bytes(type);
     struct value v = {.is = number_load(from, 0, part_type(type))};
@@ -128,7 +151,7 @@ static inline struct value element_load(const void *at, size_t i, enum comm_type
     return v;
 }
 
-static inline void element_store(void *at, size_t i, enum comm_type type, struct value v)
+ORACLE_INLINE void element_store(void *at, size_t i, enum comm_type type, struct value v)
 {
     unsigned char *to = (unsigned char *)at + i * oracle_type_bytes(type);
     number_store(to, 0, part_type(type), v.is);
@@ -136,7 +159,7 @@ static inline void element_store(void *at, size_t i, enum comm_type type, struct
         number_store(to + oracle_type_bytes(type) / 2, 0, also_type(type), v.also);
 }
 
-static inline union number minus(union number a, bool wide)
+ORACLE_INLINE union number minus(union number a, bool wide)
 {
     if (wide)
         a.wide = -a.wide;
@@ -145,7 +168,7 @@ static inline union number minus(union number a, bool wide)
     return a;
 }
 
-static inline struct value complex_product(struct value a, struct value b, enum comm_type part)
+ORACLE_INLINE struct value complex_product(struct value a, struct value b, enum comm_type part)
 {
     bool wide = part == COMM_F64;
     struct value v;
@@ -156,7 +179,7 @@ static inline struct value complex_product(struct value a, struct value b, enum 
 }
 
 /* -1, 0 or 1: NaN comes first, then the least or the greatest. */
-static inline int order_of(union number a, union number b, enum comm_type part, bool low)
+ORACLE_INLINE int order_of(union number a, union number b, enum comm_type part, bool low)
 {
     if (!oracle_is_float(part)) {
         int64_t x = (int64_t)a.integer, y = (int64_t)b.integer;
@@ -171,7 +194,7 @@ static inline int order_of(union number a, union number b, enum comm_type part, 
     return less == low ? -1 : 1;
 }
 
-static inline struct value combine(struct value a, struct value b, enum comm_type type, comm_op op)
+ORACLE_INLINE struct value combine(struct value a, struct value b, enum comm_type type, comm_op op)
 {
     enum comm_type part = part_type(type);
     struct value v = a;

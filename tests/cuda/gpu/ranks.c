@@ -1,10 +1,11 @@
 /*
- * One rank of the conformance suite on device buffers, a process per rank: comm-run starts them, on the mock devices or on real ones, which
- * several ranks may share. Every collective, type and operator in a share of its shapes, operations in parts, messages in groups, operators
- * of the program's own. Results and the memory around them must be the oracle's. Each request must say that its buffers went the way that
- * docs/guide/cuda.md gives for such a call: staged, by NCCL, or by the kernels of backend cuda. Prints how many went which way.
+ * One rank of the conformance suite on device buffers, a process per rank: comm-run or mpirun starts them, on the mock devices or on real
+ * ones, which several ranks may share. Every collective, type and operator in a share of its shapes, operations in parts, messages in
+ * groups, operators of the program's own. Results and the memory around them must be the oracle's. Each request must say that its buffers
+ * went the way that docs/guide/cuda.md gives for such a call: staged, by NCCL, or by the kernels of backend cuda. Prints how many went
+ * which way.
  *
- * NCCL adds floats in an order of its own, so there the inputs are numbers of which every order makes the same result.
+ * NCCL and MPI add floats in an order of their own, so there the inputs are numbers of which every order makes the same result.
  * All ranks draw the same shapes, so each knows what the others do. COMM_BACKEND chooses the backend, COMM_ORDER its order of operands.
  */
 #define _GNU_SOURCE
@@ -12,6 +13,7 @@
 
 #include "bench.h"
 #include "played.h"
+#include "selection.h"
 
 #include <commstream/cuda.h>
 
@@ -28,7 +30,7 @@ static struct {
     struct CUstream_st *stream;
     int32_t rank, ranks;
     int devices; /* of this host */
-    bool nccl, cuda, fixed;
+    bool nccl, mpi, cuda, fixed;
     uint64_t chance;
     unsigned thin;
     size_t compared, exact, went[ANY_WAY]; /* exact: with inputs of which every order makes the same result */
@@ -217,12 +219,12 @@ static void flush(void)
     batch = 0;
 }
 
-/* NCCL adds and multiplies in an order of its own, unless the order is fixed, and rounds at each step. */
+/* NCCL and MPI add and multiply in an order of their own, unless the order is fixed, and round at each step. */
 static bool has_order_of_its_own(const struct job_shape *s)
 {
     bool rounds = s->op == COMM_SUM || s->op == COMM_PROD || s->op == COMM_AVG;
 
-    return my.nccl && !my.fixed && job_kind_reduces(s->kind) && rounds && oracle_is_float(s->type);
+    return (my.nccl || my.mpi) && !my.fixed && job_kind_reduces(s->kind) && rounds && oracle_is_float(s->type);
 }
 
 static void add(struct job_shape shape)
@@ -276,10 +278,12 @@ static uint64_t next_ticket(void)
     return q.ticket;
 }
 
-/* Backend cuda's kernels take calls in blocks whole; for one rank there are none. */
+/* Of several ranks backend cuda's kernels take calls in blocks whole, and MPI takes a reduce_scatter whole, since its order of operands may
+ * depend on the length. */
 static uint64_t expected_parts(enum job_kind kind)
 {
-    bool whole = my.nccl || kind == JOB_ALLTOALL_V || (my.cuda && my.ranks > 1 && (kind == JOB_ALLGATHER || kind == JOB_REDUCE_SCATTER));
+    bool kernels = my.cuda && (kind == JOB_ALLGATHER || kind == JOB_REDUCE_SCATTER), library = my.mpi && kind == JOB_REDUCE_SCATTER;
+    bool whole = my.nccl || kind == JOB_ALLTOALL_V || (my.ranks > 1 && (kernels || library));
 
     return whole ? 1 : 2;
 }
@@ -293,6 +297,8 @@ static void operations_in_parts(void)
         bool has_blocks = kinds[i] >= JOB_GATHER || kinds[i] == JOB_ALLGATHER || kinds[i] == JOB_REDUCE_SCATTER;
         size_t n = (size_t)PARTS_BYTES / 4 / (has_blocks ? (size_t)my.ranks : 1);
         for (int in_place = 0; in_place < (job_kind_in_place(kinds[i]) ? 2 : 1); in_place++) {
+            if (selection_few() && job_kind_in_place(kinds[i]) && (i + (size_t)in_place) % 2) /* each by turns */
+                continue;
             uint64_t before = next_ticket();
             add((struct job_shape){.kind = kinds[i], .type = COMM_I32, .op = COMM_SUM, .n = n, .in_place = in_place});
             flush();
@@ -419,17 +425,25 @@ static void pre_multiplied_sums(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ main */
+/* The world opens on a device that depends on it. */
+static int32_t launched_rank(void)
+{
+    static const char *const names[] = {"COMM_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (getenv(names[i]))
+            return (int32_t)strtol(getenv(names[i]), NULL, 10);
+    fprintf(stderr, "ranks: expected to be started by comm-run, or by mpirun of Open MPI or MPICH\n");
+    exit(2);
+}
+
 static void open_world(void)
 {
     char text[512] = "", device[24];
     struct comm_info info = {.size = sizeof info};
-    const char *rank = getenv("COMM_RANK"), *order = getenv("COMM_ORDER");
+    const char *order = getenv("COMM_ORDER");
 
-    if (!rank) {
-        fprintf(stderr, "ranks: expected to be started by comm-run\n");
-        exit(2);
-    }
-    my.rank = (int32_t)strtol(rank, NULL, 10);
+    my.rank = launched_rank();
     played_begin((uint64_t)my.rank + 1);
     my.devices = bench_devices();
     snprintf(device, sizeof device, "cuda:%d", my.rank % my.devices);
@@ -440,6 +454,7 @@ static void open_world(void)
     my.ranks = comm_size(my.world);
     my.thin = rig_thin(1, 3, 6);
     my.nccl = strcmp(info.backend, "nccl") == 0;
+    my.mpi = strcmp(info.backend, "mpi") == 0;
     my.cuda = strcmp(info.backend, "cuda") == 0;
     my.fixed = order && strcmp(order, "fixed") == 0;
     bench_open(&my.bench, my.rank % my.devices);
@@ -465,7 +480,7 @@ int main(void)
     if (my.rank == 0)
         printf("%zu operations compared, %zu of them with exact inputs: %zu staged, %zu by NCCL, %zu by kernels, %zu on host memory\n",
                my.compared, my.exact, my.went[STAGED], my.went[BY_NCCL], my.went[BY_KERNELS], my.went[HOST]);
-    CHECK((my.exact > 0) == (my.nccl && !my.fixed));
+    CHECK((my.exact > 0) == ((my.nccl || my.mpi) && !my.fixed));
     CHECK((my.went[BY_KERNELS] > 0) == my.cuda); /* also where ranks share a device: long sums */
     CHECK((my.went[BY_NCCL] > 0) == my.nccl);
     CHECK((my.went[STAGED] > 0) == !my.nccl);
