@@ -5,15 +5,16 @@ static enum comm_result check(struct comm_communicator *c, const char *call, con
                               bool tag_ok, int32_t peer, uint32_t tag, size_t *bytes, struct comm_request *req)
 {
     enum comm_result r = engine_alive(c);
+    size_t element = data_type_bytes(type);
 
     if (r != COMM_OK) {
         if (req)
             *req = timeline_refusal(r);
         return r;
     }
-    if (!data_type_bytes(type))
+    if (!element)
         return engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: type=%d; expected an enum comm_type", call, (int)type);
-    if (__builtin_mul_overflow(n, data_type_bytes(type), bytes) || *bytes > SIZE_MAX / 8)
+    if (__builtin_mul_overflow(n, element, bytes) || *bytes > SIZE_MAX / 8)
         return engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: n=%zu; expected a length within the address space", call, n);
     if (!peer_ok)
         return engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: peer=%d; expected a rank of the communicator, 0 to %d", call, peer,

@@ -286,6 +286,7 @@ static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *ev
             memcpy(line + 1, item->at + item->done, bytes);
             line->of.place.bytes = bytes;
             item->done += bytes;
+            c->handle.moved = true;
             atomic_store_explicit(&line->key, ++p->out_chunk, memory_order_release);
             knock(c, peer);
         }
@@ -376,6 +377,7 @@ static bool landings(struct shmchan_channel *c, uint32_t peer, struct wire_event
         BASE_ASSERT(bytes <= item->bytes - item->done && bytes <= SHMCHAN_CHUNK_BYTES);
         data_take(item->at + item->done, (void *)(uintptr_t)(line + 1), bytes, item->bytes >= NONTEMPORAL_BYTES);
         item->done += bytes;
+        c->handle.moved = true;
         *copied += bytes;
         atomic_store_explicit(&inlet_of(c, c->block.at, peer)->taken, ++p->in_chunk, memory_order_release);
         knock(c, peer);

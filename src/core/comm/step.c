@@ -389,8 +389,10 @@ static bool step(struct comm_state *b, bool only_if_new)
     uint64_t done = b->line.done, started = b->line.started;
     bool failed = b->failed;
     uint32_t count = b->wire->advance(b->channel, events, ENGINE_EVENTS);
+    bool moved = b->channel->moved;
 
-    if (only_if_new && !count)
+    b->channel->moved = false;
+    if (only_if_new && !count && !moved)
         return false;
     b->runs.gave_way = false;
     for (uint32_t i = 0; i < count; i++)
@@ -415,7 +417,8 @@ static bool step(struct comm_state *b, bool only_if_new)
     if (BASE_UNLIKELY(b->recovery.running))
         beside |= parts_step_last(b);
     settle(b);
-    return count || beside || parts || b->runs.gave_way || b->line.done != done || b->line.started != started || b->failed != failed;
+    moved |= count || beside || parts || b->runs.gave_way;
+    return moved || b->line.done != done || b->line.started != started || b->failed != failed;
 }
 
 /* Disables thread cancellation around code that may make system calls. Many passes of an operation within a host make none, and switching

@@ -140,7 +140,7 @@ enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
     bool inside = inside_callback(request);
 
     if (timeout_ns && wait_short(request, inside))
-        return timeline_test(request);
+        return request.ticket & TIMELINE_MESSAGE ? COMM_OK : timeline_test(request);
     return wait_long(request, timeout_ns, inside);
 }
 

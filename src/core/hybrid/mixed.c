@@ -201,6 +201,8 @@ uint32_t mixed_advance(struct wire_channel *channel, struct wire_event *events, 
     uint32_t first = max - max / MIXED_FAR_EVENTS;
     uint32_t n = take_events(c, MIXED_NEAR, events, c->near->class->advance(c->near, events, first));
 
+    channel->moved |= c->near->moved;
+    c->near->moved = false;
     return n + take_events(c, MIXED_FAR, events + n, c->far->class->advance(c->far, events + n, max - n));
 }
 

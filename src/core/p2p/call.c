@@ -64,22 +64,34 @@ static __attribute__((noinline)) enum comm_result stage_message(struct comm_stat
     return r;
 }
 
+/* A send that has ended: nothing that is pending has changed, so only what the wire wrote is due. */
+static void leave_after_whole(struct comm_state *b)
+{
+    b->wire->flush(b->channel);
+    b->now = 0;
+    state_leave(b);
+}
+
 enum comm_result engine_message(struct comm_communicator *c, bool is_send, void *buf, size_t bytes, int32_t peer, uint32_t tag,
                                 struct comm_status *status, struct comm_request *req)
 {
     enum comm_result r;
     struct comm_state *b = state_lock(c, &r);
     struct message_call call = {.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .status = status, .is_send = is_send};
+    bool is_plain = b && !b->recording.plan && !b->failed;
+    bool is_library = is_plain && b->library_work.flags && state_is_device_memory(b, buf);
 
     if (b && BASE_UNLIKELY(bytes && state_is_foreign(b, buf))) {
         r = stage_message(b, c, &call, req);
+    } else if (is_plain && is_send && !is_library && p2p_send_whole(b, &call, req)) {
+        leave_after_whole(b);
     } else if (b) {
         if (b->recording.plan)
             r = b->recording.calls->message(b, &call);
-        else if (!b->failed && b->library_work.flags && state_is_device_memory(b, buf))
+        else if (is_library)
             r = post_device(b, &call, req);
         else
-            r = b->failed ? (enum comm_result)b->failure.cause.result : p2p_post(b, &call, P2P_NONE, req);
+            r = b->failed ? (enum comm_result)b->failure.cause.result : p2p_post_pending(b, &call, P2P_NONE, req);
         if (b->recording.plan && req)
             *req = COMM_REQUEST_NONE;
         if (!b->recording.plan)

@@ -345,8 +345,8 @@ static bool blocks(const struct comm_state *b, uint64_t ticket, const struct tim
 }
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
-/* Most short sends end in their call. They need no place in the list, only the word of a free slot, for their request. */
-static bool send_whole(struct comm_state *b, const struct message_call *call, struct comm_request *req)
+/* Such a send needs no place in the list, only the word of a free slot, for its request. */
+bool p2p_send_whole(struct comm_state *b, const struct message_call *call, struct comm_request *req)
 {
     struct timeline_range read = {(uintptr_t)call->buf, (uintptr_t)call->buf + call->bytes}, nothing = {0, 0};
     bool held = b->p2p.held || b->failure.proposal.result || timeline_meet(&read, &b->p2p.write) ||
@@ -375,10 +375,14 @@ static bool send_whole(struct comm_state *b, const struct message_call *call, st
 
 enum comm_result p2p_post(struct comm_state *b, const struct message_call *call, uint32_t marker, struct comm_request *req)
 {
-    uint32_t i;
+    bool whole = call->is_send && call->kind == MESSAGE_PROGRAM && p2p_send_whole(b, call, req);
 
-    if (call->is_send && call->kind == MESSAGE_PROGRAM && send_whole(b, call, req))
-        return COMM_OK;
+    return whole ? COMM_OK : p2p_post_pending(b, call, marker, req);
+}
+
+enum comm_result p2p_post_pending(struct comm_state *b, const struct message_call *call, uint32_t marker, struct comm_request *req)
+{
+    uint32_t i;
     enum comm_result r = BASE_UNLIKELY(call->on_device) ? p2p_reach_device(b, call) : COMM_OK;
 
     if (r == COMM_OK)

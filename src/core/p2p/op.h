@@ -58,8 +58,12 @@ static inline void p2p_begins(const struct comm_state *b, struct p2p_op *t)
 bool p2p_step(struct comm_state *b); /* posts held messages, collects finished ones, completes markers */
 void p2p_cancel_held(struct comm_state *b);
 
+/* A send that ends in its call, as most short ones do within a host. False: nothing happened. */
+bool p2p_send_whole(struct comm_state *b, const struct message_call *call, struct comm_request *req);
 /* Posts a send or a receive, or holds it back. marker: the marker of its plan, or P2P_NONE. */
 enum comm_result p2p_post(struct comm_state *b, const struct message_call *call, uint32_t marker, struct comm_request *req);
+/* The same, but does not try to end a send in its call. */
+enum comm_result p2p_post_pending(struct comm_state *b, const struct message_call *call, uint32_t marker, struct comm_request *req);
 /* Reserves slots for this many more messages and a marker. false: nothing changed. */
 bool p2p_reserve(struct comm_state *b, uint32_t messages);
 

@@ -75,6 +75,15 @@ void timeline_handle_give(struct comm_communicator *handle);
 enum { TIMELINE_INDEX_BITS = 20 };
 #define TIMELINE_NUMBERS (TIMELINE_MESSAGE >> TIMELINE_INDEX_BITS) /* of messages of one handle: 100 days of a million a second */
 
+static inline uint32_t timeline_slot_index(uint64_t ticket)
+{
+    return (uint32_t)(ticket & ((1u << TIMELINE_INDEX_BITS) - 1));
+}
+static inline uint64_t timeline_slot_number(uint64_t ticket)
+{
+    return (ticket & ~TIMELINE_MESSAGE) >> TIMELINE_INDEX_BITS;
+}
+
 static inline struct comm_request timeline_refusal(enum comm_result result)
 {
     return (struct comm_request){NULL, (uint64_t)(int64_t)result};
@@ -91,6 +100,16 @@ static inline enum comm_result timeline_test(struct comm_request request)
                     atomic_load_explicit(&handle->exceptions, memory_order_relaxed) == 0))
         return COMM_OK;
     return timeline_test_slow(request);
+}
+
+/* True: this message or marker has ended without an error. False: ask timeline_test. Costs two loads. */
+static inline bool timeline_slot_is_ok(struct comm_request request)
+{
+    uint32_t index = timeline_slot_index(request.ticket);
+    _Atomic uint64_t *words = atomic_load_explicit(&request.comm->slots[0], memory_order_acquire);
+
+    return index < TIMELINE_SLOTS_FIRST && words &&
+           atomic_load_explicit(words + index, memory_order_acquire) == timeline_slot_number(request.ticket) << 8;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ points */
@@ -390,13 +409,5 @@ uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index);
 void timeline_slot_finish(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
 /* The ticket of the slot's last message, if that failed and its error is not yet recorded by number; otherwise 0. */
 uint64_t timeline_slot_error(struct comm_communicator *handle, uint32_t index, enum comm_result *result);
-static inline uint32_t timeline_slot_index(uint64_t ticket)
-{
-    return (uint32_t)(ticket & ((1u << TIMELINE_INDEX_BITS) - 1));
-}
-static inline uint64_t timeline_slot_number(uint64_t ticket)
-{
-    return (ticket & ~TIMELINE_MESSAGE) >> TIMELINE_INDEX_BITS;
-}
 
 #endif

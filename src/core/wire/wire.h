@@ -213,6 +213,7 @@ struct wire_channel {
     const struct wire_memory_class *memory; /* memory that all members share; NULL: none */
     const struct wire_traffic *traffic;     /* NULL: not a network */
     const char *carrier;                    /* what carries it between hosts, if its class does not say it: a wire's name; or NULL */
+    bool moved;                             /* an advance moved bytes that no event tells; who advances resets it */
     bool borrows;                           /* peers have exposed bytes in their own memory; see wire_memory_class */
     struct wire_caps caps;
     struct wire_board *board;            /* NULL across hosts */
