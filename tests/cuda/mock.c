@@ -24,23 +24,23 @@ bool mock_is_exempt(void)
 }
 
 /* What the next call of a name does first. Threads of the library make calls too, so it is read under the machine's lock. */
-static struct at {
+static struct planned {
     const char *name;
     void (*fn)(void *arg);
     void *arg;
-} at;
+} planned;
 
 void mock_at(const char *call, void (*fn)(void *arg), void *arg)
 {
     pthread_mutex_lock(&mock.lock);
-    at = (struct at){call, fn, arg};
+    planned = (struct planned){call, fn, arg};
     pthread_mutex_unlock(&mock.lock);
 }
 
 /* The lock is held, but not while fn runs. */
 static void begin_at(const char *name)
 {
-    struct at now = at;
+    struct planned now = planned;
 
     if (!now.fn || strcmp(name + strlen("mock_"), now.name) != 0)
         return;
