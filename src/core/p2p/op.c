@@ -294,6 +294,8 @@ static bool post_held(struct comm_state *b)
             continue;
         }
         enum comm_result r = start_or_hold(b, i);
+        if (b->failed)
+            return true;
         if (r != COMM_OK && r != COMM_ERR_FULL)
             finish(b, i, r);
         moved |= b->p2p.ops[i].state != P2P_HELD;
@@ -305,7 +307,7 @@ static bool finish_stored(struct comm_state *b)
 {
     bool moved = false;
 
-    for (uint32_t i = b->p2p.first, next; i != P2P_NONE && !b->failure.proposal.result; i = next) {
+    for (uint32_t i = b->p2p.first, next; i != P2P_NONE && !b->failed && !b->failure.proposal.result; i = next) {
         struct p2p_op *t = &b->p2p.ops[i];
         next = t->after;
         if (t->state != P2P_STORING || !p2p_stored(b, t))
@@ -400,9 +402,16 @@ enum comm_result p2p_post(struct comm_state *b, const struct message_call *call,
     *(t->is_send ? &t->read : &t->write) = range;
     uint64_t ticket = t->ticket;
     b->p2p.pending++;
+    if (BASE_UNLIKELY(call->on_device)) { /* it is held until its stage is ready. If the device fails now, the failure ends it */
+        t->state = P2P_HELD;
+        b->p2p.held++;
+    }
     r = start_or_hold(b, i);
+    if (r != COMM_OK && b->failed)
+        return r;
     if (r != COMM_OK) {
         t = &b->p2p.ops[i];
+        b->p2p.held -= t->state == P2P_HELD;
         if (t->stage)
             staged_give(b, t->stage);
         timeline_slot_finish(b->unit.handle, ticket, r);
