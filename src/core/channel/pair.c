@@ -184,7 +184,7 @@ static enum wire_result fill_line(struct shmchan_channel *c, const struct wire_e
 {
     uint32_t peer = e->peers[0], seq = wire_key_seq(e->key);
     struct shmchan_peer *p = &c->peer[peer];
-    bool early = !c->shape.rendezvous;
+    bool early = !c->shape.rendezvous && !e->there;
     if (early && span->bytes <= SHMCHAN_MESSAGE_INLINE) {
         if (span->bytes)
             memcpy(line->of.message.data, span->at, span->bytes);
@@ -206,6 +206,7 @@ static enum wire_result fill_line(struct shmchan_channel *c, const struct wire_e
     item->at = (char *)(uintptr_t)span->at;
     item->bytes = span->bytes;
     item->cookie = e->cookie;
+    item->there = e->there;
     line->kind = SHMCHAN_KIND_ANNOUNCED;
     return WIRE_PENDING;
 }
@@ -236,7 +237,15 @@ enum wire_result shmchan_message_expose(struct shmchan_channel *c, const struct 
     return result;
 }
 
-/* Serves the grants of one receiver as far as chunks are free. Returns whether it must be called again without a signal
+/* How many bytes of a message can be sent now. */
+static uint64_t sendable(const struct shmchan_item *item)
+{
+    uint64_t there = item->there ? atomic_load_explicit(item->there, memory_order_acquire) : item->bytes;
+
+    return (there < item->bytes ? there : item->bytes) - item->done;
+}
+
+/* Serves the grants of one receiver as far as chunks are free and bytes are there. Returns whether it must be called again without a signal
  * from the peer. */
 static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n)
 {
@@ -259,7 +268,9 @@ static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *ev
             if (p->out_chunk - atomic_load_explicit(&inlet->taken, memory_order_acquire) >= SHMCHAN_CHUNKS)
                 return false; /* the peer sets its bit when it has taken a chunk */
             struct shmchan_line *line = chunk_line(c, p->out_chunks, p->out_chunk);
-            uint64_t left = item->bytes - item->done, bytes = left < SHMCHAN_PLACE_BYTES ? left : SHMCHAN_PLACE_BYTES;
+            uint64_t left = sendable(item), bytes = left < SHMCHAN_PLACE_BYTES ? left : SHMCHAN_PLACE_BYTES;
+            if (!bytes)
+                return true;
             memcpy(line + 1, item->at + item->done, bytes);
             line->of.place.bytes = bytes;
             item->done += bytes;
@@ -349,6 +360,8 @@ static bool landings(struct shmchan_channel *c, uint32_t peer, struct wire_event
         data_take(item->at + item->done, (void *)(uintptr_t)(line + 1), bytes, false);
         item->done += bytes;
         *copied += bytes;
+        if (item->came)
+            atomic_store_explicit(item->came, item->done, memory_order_release);
         atomic_store_explicit(&inlet_of(c, c->block.at, peer)->taken, ++p->in_chunk, memory_order_release);
         knock(c, peer);
         if (item->done == item->bytes) {
@@ -381,6 +394,7 @@ static enum wire_result grant(struct shmchan_channel *c, const struct wire_look 
     item->at = l->land;
     item->bytes = bytes;
     item->cookie = l->cookie;
+    item->came = l->came;
     p->landing[p->in_landings++ & (SHMCHAN_LANDINGS - 1)] = index;
     BASE_ASSERT(p->in_landings - p->in_landed <= SHMCHAN_LANDINGS);
     return WIRE_PENDING;

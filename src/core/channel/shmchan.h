@@ -238,7 +238,9 @@ struct shmchan_item {
     uint8_t kind;
     uint64_t bytes, done; /* bytes to move, bytes moved */
     uint64_t cookie;
-    char *at; /* user memory */
+    char *at;                      /* user memory */
+    const _Atomic uint64_t *there; /* sent: how many of its bytes can be read; NULL: all */
+    _Atomic uint64_t *came;        /* arrived: where to store `done`; NULL: nowhere */
     uint8_t data[SHMCHAN_MESSAGE_INLINE];
 };
 
