@@ -156,8 +156,7 @@ static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
     if (t->class)
         t->class->ended(t);
     if (BASE_UNLIKELY(t->stage != NULL))
-        staged_give(b, t->stage);
-    t->stage = NULL;
+        p2p_unstage(b, t);
     give_slot(b, i);
     if (--b->p2p.pending == 0)
         b->p2p.read = b->p2p.write = (struct timeline_range){0, 0};
@@ -303,21 +302,6 @@ static bool post_held(struct comm_state *b)
     return moved;
 }
 
-static bool finish_stored(struct comm_state *b)
-{
-    bool moved = false;
-
-    for (uint32_t i = b->p2p.first, next; i != P2P_NONE && !b->failed && !b->failure.proposal.result; i = next) {
-        struct p2p_op *t = &b->p2p.ops[i];
-        next = t->after;
-        if (t->state != P2P_STORING || !p2p_stored(b, t))
-            continue;
-        finish(b, i, COMM_OK);
-        moved = true;
-    }
-    return moved;
-}
-
 bool p2p_step(struct comm_state *b)
 {
     bool moved = false;
@@ -327,8 +311,9 @@ bool p2p_step(struct comm_state *b)
     if (b->p2p.held)
         moved |= post_held(b);
     moved |= message_wants_step(b->messages) && message_step(b->messages);
+    moved |= b->p2p.longs && p2p_move_longs(b);
     moved |= p2p_take_finished(b);
-    moved |= b->staged.copying && finish_stored(b);
+    moved |= b->staged.copying && p2p_finish_stored(b);
     moved |= b->p2p.markers && p2p_finish_markers(b);
     return moved;
 }
@@ -413,7 +398,7 @@ enum comm_result p2p_post(struct comm_state *b, const struct message_call *call,
         t = &b->p2p.ops[i];
         b->p2p.held -= t->state == P2P_HELD;
         if (t->stage)
-            staged_give(b, t->stage);
+            p2p_unstage(b, t);
         timeline_slot_finish(b->unit.handle, ticket, r);
         if (marker != P2P_NONE)
             b->p2p.ops[marker].remaining--;
