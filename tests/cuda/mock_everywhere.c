@@ -8,9 +8,7 @@
  * are not done before. The process that loaded the mock fails at its exit if neither it nor its children copied anything.
  */
 #define _GNU_SOURCE
-#include "mock_everywhere.h"
-
-#include "cuda/calls.h"
+#include "mock_everywhere_inside.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -20,15 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#pragma GCC diagnostic ignored "-Wunused-parameter"
-#define EXPORT(field, symbol, result, parameters) MOCK_API result mock_##field parameters __asm__(symbol);
-CUDA_CALLS(EXPORT)
 MOCK_API unsigned mock_cuStreamQuery(struct CUstream_st *stream) __asm__("cuStreamQuery");
-#define IDLE(field, parameters)                                                                                                            \
-    unsigned mock_##field parameters                                                                                                       \
-    {                                                                                                                                      \
-        return CUDA_OK;                                                                                                                    \
-    }
 
 enum { RANGES = 1 << 16, OPS = 1 << 14, STREAMS = 64, TAKEN = 256, IS_MANAGED = 8, ORDINAL = 9 };
 /* A copy, or with `word` a write of the word. */
@@ -47,9 +37,6 @@ struct CUevent_st {
     uint64_t behind; /* the event is after this many operations of the stream */
     long left;       /* queries until it is reached */
 };
-struct CUctx_st {
-    int none;
-};
 
 static struct {
     uintptr_t from, to;
@@ -62,23 +49,18 @@ static struct CUstream_st *streams[STREAMS];
 static uint32_t ranges, takes, stream_count;
 static uintptr_t managed_from, managed_to;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct CUctx_st context;
 static _Atomic uint64_t *copied; /* in this process and in its children */
 static _Atomic uint64_t calls, fail_at, objects, pinned;
 static pid_t loader;
 static long late;
 static bool some, standing;
 
-/* Counts the call. Returns true if it must fail. */
-static bool fails(void)
+bool mock_fails(void)
 {
     uint64_t at = __atomic_add_fetch((uint64_t *)&calls, 1, __ATOMIC_RELAXED);
 
     return fail_at && at == fail_at;
 }
-#define BEGIN                                                                                                                              \
-    if (fails())                                                                                                                           \
-    return CUDA_UNKNOWN
 
 __attribute__((constructor)) static void begin(void)
 {
@@ -98,12 +80,14 @@ __attribute__((destructor)) static void end(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ for tests */
+/* The table is written under the lock: threads of the library run copies. */
 void *mock_take(size_t bytes)
 {
     int file = memfd_create("mock", 0);
 
     if (takes == TAKEN || file < 0 || ftruncate(file, (off_t)bytes))
         abort();
+    pthread_mutex_lock(&lock);
     taken[takes].at = mmap(NULL, bytes, PROT_NONE, MAP_SHARED, file, 0);
     taken[takes].seen = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     taken[takes].bytes = bytes;
@@ -111,7 +95,9 @@ void *mock_take(size_t bytes)
         abort();
     close(file);
     some = true;
-    return taken[takes++].at;
+    void *at = taken[takes++].at;
+    pthread_mutex_unlock(&lock);
+    return at;
 }
 
 static uint32_t find_taken(const void *at)
@@ -124,11 +110,12 @@ static uint32_t find_taken(const void *at)
 
 void mock_give(void *at)
 {
+    pthread_mutex_lock(&lock);
     uint32_t i = find_taken(at);
-
     munmap(taken[i].at, taken[i].bytes);
     munmap(taken[i].seen, taken[i].bytes);
     taken[i] = taken[--takes];
+    pthread_mutex_unlock(&lock);
 }
 
 void *mock_peek(const void *at)
@@ -148,6 +135,11 @@ void mock_managed(const void *at, size_t bytes)
 void mock_late(long looks)
 {
     late = looks;
+}
+
+bool mock_is_late(void)
+{
+    return late;
 }
 
 void mock_fail(uint64_t n)
@@ -348,6 +340,44 @@ void mock_stand(bool on)
     pthread_mutex_unlock(&lock);
 }
 
+/* The stream that stands at a copy in this direction, or NULL. */
+static struct CUstream_st *standing_at(bool to_device)
+{
+    for (uint32_t i = 0; i < stream_count; i++) {
+        struct CUstream_st *s = streams[i];
+        if (s->first != s->next && is_host((uintptr_t)s->op[s->first % OPS].to) == !to_device)
+            return s;
+    }
+    return NULL;
+}
+
+static void run_one(struct CUstream_st *s)
+{
+    standing = false;
+    do
+        run(s, s->first + 1);
+    while (s->first != s->next && s->op[s->first % OPS].word);
+    standing = true;
+}
+
+bool mock_step(bool to_device)
+{
+    pthread_mutex_lock(&lock);
+    struct CUstream_st *s = standing ? standing_at(to_device) : NULL;
+    if (s)
+        run_one(s);
+    pthread_mutex_unlock(&lock);
+    return s != NULL;
+}
+
+bool mock_stands_at(bool to_device)
+{
+    pthread_mutex_lock(&lock);
+    bool stands = standing && standing_at(to_device);
+    pthread_mutex_unlock(&lock);
+    return stands;
+}
+
 unsigned mock_cuMemcpyAsync(cuda_address to, cuda_address from, size_t bytes, struct CUstream_st *stream)
 {
     BEGIN;
@@ -399,99 +429,3 @@ unsigned mock_cuEventQuery(struct CUevent_st *event)
     pthread_mutex_unlock(&lock);
     return reached ? CUDA_OK : CUDA_NOT_READY;
 }
-
-/* ------------------------------------------------------------------------------------------------------------ devices */
-unsigned mock_cuDriverGetVersion(int *version)
-{
-    *version = 13000;
-    return CUDA_OK;
-}
-
-unsigned mock_cuGetErrorName(unsigned error, const char **text)
-{
-    *text = "mock";
-    return CUDA_OK;
-}
-
-unsigned mock_cuDeviceGetCount(int *count)
-{
-    *count = 1;
-    return CUDA_OK;
-}
-
-unsigned mock_cuDeviceGet(int *device, int ordinal)
-{
-    *device = ordinal;
-    return CUDA_OK;
-}
-
-unsigned mock_cuDeviceGetName(char *name, int bytes, int device)
-{
-    snprintf(name, (size_t)bytes, "everywhere");
-    return CUDA_OK;
-}
-
-unsigned mock_cuDeviceGetPCIBusId(char *id, int bytes, int device)
-{
-    snprintf(id, (size_t)bytes, "0000:01:00.0");
-    return CUDA_OK;
-}
-
-unsigned mock_cuDeviceGetAttribute(int *value, unsigned attribute, int device)
-{
-    *value = attribute == CUDA_ATTRIBUTE_MEMOPS_64 && !late;
-    return CUDA_OK;
-}
-
-unsigned mock_cuDevicePrimaryCtxRetain(struct CUctx_st **made, int device)
-{
-    *made = &context;
-    return CUDA_OK;
-}
-
-unsigned mock_cuCtxPushCurrent(struct CUctx_st *pushed)
-{
-    BEGIN;
-    return CUDA_OK;
-}
-
-unsigned mock_cuCtxPopCurrent(struct CUctx_st **popped)
-{
-    *popped = &context;
-    return CUDA_OK;
-}
-
-unsigned mock_cuCtxGetStreamPriorityRange(int *least, int *greatest)
-{
-    *least = *greatest = 0;
-    return CUDA_OK;
-}
-
-unsigned mock_cuStreamGetCtx(struct CUstream_st *stream, struct CUctx_st **of)
-{
-    *of = &context;
-    return CUDA_OK;
-}
-
-unsigned mock_cuStreamIsCapturing(struct CUstream_st *stream, unsigned *status)
-{
-    *status = CUDA_CAPTURE_NONE;
-    return CUDA_OK;
-}
-
-IDLE(cuInit, (unsigned flags))
-IDLE(cuDevicePrimaryCtxRelease, (int device))
-IDLE(cuThreadExchangeStreamCaptureMode, (unsigned *mode))
-IDLE(cuStreamWaitEvent, (struct CUstream_st * stream, struct CUevent_st *event, unsigned flags))
-IDLE(cuStreamWaitValue64, (struct CUstream_st * stream, cuda_address word, uint64_t value, unsigned flags))
-IDLE(cuLaunchHostFunc, (struct CUstream_st * stream, void (*fn)(void *arg), void *arg))
-IDLE(cuModuleLoadData, (struct CUmod_st * *module, const void *image))
-IDLE(cuModuleUnload, (struct CUmod_st * module))
-IDLE(cuModuleGetFunction, (struct CUfunc_st * *function, struct CUmod_st *module, const char *name))
-IDLE(cuLaunchKernel,
-     (struct CUfunc_st * function, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z, unsigned threads_x, unsigned threads_y,
-      unsigned threads_z, unsigned shared_bytes, struct CUstream_st *stream, void **parameters, void **extra))
-IDLE(cuMemsetD32Async, (cuda_address to, unsigned value, size_t count, struct CUstream_st *stream))
-IDLE(cuMemsetD8Async, (cuda_address to, unsigned char value, size_t count, struct CUstream_st *stream))
-IDLE(cuMemsetD16Async, (cuda_address to, unsigned short value, size_t count, struct CUstream_st *stream))
-IDLE(cuMemsetD2D32Async, (cuda_address to, size_t pitch, unsigned value, size_t width, size_t height, struct CUstream_st *stream))

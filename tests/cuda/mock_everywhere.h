@@ -16,6 +16,8 @@ MOCK_API void *mock_peek(const void *at);
 MOCK_API void mock_managed(const void *at, size_t bytes); /* makes this range managed memory */
 MOCK_API void mock_late(long looks);                      /* call before a device is opened; the device has no stream memory operations */
 MOCK_API void mock_stand(bool on);                        /* on: streams do nothing */
+MOCK_API bool mock_step(bool to_device);                  /* while they stand: runs the next copy in this direction; false: there is none */
+MOCK_API bool mock_stands_at(bool to_device);             /* whether there is one */
 MOCK_API void mock_fail(uint64_t n);                      /* the n-th call from now fails; 0: none */
 MOCK_API uint64_t mock_calls(void);
 MOCK_API uint64_t mock_objects(void); /* streams, events and registrations ever made */

@@ -30,6 +30,7 @@ float *staged_host_sum(size_t n);
 
 /* Cases of test_staged_faults.c. */
 void a_fault_at_every_call(void **state);
+void a_fault_at_every_call_of_a_message(void **state);
 void faults_of_a_device_that_is_late(void **state);
 void an_abort_while_the_device_stands(void **state);
 void a_deadline_while_the_device_stands(void **state);

@@ -454,6 +454,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_buffer_that_ends_too_early),
         cmocka_unit_test(an_operator_of_the_programs_own),
         cmocka_unit_test(a_fault_at_every_call),
+        cmocka_unit_test(a_fault_at_every_call_of_a_message),
         cmocka_unit_test(faults_of_a_device_that_is_late),
         cmocka_unit_test(an_abort_while_the_device_stands),
         cmocka_unit_test(a_deadline_while_the_device_stands),

@@ -97,6 +97,47 @@ RIG_CASE(faults_of_an_allgather_in_parts)
     faults(12, &(struct subject){.elements = (3 << 20) / RANKS / sizeof(float) + 100, .is_gather = true});
 }
 
+/* A call that fails alone, for want of memory, is made again. Then both requests end, with OK only if the bytes are right. */
+static bool message_with_fault(uint64_t n)
+{
+    struct comm_request send, recv;
+    uint64_t before;
+
+    rig_open(&staged_rig, RANKS, NULL);
+    memset(mock_peek(staged_out[1]), 0, N * sizeof(float));
+    before = mock_calls();
+    mock_fail(n);
+    enum comm_result r = comm_recv(staged_rig.world[1], staged_out[1], N, COMM_F32, 0, 1, NULL, &recv), s;
+    if (r != COMM_OK)
+        r = comm_recv(staged_rig.world[1], staged_out[1], N, COMM_F32, 0, 1, NULL, &recv);
+    s = comm_send(staged_rig.world[0], staged_in[0], N, COMM_F32, 1, 1, &send);
+    if (s != COMM_OK)
+        s = comm_send(staged_rig.world[0], staged_in[0], N, COMM_F32, 1, 1, &send);
+    r = r == COMM_OK ? comm_wait(recv, RIG_PATIENCE) : r;
+    s = s == COMM_OK ? comm_wait(send, RIG_PATIENCE) : s;
+    CHECK(r != COMM_PENDING && s != COMM_PENDING);
+    if (r == COMM_OK)
+        staged_same(staged_out[1], mock_peek(staged_in[0]), N * sizeof(float));
+    bool over = mock_calls() - before < n;
+    mock_fail(0);
+    for (int i = 0; i < RANKS; i++)
+        (void)!comm_close(staged_rig.world[i], RIG_PATIENCE);
+    CHECK(!over || (r == COMM_OK && s == COMM_OK));
+    return over;
+}
+
+RIG_CASE(a_fault_at_every_call_of_a_message)
+{
+    uint64_t n = 1;
+
+    staged_take(N);
+    staged_fill(N);
+    while (!message_with_fault(n))
+        rig_note("a fault at call %llu", (unsigned long long)++n);
+    CHECK(n > 10);
+    staged_give();
+}
+
 /* The device stops, so no copy ends. The requests end nevertheless, and report that the buffers are held. */
 static void stands(enum comm_result want, const struct subject *s, const struct comm_config *config)
 {

@@ -133,7 +133,7 @@ RIG_TEST(every_missing_order_is_found)
 /* ------------------------------------------------------------------------------------------------------------ in parts */
 enum { BLOCK = 400000, LONG_SEEDS = 8 }; /* an allgather of three parts */
 static struct {
-    uint32_t *in, *out, *copy;
+    uint32_t *in, *out, *copy, *kept; /* `in` has one block, the others one of each rank */
 } longs[RANKS];
 
 static void one_long_round(uint32_t round)
@@ -158,7 +158,31 @@ static void one_long_round(uint32_t round)
             }
 }
 
-RIG_TEST(parts_stand_in_the_order_of_streams)
+/* Each rank sends the other one what a stream wrote, in pieces; a stream that waits for the receive keeps it. */
+static void one_round_of_messages(uint32_t round)
+{
+    enum { WORDS_SENT = RANKS * BLOCK };
+    struct comm_request q[2 * RANKS];
+
+    for (int r = 0; r < RANKS; r++) {
+        struct side *s = &sides[r];
+        bench_fill(&s->bench, s->compute, longs[r].out, 10 * round + (uint32_t)r, WORDS_SENT);
+        MUST(comm_queue_wait_stream(rig.world[r], s->compute));
+        MUST(comm_recv(rig.world[r], longs[r].copy, WORDS_SENT, COMM_U32, !r, 1, NULL, &q[2 * r]));
+        MUST(comm_send(rig.world[r], longs[r].out, WORDS_SENT, COMM_U32, !r, 1, &q[2 * r + 1]));
+        MUST(comm_stream_wait_request(s->consume, q[2 * r]));
+        bench_copy(&s->bench, s->consume, longs[r].kept, longs[r].copy, WORDS_SENT * sizeof(uint32_t));
+    }
+    rig_wait_all(q, 2 * (size_t)RANKS);
+    for (int r = 0; r < RANKS; r++)
+        for (size_t at = 0; at < WORDS_SENT; at += WORDS_SENT / 32 - 1) {
+            uint32_t got = 0;
+            bench_read(&sides[r].bench, sides[r].consume, &got, longs[r].kept + at, 1);
+            EQUAL(got, 10 * round + !r);
+        }
+}
+
+static void long_rounds(void (*one)(uint32_t round))
 {
     for (uint64_t seed = 1; seed <= LONG_SEEDS; seed++) {
         rig_note("seed %llu", (unsigned long long)seed);
@@ -169,19 +193,31 @@ RIG_TEST(parts_stand_in_the_order_of_streams)
             longs[r].in = bench_memory(&sides[r].bench, BLOCK);
             longs[r].out = bench_memory(&sides[r].bench, RANKS * BLOCK);
             longs[r].copy = bench_memory(&sides[r].bench, RANKS * BLOCK);
+            longs[r].kept = bench_memory(&sides[r].bench, RANKS * BLOCK);
         }
         rig_open(&rig, RANKS, NULL);
         for (uint32_t round = 1; round <= ROUNDS; round++)
-            one_long_round(round);
+            one(round);
         rig_close(&rig);
         for (int r = 0; r < RANKS; r++) {
             bench_free(&sides[r].bench, longs[r].in);
             bench_free(&sides[r].bench, longs[r].out);
             bench_free(&sides[r].bench, longs[r].copy);
+            bench_free(&sides[r].bench, longs[r].kept);
         }
         drop_sides();
         clean_end();
     }
+}
+
+RIG_TEST(parts_stand_in_the_order_of_streams)
+{
+    long_rounds(one_long_round);
+}
+
+RIG_TEST(long_messages_stand_in_the_order_of_streams)
+{
+    long_rounds(one_round_of_messages);
 }
 
 /* Each start of a plan would wait for the same place of the stream, so a recorder takes none. */
@@ -252,9 +288,13 @@ RIG_TEST(one_question_for_a_buffer)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_stand_in_the_order_of_streams),    cmocka_unit_test(streams_and_queues_in_every_order),
-        cmocka_unit_test(every_missing_order_is_found),          cmocka_unit_test(parts_stand_in_the_order_of_streams),
-        cmocka_unit_test(a_recorder_takes_no_place_of_a_stream), cmocka_unit_test(one_question_for_a_buffer),
+        cmocka_unit_test(sums_stand_in_the_order_of_streams),
+        cmocka_unit_test(streams_and_queues_in_every_order),
+        cmocka_unit_test(every_missing_order_is_found),
+        cmocka_unit_test(parts_stand_in_the_order_of_streams),
+        cmocka_unit_test(long_messages_stand_in_the_order_of_streams),
+        cmocka_unit_test(a_recorder_takes_no_place_of_a_stream),
+        cmocka_unit_test(one_question_for_a_buffer),
     };
 
     return cmocka_run_group_tests_name("cuda_staged_streams", tests, NULL, NULL);

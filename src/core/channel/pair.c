@@ -28,80 +28,6 @@ static inline uint64_t name_of(uint32_t side, uint32_t peer, uint32_t seq)
     return (uint64_t)seq << 32 | side << 16 | peer;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ items */
-static inline uint32_t bucket_of(const struct shmchan_channel *c, uint64_t name)
-{
-    uint64_t mixed = (name ^ name >> 32) * UINT64_C(0x9e3779b97f4a7c15);
-    return (uint32_t)(mixed >> 32) & (c->items.room - 1);
-}
-
-/* Doubles the table. Happens only when more messages than ever before are between announcement and delivery. */
-static bool grow_items(struct shmchan_channel *c)
-{
-    const struct comm_env *env = c->host->env;
-    uint32_t old = c->items.room, more = old ? 2 * old : 64;
-    struct shmchan_item *item = env->take(env, more * sizeof *item, 64);
-    uint32_t *bucket = env->take(env, more * sizeof *bucket, 64);
-    if (!item || !bucket) {
-        env_give_back(env, item, more * sizeof *item);
-        env_give_back(env, bucket, more * sizeof *bucket);
-        return false;
-    }
-    if (old) {
-        memcpy(item, c->items.item, old * sizeof *item);
-        env->give(env, c->items.item, old * sizeof *item);
-        env->give(env, c->items.bucket, old * sizeof *bucket);
-    }
-    c->items.room = more;
-    c->items.item = item;
-    c->items.bucket = bucket;
-    for (uint32_t i = 1; i < old; i++) {
-        uint32_t *head = &bucket[bucket_of(c, item[i].name)];
-        item[i].next = *head;
-        *head = i;
-    }
-    c->items.free = 0;
-    for (uint32_t i = more - 1; i >= (old ? old : 1); i--) {
-        item[i].next = c->items.free;
-        c->items.free = i;
-    }
-    return true;
-}
-
-static struct shmchan_item *item_new(struct shmchan_channel *c, uint64_t name)
-{
-    if (!c->items.free && !grow_items(c))
-        return NULL;
-    uint32_t i = c->items.free;
-    struct shmchan_item *item = &c->items.item[i];
-    c->items.free = item->next;
-    uint32_t *head = &c->items.bucket[bucket_of(c, name)];
-    item->name = name;
-    item->done = 0;
-    item->next = *head;
-    *head = i;
-    return item;
-}
-
-static uint32_t item_find(const struct shmchan_channel *c, uint64_t name)
-{
-    uint32_t i = c->items.room ? c->items.bucket[bucket_of(c, name)] : 0;
-    while (i && c->items.item[i].name != name)
-        i = c->items.item[i].next;
-    BASE_ASSERT(i);
-    return i;
-}
-
-static void item_drop(struct shmchan_channel *c, uint32_t index)
-{
-    uint32_t *link = &c->items.bucket[bucket_of(c, c->items.item[index].name)];
-    while (*link != index)
-        link = &c->items.item[*link].next;
-    *link = c->items.item[index].next;
-    c->items.item[index].next = c->items.free;
-    c->items.free = index;
-}
-
 /* ------------------------------------------------------------------------------------------------------------ places of a pair */
 static inline struct shmchan_inlet *inlet_of(const struct shmchan_channel *c, char *block, uint32_t sender)
 {
@@ -184,7 +110,7 @@ static int32_t take_eager(struct shmchan_channel *c, uint32_t peer, size_t bytes
 static size_t put_early(struct shmchan_channel *c, uint32_t peer, struct shmchan_line *line, const struct wire_span *span)
 {
     size_t bytes = span->bytes < SHMCHAN_EAGER_BYTES ? span->bytes : SHMCHAN_EAGER_BYTES;
-    int32_t at = c->shape.rendezvous ? -1 : take_eager(c, peer, bytes);
+    int32_t at = take_eager(c, peer, bytes);
 
     if (at < 0)
         return 0;
@@ -198,29 +124,31 @@ static enum wire_result fill_line(struct shmchan_channel *c, const struct wire_e
                                   const struct wire_span *span)
 {
     uint32_t peer = e->peers[0], seq = wire_key_seq(e->key);
+    bool early = !c->shape.rendezvous && !e->there;
 
-    if (!c->shape.rendezvous && span->bytes <= SHMCHAN_MESSAGE_INLINE) {
+    if (early && span->bytes <= SHMCHAN_MESSAGE_INLINE) {
         if (span->bytes)
             memcpy(line->of.message.data, span->at, span->bytes);
         line->bytes = (uint16_t)span->bytes;
         line->kind = SHMCHAN_KIND_INLINE;
         return WIRE_DONE;
     }
-    if (span->bytes <= SHMCHAN_EAGER_BYTES && put_early(c, peer, line, span)) {
+    if (early && span->bytes <= SHMCHAN_EAGER_BYTES && put_early(c, peer, line, span)) {
         line->bytes = (uint16_t)span->bytes;
         line->kind = SHMCHAN_KIND_EAGER;
         return WIRE_DONE;
     }
     if (e->flags & WIRE_WHOLE)
         return WIRE_AGAIN;
-    struct shmchan_item *item = make_pair(c, peer, true) ? item_new(c, name_of(SIDE_SENT, peer, seq)) : NULL;
+    struct shmchan_item *item = make_pair(c, peer, true) ? shmchan_item_new(c, name_of(SIDE_SENT, peer, seq)) : NULL;
     if (!item)
         return WIRE_FAILED;
     item->at = (char *)(uintptr_t)span->at;
     item->bytes = span->bytes;
-    item->done = put_early(c, peer, line, span);
+    item->done = early ? put_early(c, peer, line, span) : 0;
     item->cookie = e->cookie;
     line->bytes = (uint16_t)item->done;
+    item->there = e->there;
     line->kind = SHMCHAN_KIND_ANNOUNCED;
     return WIRE_PENDING;
 }
@@ -257,7 +185,16 @@ static inline uint64_t piece_of(uint64_t bytes)
     return piece < SHMCHAN_CHUNK_LEAST ? SHMCHAN_CHUNK_LEAST : piece < SHMCHAN_CHUNK_BYTES ? piece : SHMCHAN_CHUNK_BYTES;
 }
 
-/* Serves the grants of one receiver as far as chunks are free. Returns whether it must be called again without a signal
+/* How many bytes of a message can be put into a chunk now. */
+static uint64_t sendable(const struct shmchan_item *item)
+{
+    uint64_t there = item->there ? atomic_load_explicit(item->there, memory_order_acquire) : item->bytes;
+    uint64_t left = (there < item->bytes ? there : item->bytes) - item->done, piece = piece_of(item->bytes);
+
+    return left < piece ? left : piece;
+}
+
+/* Serves the grants of one receiver as far as chunks are free and bytes are there. Returns whether it must be called again without a signal
  * from the peer. */
 static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n)
 {
@@ -271,7 +208,7 @@ static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *ev
         uint32_t grant = p->out_served & (SHMCHAN_GRANTS - 1);
         if (!p->out_item) {
             uint64_t wanted = READ_ONCE(inlet->grant[grant].bytes);
-            p->out_item = item_find(c, name_of(SIDE_SENT, peer, READ_ONCE(inlet->grant[grant].seq)));
+            p->out_item = shmchan_item_find(c, name_of(SIDE_SENT, peer, READ_ONCE(inlet->grant[grant].seq)));
             BASE_ASSERT(wanted <= c->items.item[p->out_item].bytes);
             c->items.item[p->out_item].bytes = wanted;
         }
@@ -282,7 +219,9 @@ static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *ev
             if (filled++ == SHMCHAN_CHUNKS_LOOK)
                 return true;
             struct shmchan_line *line = chunk_line(c, p->out_chunks, p->out_chunk);
-            uint64_t left = item->bytes - item->done, piece = piece_of(item->bytes), bytes = left < piece ? left : piece;
+            uint64_t bytes = sendable(item);
+            if (!bytes)
+                return true;
             memcpy(line + 1, item->at + item->done, bytes);
             line->of.place.bytes = bytes;
             item->done += bytes;
@@ -291,7 +230,7 @@ static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *ev
             knock(c, peer);
         }
         events[(*n)++] = (struct wire_event){.kind = WIRE_EVENT_DONE, .result = WIRE_DONE, .cookie = item->cookie, .peer = (int32_t)peer};
-        item_drop(c, p->out_item);
+        shmchan_item_drop(c, p->out_item);
         p->out_item = 0;
         atomic_store_explicit(&p->out_pair->served, ++p->out_served, memory_order_release);
         c->dirty = true; /* the peer may wait for room to grant, also where no bytes moved */
@@ -332,7 +271,7 @@ static void arrivals(struct shmchan_channel *c, uint32_t peer, struct wire_event
         wire_key key = atomic_load_explicit(&line->key, memory_order_acquire);
         if (wire_key_seq(key) != seq)
             return;
-        struct shmchan_item *item = *n < max ? item_new(c, name_of(SIDE_ARRIVED, peer, seq)) : NULL;
+        struct shmchan_item *item = *n < max ? shmchan_item_new(c, name_of(SIDE_ARRIVED, peer, seq)) : NULL;
         if (!item)
             return;
         item->kind = READ_ONCE(line->kind);
@@ -379,12 +318,14 @@ static bool landings(struct shmchan_channel *c, uint32_t peer, struct wire_event
         item->done += bytes;
         c->handle.moved = true;
         *copied += bytes;
+        if (item->came)
+            atomic_store_explicit(item->came, item->done, memory_order_release);
         atomic_store_explicit(&inlet_of(c, c->block.at, peer)->taken, ++p->in_chunk, memory_order_release);
         knock(c, peer);
         if (item->done == item->bytes) {
             events[(*n)++] = (struct wire_event){
                 .kind = WIRE_EVENT_DONE, .result = WIRE_DONE, .cookie = item->cookie, .peer = (int32_t)peer, .bytes = item->bytes};
-            item_drop(c, index);
+            shmchan_item_drop(c, index);
             p->in_landed++;
         }
     }
@@ -420,13 +361,16 @@ static enum wire_result grant(struct shmchan_channel *c, const struct wire_look 
     if (item->done)
         take_early(c, l->peer, item, l->land, early);
     if (early == bytes) {
-        item_drop(c, index);
+        shmchan_item_drop(c, index);
         return WIRE_DONE;
     }
     item->at = l->land;
     item->done = early;
     item->bytes = bytes;
     item->cookie = l->cookie;
+    item->came = l->came;
+    if (item->came && early)
+        atomic_store_explicit(item->came, early, memory_order_release);
     p->landing[p->in_landings++ & (SHMCHAN_LANDINGS - 1)] = index;
     BASE_ASSERT(p->in_landings - p->in_landed <= SHMCHAN_LANDINGS);
     return WIRE_PENDING;
@@ -435,7 +379,7 @@ static enum wire_result grant(struct shmchan_channel *c, const struct wire_look 
 enum wire_result shmchan_message_view(struct shmchan_channel *c, const struct wire_look *l)
 {
     BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
-    uint32_t index = item_find(c, name_of(SIDE_ARRIVED, l->peer, wire_key_seq(l->key)));
+    uint32_t index = shmchan_item_find(c, name_of(SIDE_ARRIVED, l->peer, wire_key_seq(l->key)));
     struct shmchan_item *item = &c->items.item[index];
     uint64_t bytes = l->flags & WIRE_DISCARD ? 0 : l->bytes;
     BASE_ASSERT(bytes <= item->bytes && (l->land || !bytes));
@@ -445,7 +389,7 @@ enum wire_result shmchan_message_view(struct shmchan_channel *c, const struct wi
         memcpy(l->land, item->data, bytes);
     if (item->kind == SHMCHAN_KIND_EAGER)
         take_early(c, l->peer, item, l->land, bytes);
-    item_drop(c, index);
+    shmchan_item_drop(c, index);
     return WIRE_DONE;
 }
 
@@ -485,9 +429,5 @@ void shmchan_message_forget(struct shmchan_channel *c)
         c->peer[i].out_item = 0;
         c->peer[i].in_landed = c->peer[i].in_landings;
     }
-    if (!c->items.room)
-        return;
-    c->host->env->give(c->host->env, c->items.item, c->items.room * sizeof *c->items.item);
-    c->host->env->give(c->host->env, c->items.bucket, c->items.room * sizeof *c->items.bucket);
-    c->items.room = c->items.free = 0;
+    shmchan_items_forget(c);
 }

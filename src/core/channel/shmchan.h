@@ -241,7 +241,9 @@ struct shmchan_item {
     uint8_t kind;
     uint64_t bytes, done; /* bytes to move, bytes moved */
     uint64_t cookie;
-    char *at; /* user memory */
+    char *at;                      /* user memory */
+    const _Atomic uint64_t *there; /* sent: how many of its bytes can be read; NULL: all */
+    _Atomic uint64_t *came;        /* arrived: where to store `done`; NULL: nowhere */
     uint8_t data[SHMCHAN_MESSAGE_INLINE];
 };
 
@@ -429,6 +431,12 @@ static inline void shmchan_sleep_fence(const struct shmchan_host *host)
 /* ------------------------------------------------------------------------------------------------------------ note.c, pair.c */
 enum wire_result shmchan_note_expose(struct shmchan_channel *c, const struct wire_expose *expose);
 uint32_t shmchan_note_advance(struct shmchan_channel *c, struct wire_event *events, uint32_t max);
+/* items.c */
+struct shmchan_item *shmchan_item_new(struct shmchan_channel *c, uint64_t name); /* NULL: no memory */
+uint32_t shmchan_item_find(const struct shmchan_channel *c, uint64_t name);      /* it is there */
+void shmchan_item_drop(struct shmchan_channel *c, uint32_t index);
+void shmchan_items_forget(struct shmchan_channel *c);
+/* pair.c */
 enum wire_result shmchan_message_expose(struct shmchan_channel *c, const struct wire_expose *expose);
 enum wire_result shmchan_message_view(struct shmchan_channel *c, const struct wire_look *look);
 uint32_t shmchan_message_advance(struct shmchan_channel *c, struct wire_event *events, uint32_t max);

@@ -323,6 +323,7 @@ static enum comm_result offer_both(struct mixed_channel *c, const struct wire_te
                                         .chunk_all = lesser(a->chunk_all, b->chunk_all),
                                         .chunk_private = lesser(a->chunk_private, b->chunk_private),
                                         .chunk_least = b->chunk_least,
+                                        .takes_growing = a->takes_growing && b->takes_growing,
                                         .note_lead_ns = b->note_lead_ns};
     c->handle.traffic = c->far->traffic;
     c->handle.carrier = c->far->carrier ? c->far->carrier : c->far->class->name;

@@ -94,6 +94,7 @@ static bool expose(struct message_room *room, struct message_node *node)
     struct wire_expose call = offer(wire_key_of(number, node->kind, 0), node->tag, &node->wire_peer, &node->span);
 
     call.cookie = cookie_of(node);
+    call.there = node->moved;
     enum wire_result result = room->channel->class->expose(room->channel, &call);
     if (!wired(room, node, result))
         return false;
@@ -113,6 +114,7 @@ static bool view(struct message_room *room, struct message_node *node)
         .peer = (uint32_t)node->peer,
         .land = node->buf ? node->buf : &node->span,
         .bytes = discard ? 0 : node->arrived_bytes,
+        .came = discard ? NULL : node->moved,
         .cookie = cookie_of(node),
     };
     return wired(room, node, room->channel->class->view(room->channel, &call));
@@ -263,6 +265,7 @@ enum comm_result message_post(struct message_room *room, const struct message_ca
     node->kind = call->kind;
     node->status = call->is_send ? NULL : call->status;
     node->slot = call->slot;
+    node->moved = call->moved;
     node->is_send = call->is_send;
     room->live++;
     room->pending++;

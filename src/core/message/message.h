@@ -37,6 +37,7 @@ struct message_call {
     int32_t peer;
     uint32_t tag;
     struct comm_status *status; /* for receives; NULL: not wanted */
+    _Atomic uint64_t *moved;    /* NULL; of a send, where caps.takes_growing: wire_expose.there; of a receive: wire_look.came */
     uint32_t slot;              /* the caller's name for it; message_finished returns it */
     bool is_send;
     bool on_device; /* the caller's buf is device memory; not used in this room */

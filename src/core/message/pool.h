@@ -36,8 +36,9 @@ struct message_node {
     size_t bytes;         /* length of a send, capacity of a receive */
     size_t arrived_bytes; /* length of the message that arrived */
     struct comm_status *status;
-    struct wire_span span; /* the bytes that a send exposes; must not move while the wire may read it */
-    int32_t peer;          /* as requested; after a match, the actual sender */
+    _Atomic uint64_t *moved; /* as in message_call */
+    struct wire_span span;   /* the bytes that a send exposes; must not move while the wire may read it */
+    int32_t peer;            /* as requested; after a match, the actual sender */
     uint32_t tag;
     uint32_t slot;
     uint32_t index, generation;

@@ -156,8 +156,7 @@ static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
     if (t->class)
         t->class->ended(t);
     if (BASE_UNLIKELY(t->stage != NULL))
-        staged_give(b, t->stage);
-    t->stage = NULL;
+        p2p_unstage(b, t);
     give_slot(b, i);
     if (--b->p2p.pending == 0)
         b->p2p.read = b->p2p.write = (struct timeline_range){0, 0};
@@ -294,24 +293,11 @@ static bool post_held(struct comm_state *b)
             continue;
         }
         enum comm_result r = start_or_hold(b, i);
+        if (b->failed)
+            return true;
         if (r != COMM_OK && r != COMM_ERR_FULL)
             finish(b, i, r);
         moved |= b->p2p.ops[i].state != P2P_HELD;
-    }
-    return moved;
-}
-
-static bool finish_stored(struct comm_state *b)
-{
-    bool moved = false;
-
-    for (uint32_t i = b->p2p.first, next; i != P2P_NONE && !b->failure.proposal.result; i = next) {
-        struct p2p_op *t = &b->p2p.ops[i];
-        next = t->after;
-        if (t->state != P2P_STORING || !p2p_stored(b, t))
-            continue;
-        finish(b, i, COMM_OK);
-        moved = true;
     }
     return moved;
 }
@@ -325,8 +311,9 @@ bool p2p_step(struct comm_state *b)
     if (b->p2p.held)
         moved |= post_held(b);
     moved |= message_wants_step(b->messages) && message_step(b->messages);
+    moved |= b->p2p.longs && p2p_move_longs(b);
     moved |= p2p_take_finished(b);
-    moved |= b->staged.copying && finish_stored(b);
+    moved |= b->staged.copying && p2p_finish_stored(b);
     moved |= b->p2p.markers && p2p_finish_markers(b);
     return moved;
 }
@@ -404,11 +391,18 @@ enum comm_result p2p_post_pending(struct comm_state *b, const struct message_cal
     *(t->is_send ? &t->read : &t->write) = range;
     uint64_t ticket = t->ticket;
     b->p2p.pending++;
+    if (BASE_UNLIKELY(call->on_device)) { /* it is held until its stage is ready. If the device fails now, the failure ends it */
+        t->state = P2P_HELD;
+        b->p2p.held++;
+    }
     r = start_or_hold(b, i);
+    if (r != COMM_OK && b->failed)
+        return r;
     if (r != COMM_OK) {
         t = &b->p2p.ops[i];
+        b->p2p.held -= t->state == P2P_HELD;
         if (t->stage)
-            staged_give(b, t->stage);
+            p2p_unstage(b, t);
         timeline_slot_finish(b->unit.handle, ticket, r);
         if (marker != P2P_NONE)
             b->p2p.ops[marker].remaining--;

@@ -11,7 +11,8 @@
 
 /* MEETING: a subset that is being created. ONE: a call on a window, in progress. RECOVERY: agree or shrink; neither line waits for it. For
  * a window part that this rank cannot address: BEHIND: waits for earlier calls to that part, and the end of the last one starts it. ASKED:
- * requested from the owner, as far as there is room. STORING: the data arrived and is being copied to the device. */
+ * requested from the owner, as far as there is room. STORING: the message is over, but not its copies: the data is being copied to the
+ * device; or the receiver took nothing of a long send, whose data is still copied from the device. */
 enum p2p_state { P2P_FREE, P2P_HELD, P2P_POSTED, P2P_MARKER, P2P_MEETING, P2P_ONE, P2P_RECOVERY, P2P_BEHIND, P2P_ASKED, P2P_STORING };
 struct p2p_op;
 /* Requests of another room that are queued among the messages (calls on windows). */
@@ -35,7 +36,7 @@ struct p2p_op {
     uint64_t work;          /* messages: the first work ticket issued after it; markers: the last one issued before it */
     uint32_t remaining;     /* markers: messages that it still waits for */
     uint32_t member_of;     /* a message of a plan: its marker; the marker of a plan: itself; otherwise P2P_NONE */
-    int32_t error;          /* marker of a group: the first error of its members */
+    int32_t error;          /* marker of a group: the first error of its members; STORING: how the message ended */
     bool carries;           /* marker of a group: it ends with that error, which its members then do not report */
     uint64_t first_work;    /* marker of a group: the first work ticket of the group */
     struct timeline_range read, write;
@@ -92,12 +93,14 @@ const char *p2p_name(const struct p2p_op *t);
 enum comm_result p2p_of_device(struct comm_state *b, const struct message_call *call, struct native_message *message);
 
 /* staged.c: messages in device memory */
-/* OK: the data to send is in the stage, or the stage can receive data; call.buf points into it. PENDING: not yet. */
+/* OK: the message may be posted, and call.buf points into the stage: a send has its data there, or, if it is long, some of them; a receive
+ * has room. PENDING: not yet. */
 enum comm_result p2p_stage(struct comm_state *b, struct p2p_op *t);
-/* The message arrived. True: its bytes are being copied to the device, and it ends when they are there. */
+void p2p_unstage(struct comm_state *b, struct p2p_op *t);
+bool p2p_move_longs(struct comm_state *b); /* goes on with the copies of long messages that are on their way; true: something moved */
+/* The message is over. True: its copies are not, and it ends with them. */
 bool p2p_store(struct comm_state *b, struct p2p_op *t, const struct message_finished *done);
-/* For a message in state STORING. True: the bytes have reached the device. */
-bool p2p_stored(struct comm_state *b, struct p2p_op *t);
+bool p2p_finish_stored(struct comm_state *b); /* ends the messages whose copies are over; true: some */
 enum comm_result p2p_reach_device(struct comm_state *b, const struct message_call *call);
 
 /* check.c */

@@ -119,7 +119,7 @@ struct stage *staging_take(struct staging *s, const struct stage_side *in, const
     stage->copy = STAGE_NONE;
     stage->place = (struct device_place){NULL, 0};
     stage->cause = 0;
-    stage->noted = false;
+    stage->is_long = stage->noted = false;
     return stage;
 }
 
@@ -165,7 +165,8 @@ enum comm_result staging_copy(struct staging *s, struct stage *stage, enum devic
     struct device_place place;
     enum comm_result r = s->device->class->move(s->device, way, pieces, count, &place);
 
-    if (r != COMM_ERR_FULL)
+    /* After an error a place that is reached tells that nothing was begun; but earlier copies of the stage may be in progress. */
+    if (r == COMM_OK || (r != COMM_ERR_FULL && (!place.word || !staging_is_there(&place))))
         stage->place = place;
     stage->copy = r == COMM_ERR_FULL ? STAGE_WAITING : STAGE_COPYING;
     stage->lost = r != COMM_ERR_FULL && !place.word;

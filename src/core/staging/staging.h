@@ -12,7 +12,7 @@
 #include "progress/engine.h"
 #include "wire/device.h"
 
-enum { STAGING_CLASSES = 4 * 64, STAGING_LEAST_BYTES = 4096 };
+enum { STAGING_CLASSES = 4 * 64, STAGING_LEAST_BYTES = 4096, STAGE_PIECES = 8 };
 
 /* The part of a caller's buffer that an operation reads or writes, and its place in the stage. */
 struct stage_side {
@@ -21,18 +21,29 @@ struct stage_side {
     char *at; /* in the stage; NULL: the caller's own memory is used */
 };
 
+/* Of a message: how far its copies are. Several pieces of a long one are copied at once, while others travel. */
+struct stage_pieces {
+    _Atomic uint64_t moved; /* bytes that are in the stage, from the first on: from the device, or from the peer */
+    size_t begun;           /* bytes whose copies have begun */
+    uint32_t slot;          /* of the message, for its owner */
+    uint32_t first, next;   /* pieces that are in the stage; pieces whose copies have begun */
+    struct device_place place[STAGE_PIECES];
+};
+
 /* WAITING: the device has not taken the copy yet. COPYING: until the place is reached. */
 enum stage_copy { STAGE_NONE = 0, STAGE_WAITING, STAGE_COPYING };
 struct stage {
-    struct stage *next; /* in a list of the pool */
+    struct stage *next; /* in a list of the pool, or of its owner */
     char *memory;
     size_t bytes;
     struct device_place place; /* reached when the copies are done */
     struct stage_side in, out;
     uint8_t copy;  /* enum stage_copy */
     uint8_t cause; /* the step that the operation is at; used by the owner */
+    bool is_long;  /* of a message: it is copied in pieces */
     bool noted;    /* the owner counts it among the stages that copy */
     bool lost;     /* nothing will report the end of its copy, so its memory is never used again */
+    struct stage_pieces pieces;
 };
 
 struct staging {
@@ -69,12 +80,14 @@ static inline void *staging_at(const struct stage_side *side, const void *pointe
 /* Starts the copies. FULL: the device takes no more now, and nothing happened; try again. Otherwise the device's result. */
 enum comm_result staging_copy(struct staging *staging, struct stage *stage, enum device_way way, const struct device_piece *pieces,
                               uint32_t count);
+static inline bool staging_is_there(const struct device_place *place)
+{
+    return !place->word || atomic_load_explicit(place->word, memory_order_acquire) >= place->value;
+}
 /* True if no copy of this stage is in progress. */
 static inline bool staging_rests(const struct stage *stage)
 {
-    const _Atomic uint64_t *word = stage->place.word;
-
-    return !stage->lost && (!word || atomic_load_explicit(word, memory_order_acquire) >= stage->place.value);
+    return !stage->lost && staging_is_there(&stage->place);
 }
 static inline bool staging_reached(const struct stage *stage)
 {

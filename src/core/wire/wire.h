@@ -117,6 +117,9 @@ struct wire_expose {
     const struct wire_span
         *spans; /* the bytes, in order; copied, or kept until DONE or the cookie. With BUILT, and for a message: one span */
     uint64_t cookie;
+    /* A message, where caps.takes_growing: NULL, or how many bytes are there, from the first on. Who exposes it increases the word
+     * (release), and the wire looks at it in each pass (advance, flush). It stays valid until DONE, the cookie, or leave with ABORT */
+    const _Atomic uint64_t *there;
     struct wire_view *answers; /* reserve: NULL, or a view of what the only reader exposed in the same round on edge 0, a private stream.
                                 * Nobody reads its bytes again, so the result may be built there. The reader lands it */
 };
@@ -132,6 +135,8 @@ struct wire_look {
     void *land;      /* where the bytes must go, or NULL: wherever the wire has them, until released. A view with land is released by
                       * itself. While it is pending, the wire may write there, and so may a peer that knows the place */
     size_t bytes;    /* expected length. For a message: how many bytes to take, at most the announced length */
+    _Atomic uint64_t *came; /* a message: NULL, or where the wire may store (release) how many bytes are at `land`, from the first on. It
+                             * need not do so for all of them */
     uint64_t cookie;
     struct wire_view *view; /* NULL with land */
 };
@@ -198,6 +203,7 @@ struct wire_caps {
                              * members */
     bool dirties;         /* with two members: the reader of a ONCE edge's bytes that do not fit in a line marks them dirty (data_dirty) */
     bool takes_whole;     /* it knows WIRE_WHOLE */
+    bool takes_growing;   /* it knows wire_expose.there */
     int64_t note_lead_ns; /* a note may arrive this much earlier than a message that was sent before it; 0: never earlier */
 };
 

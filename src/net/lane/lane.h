@@ -120,7 +120,8 @@ enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_exp
 enum wire_result tcp_message_view(struct tcp_channel *c, const struct wire_look *look);
 const char *tcp_message_came(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
 struct tcp_message *tcp_message_granted(struct tcp_channel *c, uint32_t peer, uint32_t number);
-void tcp_message_landed(struct tcp_channel *c, struct tcp_message *m);
+void tcp_message_took(struct tcp_channel *c, struct tcp_message *m); /* a frame of it has arrived */
+void tcp_messages_grow(struct tcp_channel *c);                       /* queues what more is there of granted messages */
 void tcp_messages_forget(struct tcp_channel *c);
 
 /* note.c: notes and published calls */

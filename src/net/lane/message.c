@@ -14,10 +14,19 @@ static struct tcp_message *find(struct tcp_channel *c, bool sent, uint32_t peer,
     return m;
 }
 
+static void drop_sent(struct tcp_channel *c, struct tcp_message *m)
+{
+    if (m->hold)
+        c->messages.growing--;
+    if (m->hold && !--m->hold->pieces)
+        tcp_hold_drop(c, m->hold); /* none of its frames is in a queue: its connection has ended */
+    tcp_message_drop(c, true, m);
+}
+
 void tcp_messages_forget(struct tcp_channel *c)
 {
     while (c->messages.sent)
-        tcp_message_drop(c, true, c->messages.sent);
+        drop_sent(c, c->messages.sent);
     while (c->messages.arrived) {
         if (c->messages.arrived->granted)
             tcp_await(c, c->messages.arrived->peer, TCP_LANE_BULK, false);
@@ -44,7 +53,7 @@ enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_exp
     struct tcp_member *m = &c->member[peer];
     struct wire_span span = e->nspans ? e->spans[0] : (struct wire_span){NULL, 0};
     uint32_t room = room_of(span.bytes);
-    bool may = span.bytes <= TCP_EAGER_BYTES && !c->rendezvous;
+    bool may = span.bytes <= TCP_EAGER_BYTES && !c->rendezvous && !e->there;
     unsigned char length[8];
 
     BASE_ASSERT(!c->aborted);
@@ -68,34 +77,54 @@ enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_exp
     message->peer = peer;
     message->bytes = span.bytes;
     message->cookie = e->cookie;
+    message->there = e->there;
     message->at = (char *)(uintptr_t)span.at;
     base_put64(length, span.bytes);
     tcp_post(c, peer, FRAME_ANNOUNCE, e->key, e->fingerprint, length, sizeof length);
     return WIRE_PENDING;
 }
 
+/* Queues those bytes of a granted message that are there. Its hold counts the frames in the queue, and one more while some are missing. */
+static void queue_frames(struct tcp_channel *c, struct tcp_message *m)
+{
+    uint64_t there = m->there ? atomic_load_explicit(m->there, memory_order_acquire) : m->take, end = there < m->take ? there : m->take;
+    struct frame f = {.kind = FRAME_DATA, .key = m->key};
+
+    for (; m->begun < end; m->begun += f.bytes) {
+        f.bytes = (uint32_t)(end - m->begun < TCP_DATA_BYTES ? end - m->begun : TCP_DATA_BYTES);
+        m->hold->pieces += tcp_post_user(c, m->peer, &f, m->at + m->begun, m->hold);
+    }
+    if (m->begun == m->take)
+        drop_sent(c, m);
+}
+
+void tcp_messages_grow(struct tcp_channel *c)
+{
+    for (struct tcp_message *m = c->messages.sent, *next; m; m = next) {
+        next = m->next;
+        if (m->hold)
+            queue_frames(c, m);
+    }
+}
+
 static const char *granted(struct tcp_channel *c, uint32_t peer, const struct frame *grant, uint64_t take)
 {
     struct tcp_message *m = find(c, true, peer, wire_key_seq(grant->key));
-    struct frame f = {.kind = FRAME_DATA, .key = grant->key};
 
-    if (!m || take > m->bytes)
+    if (!m || m->hold || take > m->bytes)
         return "a grant of what was never announced";
-    struct tcp_hold *hold = take ? tcp_hold_make(c) : NULL;
-    if (take && !hold)
-        return "no memory for a message";
     m->take = take;
-    if (hold)
-        *hold = (struct tcp_hold){.pieces = 1, .cookie = m->cookie, .peer = peer};
-    for (uint64_t at = 0; at < take; at += f.bytes) {
-        f.bytes = (uint32_t)(take - at < TCP_DATA_BYTES ? take - at : TCP_DATA_BYTES);
-        hold->pieces += tcp_post_user(c, peer, &f, m->at + at, hold);
-    }
-    if (!take)
+    if (!take) {
         tell_done(c, m);
-    else if (!--hold->pieces)
-        tcp_hold_drop(c, hold); /* its connection has ended */
-    tcp_message_drop(c, true, m);
+        tcp_message_drop(c, true, m);
+        return NULL;
+    }
+    m->hold = tcp_hold_make(c);
+    if (!m->hold)
+        return "no memory for a message";
+    *m->hold = (struct tcp_hold){.pieces = 1, .cookie = m->cookie, .peer = peer};
+    c->messages.growing++;
+    queue_frames(c, m);
     return NULL;
 }
 
@@ -183,6 +212,7 @@ enum wire_result tcp_message_view(struct tcp_channel *c, const struct wire_look 
     m->granted = true;
     m->take = take;
     m->at = l->land;
+    m->came = l->came;
     m->cookie = l->cookie;
     if (!take) {
         tcp_message_drop(c, false, m);
@@ -202,8 +232,12 @@ struct tcp_message *tcp_message_granted(struct tcp_channel *c, uint32_t peer, ui
     return m && m->granted ? m : NULL;
 }
 
-void tcp_message_landed(struct tcp_channel *c, struct tcp_message *m)
+void tcp_message_took(struct tcp_channel *c, struct tcp_message *m)
 {
+    if (m->came) /* all earlier frames have ended, because they use the same connection */
+        atomic_store_explicit(m->came, m->begun, memory_order_release);
+    if (m->begun < m->take)
+        return;
     tcp_await(c, m->peer, TCP_LANE_BULK, false);
     tell_done(c, m);
     tcp_message_drop(c, false, m);

@@ -139,8 +139,7 @@ static void close_body(struct tcp_lane *lane)
     } else if (c && lane->message) {
         struct tcp_message *m = lane->message;
         lane->message = NULL;
-        if (m->begun == m->take) /* all earlier frames have ended, because they use the same connection */
-            tcp_message_landed(c, m);
+        tcp_message_took(c, m);
     }
 }
 

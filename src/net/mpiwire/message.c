@@ -84,7 +84,7 @@ enum wire_result mpiwire_expose_message(struct mpiwire_channel *c, const struct 
         if (number - m->consumed > c->handle.caps.window)
             return WIRE_AGAIN;
     }
-    if (bytes <= MPIWIRE_EAGER && !c->rendezvous && m->room_sent - m->room_taken + room <= MPIWIRE_EAGER_ROOM) {
+    if (bytes <= MPIWIRE_EAGER && !c->rendezvous && !e->there && m->room_sent - m->room_taken + room <= MPIWIRE_EAGER_ROOM) {
         if (!mpiwire_post(c, peer, MPIWIRE_SHORT, e->key, e->fingerprint, span.at, bytes))
             return WIRE_AGAIN;
         m->room_sent += room;
@@ -101,15 +101,30 @@ enum wire_result mpiwire_expose_message(struct mpiwire_channel *c, const struct 
     message->peer = peer;
     message->bytes = bytes;
     message->cookie = e->cookie;
+    message->there = e->there;
     message->at = (char *)(uintptr_t)span.at;
     return WIRE_PENDING;
+}
+
+/* The length of the next piece; 0: its bytes are not there yet. */
+static uint64_t next_piece(const struct mpiwire_message *m)
+{
+    uint64_t there = m->there ? atomic_load_explicit(m->there, memory_order_acquire) : m->take;
+    uint64_t left = (there < m->take ? there : m->take) - m->done;
+
+    return left < MPIWIRE_DATA ? left : MPIWIRE_DATA;
 }
 
 /* Sends as many pieces as may be in flight. The user may reuse the buffer when the last piece has been copied. */
 static void send_pieces(struct mpiwire_channel *c, struct mpiwire_message *m)
 {
+    m->lacks = false;
     while (m->done < m->take && m->ahead < MPIWIRE_DATA_AHEAD) {
-        uint64_t left = m->take - m->done, bytes = left < MPIWIRE_DATA ? left : MPIWIRE_DATA;
+        uint64_t bytes = next_piece(m);
+        if (!bytes) {
+            m->lacks = c->lacks = c->wire->lacks = true;
+            return;
+        }
         struct mpiwire_block *b = mpiwire_block_take(c->wire, bytes);
         if (!b && m->ahead)
             return; /* memory is free again when a piece has left */
@@ -156,10 +171,10 @@ static void send_due(struct mpiwire_channel *c)
 {
     struct mpiwire_message *m, *next;
 
-    c->due = false;
+    c->due = c->lacks = false;
     for (m = c->sent; m; m = next) {
         next = m->next;
-        if (m->granted && !m->done)
+        if (m->granted && (!m->done || m->lacks))
             send_pieces(c, m);
     }
 }
@@ -168,9 +183,9 @@ static void send_due(struct mpiwire_channel *c)
  * handles a rank's frames in order, and MPI copies a piece when its receive begins: a grant behind pieces would wait for all of them. */
 void mpiwire_send_due(struct mpiwire *w)
 {
-    w->due = false;
+    w->due = w->lacks = false;
     for (struct mpiwire_channel *c = w->channels; c; c = c->next)
-        if (c->due && !c->aborted)
+        if ((c->due || c->lacks) && !c->aborted)
             send_due(c);
 }
 
@@ -207,6 +222,8 @@ static void piece_came(struct mpiwire_channel *c, uint32_t peer, const struct mp
         return;
     memcpy(m->at + m->done, payload, head->bytes);
     m->done += head->bytes;
+    if (m->came)
+        atomic_store_explicit(m->came, m->done, memory_order_release);
     if (m->done < m->take)
         return;
     tell_done(c, m);
@@ -256,6 +273,7 @@ enum wire_result mpiwire_view_message(struct mpiwire_channel *c, const struct wi
     m->granted = true;
     m->take = take;
     m->at = l->land;
+    m->came = l->came;
     m->cookie = l->cookie;
     return WIRE_PENDING;
 }

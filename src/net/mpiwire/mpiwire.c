@@ -238,6 +238,7 @@ static enum comm_result offer(struct mpiwire *w, const struct wire_team *team, c
     }
     c->handle.caps = c->guard->caps;
     c->handle.caps.note_lead_ns += NOTE_LEAD_NS;
+    c->handle.caps.takes_growing = true;
     c->handle.calls = c->guard->calls;
     if (w->or_guard && limits->survivors)
         use_guard(c);
@@ -354,9 +355,9 @@ static void mpiwire_flush(struct wire_channel *channel)
         c->guard->class->flush(c->guard);
         return;
     }
-    if ((c->retires || c->owes || c->due) && !c->aborted) {
+    if ((c->retires || c->owes || c->due || c->lacks) && !c->aborted) {
         pthread_mutex_lock(&c->wire->lock);
-        if (c->due)
+        if (c->due || c->lacks)
             mpiwire_send_due(c->wire);
         if (c->retires)
             mpiwire_tell_retired(c);

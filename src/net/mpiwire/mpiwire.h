@@ -109,8 +109,11 @@ struct mpiwire_message {
     uint32_t peer, tag, ahead; /* ahead: number of pieces in flight */
     uint32_t room;             /* of the eager room: bytes that it occupies */
     bool granted, told;
+    bool lacks; /* sent: its next bytes are not there yet */
     uint64_t bytes, take, done;
     char *at;
+    const _Atomic uint64_t *there; /* sent: how many bytes are there, or NULL: all */
+    _Atomic uint64_t *came;        /* arrived: where to store `done`, or NULL */
     uint64_t cookie;
     struct mpiwire_block *block; /* a message that arrived whole */
 };
@@ -138,6 +141,7 @@ struct mpiwire_channel {
     bool aborted, rendezvous, retires, owes;
     bool by_guard;          /* MPI carries nothing of it */
     bool due;               /* a message was granted and none of its pieces has left */
+    bool lacks;             /* the next bytes of a granted message were not there */
     bool looked;            /* at MPI, since the last flush */
     bool noted;             /* the guard has something to send */
     _Atomic bool told;      /* a peer has said that a note is on its way */
@@ -190,7 +194,7 @@ struct mpiwire {
     bool came;              /* something arrived since the last call of heed */
     bool moved;             /* something arrived or left since the last nap, or a thread waits for something */
     bool oversubscribed;    /* ranks share CPUs */
-    bool due;               /* of any channel */
+    bool due, lacks;        /* of any channel */
     int64_t rests_since_ns;
     uint64_t naps;
 };

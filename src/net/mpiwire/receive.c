@@ -297,7 +297,7 @@ bool mpiwire_progress(struct mpiwire *w)
 {
     if (mpi_is_over())
         return false;
-    if (w->due)
+    if (w->due || w->lacks)
         mpiwire_send_due(w);
     bool came = take_frames(w), sends = w->sending && (!came || w->pieces || w->unasked > SENDS_UNASKED);
     if (w->lacking && !w->due)

@@ -112,12 +112,15 @@ struct tcp_message {
     struct tcp_message *next;
     wire_key key;
     uint32_t peer, tag;
-    uint64_t bytes, take, begun; /* take: bytes to transfer; begun: of those, received or being received */
+    uint64_t bytes, take, begun; /* take: bytes to transfer; begun: of those, queued, or received or being received */
     uint64_t cookie;
     struct tcp_block *block; /* the bytes of an eager message */
     char *at;                /* the user's buffer */
     uint32_t room;           /* of the eager room: bytes that it occupies */
     bool granted;
+    struct tcp_hold *hold;         /* sent: the grant is here, and not all bytes are queued */
+    const _Atomic uint64_t *there; /* sent: how many bytes are there, or NULL: all */
+    _Atomic uint64_t *came;        /* arrived: where to store how many have, or NULL */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ channels */
@@ -158,6 +161,7 @@ struct tcp_slots {
 struct tcp_messages {
     struct tcp_message *sent, *arrived, *free;
     struct tcp_message **sent_last, **arrived_last;
+    uint32_t growing; /* sent, granted, and not all of their bytes are queued */
 };
 
 /* A ring of events for the engine. */

@@ -94,7 +94,8 @@ static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team
                                         .once_max = TCP_ONCE_MAX,
                                         .chunk_all = chunk,
                                         .chunk_private = chunk,
-                                        .chunk_least = chunk < TCP_CHUNK_LEAST ? chunk : TCP_CHUNK_LEAST};
+                                        .chunk_least = chunk < TCP_CHUNK_LEAST ? chunk : TCP_CHUNK_LEAST,
+                                        .takes_growing = true};
     return c;
 }
 

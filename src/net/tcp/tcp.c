@@ -306,6 +306,8 @@ static void tcp_flush(struct wire_channel *channel)
     base_lock(&w->lock, w->env);
     if ((c->owes || c->retires) && !c->aborted)
         tcp_owed(c);
+    if (c->messages.growing)
+        tcp_messages_grow(c);
     if (w->dirty)
         tcp_hold_or_send(w);
     base_unlock(&w->lock, w->env);

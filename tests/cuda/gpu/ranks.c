@@ -311,12 +311,13 @@ static void operations_in_parts(void)
 /* Around the ring, each way, in one group: with NCCL a send ends when its receive is issued. */
 static void messages(void)
 {
-    static uint32_t sent[9000], got[9000];
-    static const size_t lengths[] = {1, 30, 9000};
+    enum { LONGEST = 700001 }; /* copied in pieces */
+    static uint32_t sent[LONGEST], got[LONGEST];
+    static const size_t lengths[] = {1, 30, 9000, LONGEST};
     int32_t up = (my.rank + 1) % my.ranks, down = (my.rank + my.ranks - 1) % my.ranks;
 
-    for (uint32_t round = 0; round < 6; round++) {
-        size_t n = lengths[round % 3];
+    for (uint32_t round = 0; round < 8; round++) {
+        size_t n = lengths[round / 2];
         struct comm_communicator *group;
         struct comm_status status = {0};
         struct comm_request q;
