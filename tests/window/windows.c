@@ -119,7 +119,7 @@ RIG_TEST(windows_without_memory_end_messages_once)
     proc_needs_shm();
     setenv("COMM_BACKEND", "shm", 1); /* each test is a process of its own */
     setenv("COMM_SHM_SEGMENT_BYTES", "67108864", 1);
-    proc_start(&proc, 2, fails_amid_messages);
+    proc_start(&proc, 3, fails_amid_messages); /* of 3 ranks: what comm_mem_alloc leaves of a segment is too little for chunks */
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
