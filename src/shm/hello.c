@@ -32,7 +32,7 @@ void shm_hello_fill(struct shm_hello *hello, const struct comm_env *env, size_t 
     const uint32_t limits[] = {SHMCHAN_INLINE,        SHMCHAN_ONCE_PLACES,   SHMCHAN_BRIEF_PLACES, SHMCHAN_BRIEF_BYTES, SHMCHAN_AREAS,
                                SHMCHAN_CREDITS,       SHMCHAN_CREDITS_LEAST, SHMCHAN_EDGE_BYTES,   SHMCHAN_PLACE_BYTES, SHMCHAN_WINDOW,
                                SHMCHAN_EAGER_SLOTS,   SHMCHAN_EAGER_BYTES,   SHMCHAN_CHUNKS,       SHMCHAN_GRANTS,      SHMCHAN_WINDOWS,
-                               SHMCHAN_AHEAD_WINDOWS, SHMCHAN_AHEAD_PLACES};
+                               SHMCHAN_AHEAD_WINDOWS, SHMCHAN_AHEAD_PLACES,  SHMCHAN_CHUNK_BYTES};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         hello->limits = base_hash(hello->limits, limits[i]);
 }
