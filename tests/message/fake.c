@@ -107,7 +107,16 @@ static enum wire_result fake_view(struct wire_channel *channel, const struct wir
     return WIRE_DONE;
 }
 
-static const struct wire_class fake_class = {.name = "fake", .expose = fake_expose, .view = fake_view};
+static void fake_accept(struct wire_channel *channel, uint32_t peer, void *land)
+{
+    struct fake_channel *to = (struct fake_channel *)channel;
+    const struct fake_message *message = to->world->next;
+    assert_true(message && message->from == (int32_t)peer && message->to == to->rank);
+    if (message->bytes)
+        memcpy(land, message->at, message->bytes);
+}
+
+static const struct wire_class fake_class = {.name = "fake", .expose = fake_expose, .view = fake_view, .accept = fake_accept};
 
 void fake_open(struct fake_world *world, const struct comm_env *env, int32_t ranks, uint32_t depth, uint64_t seed)
 {
@@ -138,19 +147,43 @@ static void done(struct message_room *room, uint64_t cookie)
     message_event(room, &(struct wire_event){.kind = WIRE_EVENT_DONE, .result = WIRE_DONE, .cookie = cookie});
 }
 
+static bool is_accepted(struct fake_world *world, struct fake_message *message, const struct wire_event *event)
+{
+    struct message_finished done;
+
+    if (!world->accepted || message->send_waits || fake_random(world, 2))
+        return false;
+    world->next = message;
+    message->viewed = message_accept(world->room[message->to], event, &done);
+    if (!message->viewed)
+        return false;
+    world->arrival(world->arrival_arg, message->to, message);
+    world->accepted(message->to, &done);
+    return true;
+}
+
+static void announce(struct fake_world *world, struct fake_message *message)
+{
+    struct wire_event event = {.kind = WIRE_EVENT_ANNOUNCED,
+                               .result = WIRE_MESSAGE,
+                               .peer = message->from,
+                               .key = message->key,
+                               .tag = message->tag,
+                               .bytes = message->bytes};
+
+    message->announced = true;
+    world->announced[message->from][message->to]++;
+    if (is_accepted(world, message, &event))
+        return;
+    if (world->arrival)
+        world->arrival(world->arrival_arg, message->to, message);
+    message_event(world->room[message->to], &event);
+}
+
 static void act_on(struct fake_world *world, struct fake_message *message)
 {
     if (is_next_of_pair(world, message)) {
-        message->announced = true;
-        world->announced[message->from][message->to]++;
-        if (world->arrival)
-            world->arrival(world->arrival_arg, message->to, message);
-        message_event(world->room[message->to], &(struct wire_event){.kind = WIRE_EVENT_ANNOUNCED,
-                                                                     .result = WIRE_MESSAGE,
-                                                                     .peer = message->from,
-                                                                     .key = message->key,
-                                                                     .tag = message->tag,
-                                                                     .bytes = message->bytes});
+        announce(world, message);
     } else if (message->view_waits) {
         finish_view(message);
         done(world->room[message->to], message->view_cookie);

@@ -28,6 +28,7 @@ struct fake_channel {
 };
 
 typedef void fake_arrival_fn(void *arg, int32_t rank, const struct fake_message *message);
+typedef void fake_accepted_fn(int32_t rank, const struct message_finished *done);
 struct fake_world {
     uint64_t random;
     int32_t ranks;
@@ -37,8 +38,10 @@ struct fake_world {
     uint32_t sent[FAKE_RANKS_MAX][FAKE_RANKS_MAX], announced[FAKE_RANKS_MAX][FAKE_RANKS_MAX];
     struct fake_message message[FAKE_MESSAGES_MAX];
     uint32_t messages;
-    fake_arrival_fn *arrival; /* before its room hears of it; may be NULL */
+    fake_arrival_fn *arrival; /* before its room hears of it, or when a receive has accepted it; may be NULL */
     void *arrival_arg;
+    const struct fake_message *next; /* offered to message_accept */
+    fake_accepted_fn *accepted;      /* a receive of this rank has accepted a message; NULL: no message is offered */
 };
 
 /* Memory that counts: takes since the start, bytes held, and from which take on there is none (0: always some). */

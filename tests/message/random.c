@@ -103,28 +103,40 @@ static void check_receive(const struct op *receive)
         assert_int_equal(receive->buf[i], fits && i < send->bytes ? pattern(receive->partner, i) : 0xee);
 }
 
+static void ended(int32_t r, const struct message_finished *out, enum comm_result failed)
+{
+    struct op *op = &oracle.op[out->slot];
+
+    assert_true(op->rank == r && !op->finished);
+    op->finished = true;
+    op->result = out->result;
+    if (op->result == failed)
+        return;
+    if (!op->is_send)
+        check_receive(op);
+    else
+        assert_true(op->result == COMM_OK && (op->peer != r || op->partner >= 0));
+    if (op->is_send)
+        memset(op->buf, 0xdd, sizeof op->buf); /* a finished send's buffer may be reused */
+}
+
 static void take_finished(enum comm_result failed)
 {
     for (int32_t r = 0; r < oracle.world.ranks; r++) {
         struct message_finished out[3];
         uint32_t count;
-        while ((count = message_take_finished(oracle.world.room[r], out, 3)) > 0) {
-            for (uint32_t i = 0; i < count; i++) {
-                struct op *op = &oracle.op[out[i].slot];
-                assert_true(op->rank == r && !op->finished);
-                op->finished = true;
-                op->result = out[i].result;
-                if (op->result == failed)
-                    continue;
-                if (!op->is_send)
-                    check_receive(op);
-                else
-                    assert_true(op->result == COMM_OK && (op->peer != r || op->partner >= 0));
-                if (op->is_send)
-                    memset(op->buf, 0xdd, sizeof op->buf); /* a finished send's buffer may be reused */
-            }
-        }
+        while ((count = message_take_finished(oracle.world.room[r], out, 3)) > 0)
+            for (uint32_t i = 0; i < count; i++)
+                ended(r, &out[i], failed);
     }
+}
+
+static uint64_t accepted;
+static void on_accepted(int32_t rank, const struct message_finished *done)
+{
+    assert_int_equal(done->result, COMM_OK);
+    ended(rank, done, COMM_OK + 99);
+    accepted++;
 }
 
 static int32_t pick_peer(int32_t rank, bool is_send)
@@ -260,6 +272,7 @@ static void run_program(const struct comm_env *env, uint64_t seed)
     struct fake_world *world = &oracle.world;
     fake_open(world, env, 1 + (int32_t)(seed % 5), OPS_MAX, seed);
     world->arrival = on_arrival;
+    world->accepted = on_accepted;
     world->again_percent = fake_random(world, 3) * 35;
     world->pending_percent = fake_random(world, 3) * 50;
     int32_t ops = 1 + (int32_t)fake_random(world, fake_random(world, 10) ? 60 : OPS_MAX);
@@ -299,6 +312,7 @@ static void random_programs(void **state)
         run_program(&env.base, seed);
         assert_int_equal(env.held, 0);
     }
+    assert_true(accepted > PROGRAMS / 4);
 }
 
 int main(void)

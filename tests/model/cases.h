@@ -13,7 +13,7 @@ extern const struct model_case case_line, case_line_pending, case_line_again, ca
 extern const struct model_case case_each, case_each_first;
 extern const struct model_case case_stream, case_stream_landing, case_stream_next, case_answers, case_stored, case_notes;
 extern const struct model_case case_message, case_message_full, case_message_eager, case_message_large, case_message_chunks,
-    case_message_room;
+    case_message_room, case_message_accepted, case_message_eager_accepted;
 extern const struct model_case case_sleep_light, case_sleep_fenced, case_sleep_twice, case_sleep_both, case_sleep_both_fenced;
 extern const struct model_case case_told_home, case_told_ordinary, case_told_by_hand, case_told_posted, case_told_two, case_progress_thread;
 extern const struct model_case case_leave, case_leave_both;

@@ -73,6 +73,17 @@ static void receive(uint32_t seq, size_t bytes)
     check_message(seq, bytes);
 }
 
+/* The same without an event. */
+static void accept(uint32_t seq, size_t bytes)
+{
+    struct wire_event message;
+    while (!shmchan_next(members->channel[1], 0, &message))
+        model_env.relax(&model_env, false);
+    MODEL_CHECK(wire_key_seq(message.key) == seq && message.bytes == bytes && message.tag == 9 && message.peer == 0);
+    shmchan_accept(members->channel[1], 0, members->landed);
+    check_message(seq, bytes);
+}
+
 static void setup_channel(void)
 {
     members_make((struct wire_limits){.window = WINDOW, .minimal = 1, .chunk = 64});
@@ -142,6 +153,14 @@ static void full_ring(uint32_t t)
     }
 }
 
+static void full_ring_accepted(uint32_t t)
+{
+    if (t == 0)
+        full_ring(t);
+    for (uint32_t seq = 2; t == 1 && seq <= 6; seq++)
+        accept(seq, SHORT);
+}
+
 /* The next announcement of the peer that sent the newest one is looked at without a knock. */
 static const struct model_fault short_faults[] = {
     {.what = "an announcement is published without release", .kind = MODEL_STORE, .name = "announcement", .thread = 0},
@@ -160,9 +179,15 @@ const struct model_case case_message = {
 const struct model_case case_message_full = {
     .name = "message, over a full ring", .threads = 2, .setup = full_setup, .run = full_ring, .faults = full_faults};
 
+const struct model_case case_message_accepted = {.name = "message, without an event, over a full ring",
+                                                 .threads = 2,
+                                                 .setup = full_setup,
+                                                 .run = full_ring_accepted,
+                                                 .faults = full_faults};
+
 /* ------------------------------------------------------------------------------------------------------------ eager slots */
 /* Two messages share a slot and are being taken. The slot is filled from its start again when both were. */
-static void eager_setup(void)
+static void shared_setup(void)
 {
     setup_channel();
     make_pair(EAGER);
@@ -170,8 +195,13 @@ static void eager_setup(void)
         write_message(seq, EAGER);
         MODEL_CHECK(send(seq, EAGER) == WIRE_DONE);
     }
-    pass_until(1, WIRE_EVENT_ANNOUNCED, 2);
     write_message(4, EAGER);
+}
+
+static void eager_setup(void)
+{
+    shared_setup();
+    pass_until(1, WIRE_EVENT_ANNOUNCED, 2);
 }
 
 static void eager(uint32_t t)
@@ -187,6 +217,14 @@ static void eager(uint32_t t)
     receive(4, EAGER);
 }
 
+static void eager_accepted(uint32_t t)
+{
+    if (t == 0)
+        eager(t);
+    for (uint32_t seq = 2; t == 1 && seq <= 4; seq++)
+        accept(seq, EAGER);
+}
+
 static const struct model_fault eager_faults[] = {
     {.what = "what was taken is told without release", .kind = MODEL_STORE, .name = "inlet", .thread = 1},
     {.what = "what was taken is heard without acquire", .kind = MODEL_LOAD, .name = "inlet", .thread = 0},
@@ -194,6 +232,12 @@ static const struct model_fault eager_faults[] = {
 };
 const struct model_case case_message_eager = {
     .name = "message, over an eager slot", .threads = 2, .setup = eager_setup, .run = eager, .faults = eager_faults};
+
+const struct model_case case_message_eager_accepted = {.name = "message, without an event, over an eager slot",
+                                                       .threads = 2,
+                                                       .setup = shared_setup,
+                                                       .run = eager_accepted,
+                                                       .faults = eager_faults};
 
 /* ------------------------------------------------------------------------------------------------------------ large ones */
 static void large_setup(void)

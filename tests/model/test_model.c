@@ -47,6 +47,8 @@ static const struct model_case *const cases[] = {
     &case_message_large,
     &case_message_chunks,
     &case_message_room,
+    &case_message_accepted,
+    &case_message_eager_accepted,
     &case_sleep_light,
     &case_sleep_fenced,
     &case_sleep_twice,

@@ -215,6 +215,15 @@ static enum wire_result sim_lines_see(struct wire_channel *channel, wire_key key
     return sim_denied_room() ? WIRE_AGAIN : shmchan_poll_inline(channel, key, fingerprint, peer, bytes, at);
 }
 
+static bool sim_lines_next(struct wire_channel *channel, uint32_t peer, struct wire_event *message)
+{
+    bool there = !sim_denied_room() && shmchan_next(channel, peer, message);
+
+    if (there)
+        SIM_PROBE("lines: a message without an event");
+    return there;
+}
+
 /* Makes the channel as old as its communicator. */
 static enum comm_result sim_lines_join(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits,
                                        const void *offers, void *offer, struct wire_channel **channel)
@@ -254,6 +263,8 @@ const struct wire_class wire_sim_lines = {
     .fetch = shmchan_fetch,
     .release = shmchan_release,
     .advance = shmchan_advance,
+    .next = sim_lines_next,
+    .accept = shmchan_accept,
     .flush = shmchan_flush,
     .poll = sim_lines_poll,
     .arm = sim_lines_arm,

@@ -68,8 +68,6 @@ static void knock(struct shmchan_channel *c, uint32_t peer)
 static bool make_pair(struct shmchan_channel *c, uint32_t peer, bool chunks)
 {
     struct shmchan_peer *p = &c->peer[peer];
-    if (chunks ? p->out_chunks != NULL : p->out_pair != NULL)
-        return true;
     uint32_t index = SHMCHAN_REGION_PAIRS + 2 * peer + chunks;
     if (!shmchan_region(c, index, chunks ? c->shape.chunk_bytes : c->shape.pair_bytes))
         return false;
@@ -140,7 +138,8 @@ static enum wire_result fill_line(struct shmchan_channel *c, const struct wire_e
     }
     if (e->flags & WIRE_WHOLE)
         return WIRE_AGAIN;
-    struct shmchan_item *item = make_pair(c, peer, true) ? shmchan_item_new(c, name_of(SIDE_SENT, peer, seq)) : NULL;
+    bool made = c->peer[peer].out_chunks || make_pair(c, peer, true);
+    struct shmchan_item *item = made ? shmchan_item_new(c, name_of(SIDE_SENT, peer, seq)) : NULL;
     if (!item)
         return WIRE_FAILED;
     item->at = (char *)(uintptr_t)span->at;
@@ -159,7 +158,7 @@ enum wire_result shmchan_message_expose(struct shmchan_channel *c, const struct 
     uint32_t peer = e->peers[0], seq = wire_key_seq(e->key);
     struct shmchan_peer *p = &c->peer[peer];
     BASE_ASSERT(seq == wire_message_after(p->out_last));
-    if (!make_pair(c, peer, false))
+    if (BASE_UNLIKELY(!p->out_pair && !make_pair(c, peer, false)))
         return WIRE_FAILED;
     if (seq - p->out_consumed > c->shape.window) /* as last seen: it is read again only if that is not enough */
         p->out_consumed = atomic_load_explicit(&inlet_of(c, p->block, c->rank)->consumed, memory_order_acquire);
@@ -256,6 +255,26 @@ static bool is_sound(const struct shmchan_item *item)
     }
 }
 
+/* Reads once what the sender said of a message, and checks it. */
+static inline void read_announcement(const struct shmchan_line *line, struct shmchan_item *item)
+{
+    item->kind = READ_ONCE(line->kind);
+    item->bytes = READ_ONCE(line->of.message.bytes);
+    item->done = READ_ONCE(line->bytes);
+    if (item->kind != SHMCHAN_KIND_INLINE)
+        item->eager = READ_ONCE(line->of.message.eager);
+    BASE_ASSERT(is_sound(item));
+}
+
+/* The message of this number was read: its line may be written again. */
+static inline void heard_of(struct shmchan_channel *c, uint32_t peer, uint32_t seq)
+{
+    c->heard[peer].announced = seq;
+    c->newest = peer;
+    atomic_store_explicit(&inlet_of(c, c->block.at, peer)->consumed, seq, memory_order_release);
+    c->dirty = true;
+}
+
 static void arrivals(struct shmchan_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n)
 {
     struct shmchan_peer *p = &c->peer[peer];
@@ -274,24 +293,16 @@ static void arrivals(struct shmchan_channel *c, uint32_t peer, struct wire_event
         struct shmchan_item *item = *n < max ? shmchan_item_new(c, name_of(SIDE_ARRIVED, peer, seq)) : NULL;
         if (!item)
             return;
-        item->kind = READ_ONCE(line->kind);
-        item->bytes = READ_ONCE(line->of.message.bytes);
-        item->done = READ_ONCE(line->bytes);
+        read_announcement(line, item);
         if (item->kind == SHMCHAN_KIND_INLINE)
             memcpy(item->data, line->of.message.data, SHMCHAN_MESSAGE_INLINE);
-        else
-            item->eager = READ_ONCE(line->of.message.eager);
-        BASE_ASSERT(is_sound(item));
         events[(*n)++] = (struct wire_event){.kind = WIRE_EVENT_ANNOUNCED,
                                              .result = WIRE_MESSAGE,
                                              .key = key,
                                              .peer = (int32_t)peer,
                                              .tag = line->fingerprint,
                                              .bytes = item->bytes};
-        c->heard[peer].announced = seq;
-        c->newest = peer;
-        atomic_store_explicit(&inlet_of(c, c->block.at, peer)->consumed, seq, memory_order_release);
-        c->dirty = true;
+        heard_of(c, peer, seq);
     }
 }
 
@@ -393,6 +404,36 @@ enum wire_result shmchan_message_view(struct shmchan_channel *c, const struct wi
     return WIRE_DONE;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ without an event */
+bool shmchan_next(struct wire_channel *channel, uint32_t peer, struct wire_event *message)
+{
+    struct shmchan_channel *c = shmchan_of(channel);
+    struct shmchan_peer *p = &c->peer[peer];
+    if (BASE_UNLIKELY(!p->in_pair || c->aborted))
+        return false;
+    uint32_t seq = wire_message_after(c->heard[peer].announced);
+    const struct shmchan_line *line = shmchan_announcement(c, p->in_pair, seq);
+    wire_key key = atomic_load_explicit(&line->key, memory_order_acquire);
+    if (wire_key_seq(key) != seq)
+        return false;
+    read_announcement(line, &c->next_message);
+    *message = (struct wire_event){.key = key, .peer = (int32_t)peer, .tag = line->fingerprint, .bytes = c->next_message.bytes};
+    return c->next_message.kind != SHMCHAN_KIND_ANNOUNCED;
+}
+
+void shmchan_accept(struct wire_channel *channel, uint32_t peer, void *land)
+{
+    struct shmchan_channel *c = shmchan_of(channel);
+    const struct shmchan_item *item = &c->next_message;
+    uint32_t seq = wire_message_after(c->heard[peer].announced);
+    if (item->kind == SHMCHAN_KIND_EAGER)
+        take_early(c, peer, item, land, item->bytes);
+    else if (item->bytes)
+        memcpy(land, shmchan_announcement(c, c->peer[peer].in_pair, seq)->of.message.data, item->bytes);
+    heard_of(c, peer, seq);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ passes */
 static void look_at(struct shmchan_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n, size_t *copied)
 {
     uint32_t knocks = atomic_load_explicit(&c->inbox[peer].knocks, memory_order_acquire);

@@ -364,8 +364,9 @@ struct shmchan_channel {
     struct shmchan_watch *watch;
     struct shmchan_wait *wait;
     struct shmchan_items items;
-    struct shmchan_block block;   /* the head and everything behind it */
-    struct shmchan_block *region; /* once, stream, each, and per member pair and chunks */
+    struct shmchan_item next_message; /* what shmchan_next has found */
+    struct shmchan_block block;       /* the head and everything behind it */
+    struct shmchan_block *region;     /* once, stream, each, and per member pair and chunks */
     uint32_t regions;
     uint64_t note[SHMCHAN_NOTES_PASS][WIRE_NOTE_LONG_BYTES / 8];
     struct shmchan_channel *next;
@@ -410,6 +411,8 @@ void shmchan_release(struct wire_channel *channel, uint32_t seq, struct wire_vie
 uint32_t shmchan_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max);
 void shmchan_flush(struct wire_channel *channel);
 void shmchan_urge(struct wire_channel *channel, bool on);
+bool shmchan_next(struct wire_channel *channel, uint32_t peer, struct wire_event *message);
+void shmchan_accept(struct wire_channel *channel, uint32_t peer, void *land);
 /* Sets ASKED after everything that this thread did before. True: the monitor of that rank must be rung. */
 static inline bool shmchan_asks(_Atomic uint32_t *asks)
 {

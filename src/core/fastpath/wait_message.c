@@ -3,6 +3,9 @@
 
 #include "p2p/op.h"
 
+/* ACCEPT_BYTES: what the memory wires can give at once. */
+enum { ACCEPT_BYTES = 16384, LOOKS_A_GLANCE = 16 };
+
 /* This thread may keep the lock and its CPU if a pass makes no system call, every rank has a CPU, and no callback is due. */
 static bool may_poll(const struct comm_state *b)
 {
@@ -24,6 +27,37 @@ static bool is_pending(const struct comm_state *b, uint64_t ticket)
     return i < b->p2p.room && b->p2p.ops[i].ticket == ticket && b->p2p.ops[i].state != P2P_FREE && !b->failed;
 }
 
+/* The peer whose next message may end the request without a pass; -1: none. A long message needs passes. */
+static int32_t sender_of(const struct comm_state *b, uint64_t ticket)
+{
+    const struct p2p_op *t = &b->p2p.ops[timeline_slot_index(ticket)];
+    bool fits = !t->is_send && t->state == P2P_POSTED && t->call.bytes <= ACCEPT_BYTES && t->call.peer >= 0;
+
+    return fits && b->wire->next && t->call.peer != b->team.rank ? t->call.peer : -1;
+}
+
+/* Most looks are at the next message of the sender alone. Some are at everything, for the sake of the others. */
+static void look(struct comm_state *b, int32_t sender)
+{
+    if (!waits_for_wire(b))
+        (void)state_step(b);
+    else if (sender < 0 || ++b->p2p.looks % LOOKS_A_GLANCE == 0 || !p2p_accept(b, sender))
+        (void)state_glance(b);
+}
+
+/* After messages that ended without a pass. If nobody else moves this communicator, it may stay marked as active: the next pass clears
+ * that. */
+static void settle(struct comm_state *b)
+{
+    b->now = 0;
+    if (!b->p2p.finished)
+        return;
+    if (b->unit.engine->progress_thread_runs || engine_has_sleepers(b->unit.engine))
+        state_settle(b);
+    else
+        b->wire->flush(b->channel);
+}
+
 /* The clock, read between two looks, also gives the time of the completion, exact to one look. */
 bool fastpath_wait_message(struct comm_request request)
 {
@@ -32,18 +66,19 @@ bool fastpath_wait_message(struct comm_request request)
 
     if (timeline_slot_is_ok(request))
         return true;
-    if (timeline_test(request) != COMM_PENDING || !base_home_trylock(&request.comm->lock, env))
+    if (!base_home_trylock(&request.comm->lock, env))
         return false;
     struct comm_state *b = state_of(request.comm);
-    if (!b) {
+    if (!b || !is_pending(b, request.ticket)) {
         base_home_unlock(&request.comm->lock, env);
         return false;
     }
-    for (int turn = 0; turn < TURNS && may_poll(b) && is_pending(b, request.ticket); turn++) {
+    int32_t sender = sender_of(b, request.ticket);
+    for (int turn = 0; turn < TURNS && is_pending(b, request.ticket) && may_poll(b); turn++) {
         b->now = turn ? env->now(env) : 0;
-        (void)!(waits_for_wire(b) ? state_glance(b) : state_step(b));
+        look(b, sender);
     }
-    b->now = 0;
+    settle(b);
     state_leave(b);
     return timeline_slot_is_ok(request) || timeline_test(request) == COMM_OK;
 }

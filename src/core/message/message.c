@@ -37,14 +37,18 @@ static size_t room_bytes(int32_t size)
     return sizeof(struct message_room) + (size_t)size * sizeof(struct message_peer);
 }
 
+static inline void tell_status(struct comm_status *status, int32_t peer, uint32_t tag, size_t bytes)
+{
+    status->peer = peer;
+    status->tag = tag;
+    status->bytes = bytes;
+}
+
 static void finish(struct message_room *room, struct message_node *node, enum comm_result result)
 {
     BASE_ASSERT(node->state != MESSAGE_FINISHED && node->state != MESSAGE_EARLY && room->pending > 0);
-    if (node->status && (result == COMM_OK || result == COMM_ERR_TRUNCATED)) {
-        node->status->peer = node->peer;
-        node->status->tag = node->tag;
-        node->status->bytes = node->arrived_bytes;
-    }
+    if (node->status && (result == COMM_OK || result == COMM_ERR_TRUNCATED))
+        tell_status(node->status, node->peer, node->tag, node->arrived_bytes);
     node->result = result;
     node->state = MESSAGE_FINISHED;
     room->pending--;
@@ -359,6 +363,26 @@ static void completed(struct message_room *room, const struct wire_event *event)
     struct message_node *node = message_pool_at(&room->pool, index);
     if (node->state == MESSAGE_WIRED && node->generation == (uint32_t)event->cookie)
         (void)wired(room, node, (enum wire_result)event->result);
+}
+
+bool message_accept(struct message_room *room, const struct wire_event *message, struct message_finished *done)
+{
+    if (wire_key_round(message->key) != MESSAGE_PROGRAM || room->refused != COMM_OK)
+        return false;
+    struct message_node *receive = message_match_receive(&room->match, message->peer, message->tag);
+    if (!receive || receive->bytes < message->bytes)
+        return false;
+    message_match_remove(receive);
+    room->channel->class->accept(room->channel, (uint32_t)message->peer, receive->buf);
+    if (receive->moved)
+        atomic_store_explicit(receive->moved, message->bytes, memory_order_release);
+    if (receive->status)
+        tell_status(receive->status, message->peer, message->tag, message->bytes);
+    *done = (struct message_finished){.slot = receive->slot, .result = COMM_OK, .peer = message->peer, .bytes = message->bytes};
+    message_pool_give(&room->pool, receive);
+    room->live--;
+    room->pending--;
+    return true;
 }
 
 void message_event(struct message_room *room, const struct wire_event *event)

@@ -74,6 +74,9 @@ enum comm_result message_cancel(struct message_room *room, uint32_t slot, enum c
 void message_cancel_all(struct message_room *room); /* cancels every unmatched receive; for close */
 /* Would a receive for peer and tag (wildcards allowed) be matched now? status, if not NULL, describes the message that it would get. */
 bool message_probe(const struct message_room *room, int32_t peer, uint32_t tag, struct comm_status *status);
+/* Takes a message that the wire's next has just found, for the receive that waits for it. False: no receive of the program waits for it,
+ * or that is too short for it; nothing happened. *done: how the receive has ended; it is not in the finished list. */
+bool message_accept(struct message_room *room, const struct wire_event *message, struct message_finished *done);
 /* Takes an ANNOUNCED message, or a DONE whose cookie has MESSAGE_COOKIE. */
 void message_event(struct message_room *room, const struct wire_event *event);
 /* Retries the sends and matched receives that the wire had no room for. True: something moved. */

@@ -112,16 +112,19 @@ static void keep_record(struct comm_state *b, const struct p2p_op *t, enum comm_
 {
     struct record *record = state_next_record(b);
 
-    if (record)
-        *record = (struct record){.bytes = t->call.bytes,
-                                  .queued_ns = t->queued_ns,
-                                  .started_ns = t->started_ns,
-                                  .completed_ns = state_now(b),
-                                  .ticket = t->ticket,
-                                  .result = result,
-                                  .algorithm = p2p_name(t),
-                                  .waited = (uint16_t)(t->call.peer + 1),
-                                  .flags = t->call.on_device ? COMM_INFO_STAGED | staged_held(t->stage) : 0};
+    if (BASE_UNLIKELY(!record))
+        return;
+    record->ticket = t->ticket;
+    record->bytes = t->call.bytes;
+    record->queued_ns = t->queued_ns;
+    record->started_ns = t->started_ns;
+    record->completed_ns = state_now(b);
+    record->algorithm = p2p_name(t);
+    record->sequence = 0;
+    record->collective = 0;
+    record->waited = (uint16_t)(t->call.peer + 1);
+    record->result = result;
+    record->flags = BASE_UNLIKELY(t->call.on_device) ? COMM_INFO_STAGED | staged_held(t->stage) : 0;
 }
 
 static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
@@ -169,6 +172,28 @@ static void give_to_part(struct comm_state *b, const struct message_finished *do
             return;
 }
 
+static void end_message(struct comm_state *b, const struct message_finished *done)
+{
+    struct p2p_op *t = &b->p2p.ops[done->slot];
+
+    if (done->result == COMM_OK && done->peer != b->team.rank)
+        *(t->is_send ? &b->stats.bytes_out : &b->stats.bytes_in) += done->bytes;
+    if (BASE_LIKELY(!t->stage) || !p2p_store(b, t, done))
+        finish(b, done->slot, done->result);
+}
+
+bool p2p_accept(struct comm_state *b, int32_t peer)
+{
+    struct wire_event message;
+    struct message_finished done;
+
+    if (!b->wire->next(b->channel, (uint32_t)peer, &message) || heard_message_fault(&message) ||
+        !message_accept(b->messages, &message, &done))
+        return false;
+    end_message(b, &done);
+    return true;
+}
+
 bool p2p_take_finished(struct comm_state *b)
 {
     struct message_finished done[FINISHED_BATCH];
@@ -183,11 +208,7 @@ bool p2p_take_finished(struct comm_state *b)
                 give_to_part(b, &done[i]);
                 continue;
             }
-            if (done[i].result == COMM_OK && done[i].peer != b->team.rank)
-                *(b->p2p.ops[done[i].slot].is_send ? &b->stats.bytes_out : &b->stats.bytes_in) += done[i].bytes;
-            struct p2p_op *t = &b->p2p.ops[done[i].slot];
-            if (BASE_LIKELY(!t->stage) || !p2p_store(b, t, &done[i]))
-                finish(b, done[i].slot, done[i].result);
+            end_message(b, &done[i]);
         }
         moved = true;
     }
@@ -419,38 +440,9 @@ enum comm_result p2p_post_pending(struct comm_state *b, const struct message_cal
     return COMM_OK;
 }
 
-/* Begins a request of this line that is not a message. It holds back nothing, and markers wait for it. */
-enum comm_result p2p_begin(struct comm_state *b, uint32_t *index, struct comm_request *req)
-{
-    enum comm_result r = p2p_take_slot(b, index);
-
-    if (r != COMM_OK)
-        return r;
-    struct p2p_op *t = &b->p2p.ops[*index];
-    t->state = P2P_MEETING;
-    t->work = b->line.next;
-    t->call.peer = COMM_ANY_PEER;
-    t->queued_ns = t->started_ns = state_now(b);
-    b->p2p.pending++;
-    *req = (struct comm_request){b->unit.handle, t->ticket};
-    return COMM_OK;
-}
-
 void p2p_end(struct comm_state *b, const struct p2p_op *t, enum comm_result result)
 {
     finish(b, (uint32_t)(t - b->p2p.ops), result);
-}
-
-enum comm_result p2p_begin_recovery(struct comm_state *b, uint32_t *index, struct comm_request *req)
-{
-    enum comm_result r = p2p_take_slot(b, index);
-
-    if (r != COMM_OK)
-        return r;
-    b->p2p.ops[*index].state = P2P_RECOVERY;
-    b->p2p.ops[*index].call.peer = COMM_ANY_PEER;
-    *req = (struct comm_request){b->unit.handle, b->p2p.ops[*index].ticket};
-    return COMM_OK;
 }
 
 void p2p_end_recovery(struct comm_state *b, uint32_t index, enum comm_result result)

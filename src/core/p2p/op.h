@@ -65,6 +65,9 @@ bool p2p_send_whole(struct comm_state *b, const struct message_call *call, struc
 enum comm_result p2p_post(struct comm_state *b, const struct message_call *call, uint32_t marker, struct comm_request *req);
 /* The same, but does not try to end a send in its call. */
 enum comm_result p2p_post_pending(struct comm_state *b, const struct message_call *call, uint32_t marker, struct comm_request *req);
+/* Takes the next message of `peer`, if a receive waits for it and the wire can give it at once (wire_class.next). True: the receive has
+ * ended. The caller flushes the wire and wakes sleepers. */
+bool p2p_accept(struct comm_state *b, int32_t peer);
 /* Reserves slots for this many more messages and a marker. false: nothing changed. */
 bool p2p_reserve(struct comm_state *b, uint32_t messages);
 

@@ -233,13 +233,16 @@ struct mover {
 bool engine_move(struct engine *e, struct comm_communicator *own, const struct mover *m);
 void engine_wake_unlocked(struct engine *e); /* engine_wake for callers outside a communicator's lock */
 void engine_wake(struct engine *e);          /* something retired, failed, was set or is due: wakes the sleepers */
+static inline bool engine_has_sleepers(const struct engine *e)
+{
+    return BASE_UNLIKELY(
+        atomic_load_explicit(&e->streams.parks, memory_order_relaxed) | atomic_load_explicit(&e->sleepers.asleep, memory_order_relaxed) |
+        atomic_load_explicit(&e->sleepers.armed, memory_order_relaxed) | atomic_load_explicit(&e->sleepers.parked, memory_order_relaxed));
+}
 /* engine_wake with a quick check first, since there are usually no sleepers. */
 static inline void engine_wake_any(struct engine *e)
 {
-    if (BASE_UNLIKELY(atomic_load_explicit(&e->streams.parks, memory_order_relaxed) |
-                      atomic_load_explicit(&e->sleepers.asleep, memory_order_relaxed) |
-                      atomic_load_explicit(&e->sleepers.armed, memory_order_relaxed) |
-                      atomic_load_explicit(&e->sleepers.parked, memory_order_relaxed)))
+    if (engine_has_sleepers(e))
         engine_wake(e);
 }
 /* Yields the CPU once. Returns false, without a yield, if yielding is expensive at present. now: the time when the caller last read the

@@ -349,6 +349,11 @@ struct wire_class {
     void (*release)(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
     /* Moves this channel's pending views and exposures, messages and notes. Returns the number of events that it wrote. */
     uint32_t (*advance)(struct wire_channel *channel, struct wire_event *events, uint32_t max);
+    /* Take a message without an event, for a receive that waits for it. Optional: both or none. next: the next message of a
+     * peer that advance has not announced, if all of its bytes can be taken at once: its key, peer, tag and bytes. accept:
+     * takes the message that next has just found; its bytes are stored at `land`, and it is never announced. */
+    bool (*next)(struct wire_channel *channel, uint32_t peer, struct wire_event *message);
+    void (*accept)(struct wire_channel *channel, uint32_t peer, void *land);
     /* Makes everything exposed, released or retired since the last flush known to sleeping members, with one fence in
      * all. */
     void (*flush)(struct wire_channel *channel);
