@@ -486,6 +486,7 @@ const struct wire_class wire_shm = {
     .fetch = shmchan_fetch,
     .release = shmchan_release,
     .advance = shmchan_advance,
+    .send = shmchan_send,
     .next = shmchan_next,
     .accept = shmchan_accept,
     .flush = shmchan_flush,

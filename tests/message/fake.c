@@ -37,36 +37,61 @@ uint32_t fake_random(struct fake_world *world, uint32_t below)
     return (uint32_t)(((world->random >> 33) * below) >> 31);
 }
 
-static enum wire_result fake_expose(struct wire_channel *channel, const struct wire_expose *expose)
+static struct fake_message *add_message(struct fake_channel *from, int32_t to, wire_key key, uint32_t tag, const void *at, size_t bytes)
 {
-    struct fake_channel *from = (struct fake_channel *)channel;
     struct fake_world *world = from->world;
-    bool whole = expose->flags & WIRE_WHOLE;
-    assert_int_equal(expose->flags & ~WIRE_WHOLE, WIRE_MESSAGE);
-    assert_int_equal(expose->npeers, 1);
-    assert_int_equal(expose->nspans, 1);
-    assert_true(whole || expose->cookie >> 63);
-    int32_t to = expose->peers[0];
-    assert_true(to < world->ranks && to != from->rank);
-    assert_true(expose->key == wire_key_of(world->sent[from->rank][to] + 1, 0, 0));
-    bool waits = fake_random(world, 100) < world->pending_percent;
-    if (fake_random(world, 100) < world->again_percent || (whole && waits))
-        return WIRE_AGAIN;
+
     world->sent[from->rank][to]++;
     assert_true(world->messages < FAKE_MESSAGES_MAX);
     struct fake_message *message = &world->message[world->messages++];
-    *message = (struct fake_message){.from = from->rank, .to = to, .tag = expose->fingerprint, .key = expose->key};
-    message->bytes = expose->spans[0].bytes;
-    message->at = expose->spans[0].at;
-    message->send_cookie = expose->cookie;
-    message->send_waits = waits;
-    if (message->send_waits)
-        return WIRE_PENDING;
+    *message = (struct fake_message){.from = from->rank, .to = to, .tag = tag, .key = key, .at = at, .bytes = bytes};
+    return message;
+}
+
+static void copy_bytes(struct fake_message *message)
+{
     message->copy = malloc(message->bytes + 1);
     if (message->bytes)
         memcpy(message->copy, message->at, message->bytes);
     message->at = message->copy;
+}
+
+static void check_number(const struct fake_channel *from, int32_t to, wire_key key)
+{
+    assert_true(to < from->world->ranks && to != from->rank);
+    assert_true(key == wire_key_of(from->world->sent[from->rank][to] + 1, 0, 0));
+}
+
+static enum wire_result fake_expose(struct wire_channel *channel, const struct wire_expose *expose)
+{
+    struct fake_channel *from = (struct fake_channel *)channel;
+    struct fake_world *world = from->world;
+    int32_t to = expose->peers[0];
+    assert_int_equal(expose->flags, WIRE_MESSAGE);
+    assert_int_equal(expose->npeers, 1);
+    assert_int_equal(expose->nspans, 1);
+    assert_true(expose->cookie >> 63);
+    check_number(from, to, expose->key);
+    if (fake_random(world, 100) < world->again_percent)
+        return WIRE_AGAIN;
+    struct fake_message *message = add_message(from, to, expose->key, expose->fingerprint, expose->spans[0].at, expose->spans[0].bytes);
+    message->send_cookie = expose->cookie;
+    message->send_waits = fake_random(world, 100) < world->pending_percent;
+    if (message->send_waits)
+        return WIRE_PENDING;
+    copy_bytes(message);
     return WIRE_DONE;
+}
+
+static bool fake_send(struct wire_channel *channel, wire_key key, uint32_t tag, uint32_t peer, const void *at, size_t bytes)
+{
+    struct fake_channel *from = (struct fake_channel *)channel;
+    struct fake_world *world = from->world;
+    check_number(from, (int32_t)peer, key);
+    if (fake_random(world, 100) < world->again_percent || fake_random(world, 100) < world->pending_percent)
+        return false;
+    copy_bytes(add_message(from, (int32_t)peer, key, tag, at, bytes));
+    return true;
 }
 
 static void finish_view(struct fake_message *message)
@@ -116,7 +141,11 @@ static void fake_accept(struct wire_channel *channel, uint32_t peer, void *land)
         memcpy(land, message->at, message->bytes);
 }
 
-static const struct wire_class fake_class = {.name = "fake", .expose = fake_expose, .view = fake_view, .accept = fake_accept};
+/* Without and with the way of whole messages. */
+static const struct wire_class fake_class[] = {
+    {.name = "fake", .expose = fake_expose, .view = fake_view, .accept = fake_accept},
+    {.name = "fake", .expose = fake_expose, .view = fake_view, .accept = fake_accept, .send = fake_send},
+};
 
 void fake_open(struct fake_world *world, const struct comm_env *env, int32_t ranks, uint32_t depth, uint64_t seed)
 {
@@ -124,7 +153,7 @@ void fake_open(struct fake_world *world, const struct comm_env *env, int32_t ran
     world->random = seed * 2 + 1;
     world->ranks = ranks;
     for (int32_t r = 0; r < ranks; r++) {
-        world->channel[r] = (struct fake_channel){.base = {.class = &fake_class, .caps.takes_whole = seed % 2}, .world = world, .rank = r};
+        world->channel[r] = (struct fake_channel){.base.class = &fake_class[seed % 2], .world = world, .rank = r};
         assert_int_equal(message_open(env, &world->channel[r].base, r, ranks, depth, &world->room[r]), COMM_OK);
     }
 }

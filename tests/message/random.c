@@ -178,7 +178,7 @@ static void post_one(void)
     else
         oracle_receive(index);
     if (op->is_send && fake_random(world, 2) && message_send_whole(world->room[op->rank], &call)) {
-        assert_true(op->peer != op->rank && world->channel[op->rank].base.caps.takes_whole);
+        assert_true(op->peer != op->rank && world->channel[op->rank].base.class->send);
         op->finished = true;
         op->result = COMM_OK;
         memset(op->buf, 0xdd, sizeof op->buf);

@@ -90,7 +90,7 @@ MUTANTS = {
     # Lines of an earlier channel stand in memory that is used again.
     "shmchan_not_cleared": [("channel/channel.c", "    if (spare)\n        clear_region(c, index);\n", "    if (spare && c->size > 1000)\n        clear_region(c, index);\n")],
     # Who asks something of a window's owner tells it only if it waits.
-    "owner_not_asked": [("channel/pair.c", "    if (BASE_UNLIKELY(c->urges))\n", "    if (BASE_UNLIKELY(c->urges && c->size > 1000))\n")],
+    "owner_not_asked": [("channel/pair_send.c", "    if (BASE_UNLIKELY(c->urges))\n", "    if (BASE_UNLIKELY(c->urges && c->size > 1000))\n")],
     # The monitor does not look once more at what came before it rests.
     "rest_unseen": [("failure/watch.c", "    if (!came)\n        env->bell_wait", "    if (!came || alarm > 0)\n        env->bell_wait")],
     # A place is acknowledged though the answer in it was not taken: its owner writes the next question over the answer.

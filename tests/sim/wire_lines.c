@@ -215,6 +215,11 @@ static enum wire_result sim_lines_see(struct wire_channel *channel, wire_key key
     return sim_denied_room() ? WIRE_AGAIN : shmchan_poll_inline(channel, key, fingerprint, peer, bytes, at);
 }
 
+static bool sim_lines_send(struct wire_channel *channel, wire_key key, uint32_t tag, uint32_t peer, const void *at, size_t bytes)
+{
+    return !sim_denied_room() && shmchan_send(channel, key, tag, peer, at, bytes);
+}
+
 static bool sim_lines_next(struct wire_channel *channel, uint32_t peer, struct wire_event *message)
 {
     bool there = !sim_denied_room() && shmchan_next(channel, peer, message);
@@ -263,6 +268,7 @@ const struct wire_class wire_sim_lines = {
     .fetch = shmchan_fetch,
     .release = shmchan_release,
     .advance = shmchan_advance,
+    .send = sim_lines_send,
     .next = sim_lines_next,
     .accept = shmchan_accept,
     .flush = shmchan_flush,

@@ -231,19 +231,27 @@ static void ring_full(void **state)
     on_each(2, NULL, MEMORY_WIRES, ring_full_on);
 }
 
-/* A short message is taken whole as long as the wire has a place for its bytes. When it has none, nothing happens, and the message is
- * announced when it is exposed again without that flag. */
+static unsigned char sent[65536];
+static bool sent_whole(struct rank *r, uint32_t number, size_t bytes)
+{
+    return r->ch->class->send(r->ch, wire_key_of(number, 0, 0), 1, 1, sent, bytes);
+}
+
+/* A short message is sent whole as long as the wire has a place for its bytes. When it has none, nothing happens, and the message is
+ * announced when it is exposed. */
 static void taken_whole_on(struct rank *ranks, int32_t count)
 {
     struct rank *a = &ranks[0];
     uint32_t number = 1;
     (void)count;
-    assert_true(a->ch->caps.takes_whole);
-    while (expose_to(a, 1, wire_key_of(number, 0, 0), 0, WIRE_MESSAGE | WIRE_WHOLE, 4096) == WIRE_DONE)
-        number++;
-    assert_in_range(number, 2, a->ch->caps.window);
-    assert_int_equal(expose_to(a, 1, wire_key_of(number, 0, 0), 0, WIRE_MESSAGE | WIRE_WHOLE, 4096), WIRE_AGAIN);
-    assert_int_equal(expose_to(a, 1, wire_key_of(number, 0, 0), 0, WIRE_MESSAGE | WIRE_WHOLE, 8), WIRE_DONE);
+    assert_false(sent_whole(a, number, 8)); /* the first one makes the place of the pair's messages */
+    assert_int_equal(expose_to(a, 1, wire_key_of(number, 0, 0), 0, WIRE_MESSAGE, 8), WIRE_DONE);
+    while (sent_whole(a, ++number, 4096))
+        ;
+    assert_in_range(number, 3, a->ch->caps.window);
+    assert_false(sent_whole(a, number, 4096));
+    assert_false(sent_whole(a, number, sizeof sent));
+    assert_true(sent_whole(a, number, 8));
     assert_int_equal(expose_to(a, 1, wire_key_of(number + 1, 0, 0), 0, WIRE_MESSAGE, 4096), WIRE_PENDING);
 }
 static void taken_whole(void **state)
@@ -252,11 +260,44 @@ static void taken_whole(void **state)
     on_each(2, NULL, MEMORY_WIRES, taken_whole_on);
 }
 
+/* Messages that are there whole are taken one by one without an event. One that is longer is announced. */
+static void accepted_on(struct rank *ranks, int32_t count)
+{
+    static const size_t bytes[] = {8, 0, 40, 41, 16384, 16385};
+    enum { MESSAGES = sizeof bytes / sizeof *bytes };
+    struct wire_channel *to = ranks[1].ch;
+    struct wire_event e, events[4];
+    static unsigned char land[16384];
+    (void)count;
+    assert_false(to->class->next(to, 0, &e)); /* nothing was sent yet */
+    assert_int_equal(expose_to(&ranks[0], 1, wire_key_of(1, 0, 0), 0, WIRE_MESSAGE, 8), WIRE_DONE);
+    assert_int_equal(to->class->advance(to, events, 4), 1); /* the first one also tells where the pair's messages are */
+    for (uint32_t i = 0; i < MESSAGES; i++)
+        assert_int_equal(expose_to(&ranks[0], 1, wire_key_of(i + 2, 0, 0), 0, WIRE_MESSAGE, bytes[i]),
+                         bytes[i] > 16384 ? WIRE_PENDING : WIRE_DONE);
+    for (uint32_t i = 0; i < MESSAGES - 1; i++) {
+        assert_true(to->class->next(to, 0, &e) && to->class->next(to, 0, &e)); /* looking takes nothing */
+        assert_true(e.key == wire_key_of(i + 2, 0, 0) && e.peer == 0 && e.tag == 1 && e.bytes == bytes[i]);
+        memset(land, 0xaa, sizeof land);
+        to->class->accept(to, 0, bytes[i] ? land : NULL);
+        for (size_t k = 0; k < sizeof land; k++)
+            assert_int_equal(land[k], k < bytes[i] ? 0 : 0xaa);
+    }
+    assert_false(to->class->next(to, 0, &e));
+    assert_int_equal(to->class->advance(to, events, 4), 1);
+    assert_true(events[0].key == wire_key_of(MESSAGES + 1, 0, 0) && events[0].bytes == 16385);
+}
+static void accepted(void **state)
+{
+    (void)state;
+    on_each(2, NULL, MEMORY_WIRES, accepted_on);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_order), cmocka_unit_test(random_order_minimal), cmocka_unit_test(no_room), cmocka_unit_test(pending_table),
-        cmocka_unit_test(ring_full),    cmocka_unit_test(taken_whole),
+        cmocka_unit_test(random_order), cmocka_unit_test(random_order_minimal), cmocka_unit_test(no_room),  cmocka_unit_test(pending_table),
+        cmocka_unit_test(ring_full),    cmocka_unit_test(taken_whole),          cmocka_unit_test(accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,6 +115,7 @@ const struct wire_class wire_local = {
     .fetch = shmchan_fetch,
     .release = shmchan_release,
     .advance = shmchan_advance,
+    .send = shmchan_send,
     .next = shmchan_next,
     .accept = shmchan_accept,
     .flush = shmchan_flush,

@@ -411,6 +411,7 @@ void shmchan_release(struct wire_channel *channel, uint32_t seq, struct wire_vie
 uint32_t shmchan_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max);
 void shmchan_flush(struct wire_channel *channel);
 void shmchan_urge(struct wire_channel *channel, bool on);
+bool shmchan_send(struct wire_channel *channel, wire_key key, uint32_t tag, uint32_t peer, const void *at, size_t bytes);
 bool shmchan_next(struct wire_channel *channel, uint32_t peer, struct wire_event *message);
 void shmchan_accept(struct wire_channel *channel, uint32_t peer, void *land);
 /* Sets ASKED after everything that this thread did before. True: the monitor of that rank must be rung. */

@@ -143,7 +143,6 @@ bool shmchan_shape_of(struct shmchan_shape *s, uint32_t size, const struct wire_
                                .window = window,
                                .calls = 2 * windows * window,
                                .dirties = size == 2 && !limits->only_reads,
-                               .takes_whole = true,
                                .takes_growing = true};
     size_t at = 0;
     carve(&at, sizeof(struct shmchan_head));

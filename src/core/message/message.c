@@ -85,20 +85,19 @@ static bool wired(struct message_room *room, struct message_node *node, enum wir
     return true;
 }
 
-static inline struct wire_expose offer(wire_key key, uint32_t tag, const uint16_t *peer, const struct wire_span *span)
-{
-    return (struct wire_expose){
-        .key = key, .fingerprint = tag, .flags = WIRE_MESSAGE, .peers = peer, .npeers = 1, .nspans = 1, .spans = span};
-}
-
 static bool expose(struct message_room *room, struct message_node *node)
 {
     struct message_peer *peer = &room->peer[node->peer];
     uint32_t number = wire_message_after(peer->sent);
-    struct wire_expose call = offer(wire_key_of(number, node->kind, 0), node->tag, &node->wire_peer, &node->span);
-
-    call.cookie = cookie_of(node);
-    call.there = node->moved;
+    struct wire_expose call = {.key = wire_key_of(number, node->kind, 0),
+                               .fingerprint = node->tag,
+                               .flags = WIRE_MESSAGE,
+                               .peers = &node->wire_peer,
+                               .npeers = 1,
+                               .nspans = 1,
+                               .spans = &node->span,
+                               .cookie = cookie_of(node),
+                               .there = node->moved};
     enum wire_result result = room->channel->class->expose(room->channel, &call);
     if (!wired(room, node, result))
         return false;
@@ -287,16 +286,12 @@ enum comm_result message_post(struct message_room *room, const struct message_ca
 bool message_send_whole(struct message_room *room, const struct message_call *call)
 {
     struct message_peer *peer = &room->peer[call->peer];
-    if (!room->channel->caps.takes_whole || room->refused != COMM_OK || room->live >= room->depth || call->peer == room->rank ||
-        peer->unsent.first)
+    const struct wire_class *wire = room->channel->class;
+    if (!wire->send || room->refused != COMM_OK || room->live >= room->depth || call->peer == room->rank || peer->unsent.first)
         return false;
     uint32_t number = wire_message_after(peer->sent);
-    uint16_t to = (uint16_t)call->peer;
-    struct wire_span span = {.at = call->buf, .bytes = call->bytes};
-    struct wire_expose whole = offer(wire_key_of(number, MESSAGE_PROGRAM, 0), call->tag, &to, &span);
-
-    whole.flags |= WIRE_WHOLE;
-    if (room->channel->class->expose(room->channel, &whole) != WIRE_DONE)
+    wire_key key = wire_key_of(number, MESSAGE_PROGRAM, 0);
+    if (!wire->send(room->channel, key, call->tag, (uint32_t)call->peer, call->buf, call->bytes))
         return false;
     peer->sent = number;
     return true;

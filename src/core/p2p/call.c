@@ -64,12 +64,51 @@ static __attribute__((noinline)) enum comm_result stage_message(struct comm_stat
     return r;
 }
 
-/* A send that has ended: nothing that is pending has changed, so only what the wire wrote is due. */
-static void leave_after_whole(struct comm_state *b)
+/* Nothing that was pending has changed, so only what the wire wrote is due. */
+static void leave_quietly(struct comm_state *b)
 {
     b->wire->flush(b->channel);
     b->now = 0;
     state_leave(b);
+}
+
+/* After a message that was posted: has nothing else changed? */
+static bool is_quiet(const struct comm_state *b)
+{
+    return b->is_active && !b->p2p.finished && !b->failed && !b->wire->system_calls && !b->library && !b->recovery.running;
+}
+
+static enum comm_result post_in_host_memory(struct comm_state *b, const struct message_call *call, struct comm_request *req)
+{
+    if (call->is_send && p2p_send_whole(b, call, req)) {
+        leave_quietly(b);
+        return COMM_OK;
+    }
+    enum comm_result r = p2p_post_pending(b, call, P2P_NONE, req);
+    if (is_quiet(b)) {
+        leave_quietly(b);
+    } else {
+        state_settle(b);
+        state_leave(b);
+    }
+    return r;
+}
+
+/* A step of a plan, a message in memory of the library's device, or a call after the failure. */
+static enum comm_result post_otherwise(struct comm_state *b, const struct message_call *call, struct comm_request *req)
+{
+    enum comm_result r;
+
+    if (b->recording.plan) {
+        r = b->recording.calls->message(b, call);
+        if (req)
+            *req = COMM_REQUEST_NONE;
+    } else {
+        r = b->failed ? (enum comm_result)b->failure.cause.result : post_device(b, call, req);
+        state_settle(b);
+    }
+    state_leave(b);
+    return r;
 }
 
 enum comm_result engine_message(struct comm_communicator *c, bool is_send, void *buf, size_t bytes, int32_t peer, uint32_t tag,
@@ -78,26 +117,13 @@ enum comm_result engine_message(struct comm_communicator *c, bool is_send, void 
     enum comm_result r;
     struct comm_state *b = state_lock(c, &r);
     struct message_call call = {.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .status = status, .is_send = is_send};
-    bool is_plain = b && !b->recording.plan && !b->failed;
-    bool is_library = is_plain && b->library_work.flags && state_is_device_memory(b, buf);
 
-    if (b && BASE_UNLIKELY(bytes && state_is_foreign(b, buf))) {
+    if (b && BASE_UNLIKELY(bytes && state_is_foreign(b, buf)))
         r = stage_message(b, c, &call, req);
-    } else if (is_plain && is_send && !is_library && p2p_send_whole(b, &call, req)) {
-        leave_after_whole(b);
-    } else if (b) {
-        if (b->recording.plan)
-            r = b->recording.calls->message(b, &call);
-        else if (is_library)
-            r = post_device(b, &call, req);
-        else
-            r = b->failed ? (enum comm_result)b->failure.cause.result : p2p_post_pending(b, &call, P2P_NONE, req);
-        if (b->recording.plan && req)
-            *req = COMM_REQUEST_NONE;
-        if (!b->recording.plan)
-            state_settle(b);
-        state_leave(b);
-    }
+    else if (b && BASE_UNLIKELY(b->recording.plan || b->failed || (b->library_work.flags && state_is_device_memory(b, buf))))
+        r = post_otherwise(b, &call, req);
+    else if (b)
+        r = post_in_host_memory(b, &call, req);
     if (r != COMM_OK && req)
         *req = timeline_refusal(r);
     return r;

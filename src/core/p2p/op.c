@@ -108,7 +108,7 @@ const char *p2p_name(const struct p2p_op *t)
     return t->is_send ? "send" : "recv";
 }
 
-static void keep_record(struct comm_state *b, const struct p2p_op *t, enum comm_result result)
+static void keep_record(struct comm_state *b, const struct p2p_op *t, const char *name, enum comm_result result)
 {
     struct record *record = state_next_record(b);
 
@@ -119,7 +119,7 @@ static void keep_record(struct comm_state *b, const struct p2p_op *t, enum comm_
     record->queued_ns = t->queued_ns;
     record->started_ns = t->started_ns;
     record->completed_ns = state_now(b);
-    record->algorithm = p2p_name(t);
+    record->algorithm = name;
     record->sequence = 0;
     record->collective = 0;
     record->waited = (uint16_t)(t->call.peer + 1);
@@ -153,7 +153,7 @@ static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
             b->p2p.ops[m].remaining--;
     if (t->member_of != P2P_NONE)
         b->p2p.ops[t->member_of].remaining--;
-    keep_record(b, t, result);
+    keep_record(b, t, p2p_name(t), result);
     b->p2p.held -= t->state == P2P_HELD;
     b->p2p.ones -= t->state == P2P_ONE;
     if (t->class)
@@ -273,7 +273,9 @@ static enum comm_result start_or_hold(struct comm_state *b, uint32_t i)
 {
     struct p2p_op *t = &b->p2p.ops[i];
 
-    bool holds = b->failure.proposal.result || timeline_holds(&b->line, t->work, &t->read, &t->write) || p2p_meets_earlier(b, i);
+    bool alone = b->p2p.pending == 1 && b->line.done + 1 == b->line.next;
+    bool meets = !alone && (timeline_holds(&b->line, t->work, &t->read, &t->write) || p2p_meets_earlier(b, i));
+    bool holds = b->failure.proposal.result || meets;
 
     if (BASE_UNLIKELY(t->call.on_device) && !holds) { /* a held send copies its data to the stage while earlier ones do */
         p2p_begins(b, t);
@@ -373,7 +375,7 @@ bool p2p_send_whole(struct comm_state *b, const struct message_call *call, struc
     t->ticket = ticket;
     t->call = *call;
     t->queued_ns = t->started_ns = b->now;
-    keep_record(b, t, COMM_OK);
+    keep_record(b, t, "send", COMM_OK);
     b->stats.messages++;
     b->stats.bytes_out += call->bytes;
     if (req)

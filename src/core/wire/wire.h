@@ -59,7 +59,6 @@ enum wire_flag {
     WIRE_KIND = 3,
     WIRE_BUILT = 4,       /* the bytes already are where reserve() said */
     WIRE_NONTEMPORAL = 8, /* view with land: write with non-temporal stores */
-    WIRE_WHOLE = 64,      /* expose of a message, where caps.takes_whole: DONE, or nothing happened */
     WIRE_DISCARD = 16,    /* view of a message: take none of its bytes and release the sender (a truncated receive) */
     WIRE_GLANCE = 32,     /* view: AGAIN if it has not arrived, and nothing is remembered. DONE as always, but the wire does not keep the
                            * struct wire_view */
@@ -202,7 +201,6 @@ struct wire_caps {
     uint64_t chunk_least;   /* a stream in shorter pieces costs more than their overlap gains; 0: PROGRAM_CHUNK_MIN_BYTES. Equal on all
                              * members */
     bool dirties;         /* with two members: the reader of a ONCE edge's bytes that do not fit in a line marks them dirty (data_dirty) */
-    bool takes_whole;     /* it knows WIRE_WHOLE */
     bool takes_growing;   /* it knows wire_expose.there */
     int64_t note_lead_ns; /* a note may arrive this much earlier than a message that was sent before it; 0: never earlier */
 };
@@ -349,9 +347,11 @@ struct wire_class {
     void (*release)(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
     /* Moves this channel's pending views and exposures, messages and notes. Returns the number of events that it wrote. */
     uint32_t (*advance)(struct wire_channel *channel, struct wire_event *events, uint32_t max);
-    /* Take a message without an event, for a receive that waits for it. Optional: both or none. next: the next message of a
-     * peer that advance has not announced, if all of its bytes can be taken at once: its key, peer, tag and bytes. accept:
-     * takes the message that next has just found; its bytes are stored at `land`, and it is never announced. */
+    /* Messages without structures and events. Optional: all three or none. send: true: as expose with DONE; false: nothing
+     * happened, and expose may find another way. next: the next message of a peer that advance has not announced, if all of its
+     * bytes can be taken at once: its key, peer, tag and bytes. accept: takes the message that next has just found; its bytes
+     * are stored at `land`, and it is never announced. */
+    bool (*send)(struct wire_channel *channel, wire_key key, uint32_t tag, uint32_t peer, const void *at, size_t bytes);
     bool (*next)(struct wire_channel *channel, uint32_t peer, struct wire_event *message);
     void (*accept)(struct wire_channel *channel, uint32_t peer, void *land);
     /* Makes everything exposed, released or retired since the last flush known to sleeping members, with one fence in
