@@ -120,6 +120,7 @@ struct p2p_queue {
     /* How many: unfinished messages and other requests; markers; held messages. */
     uint32_t pending, markers, held;
     uint32_t looks;      /* of short waits */
+    uint32_t whole;      /* sends that ended in their call */
     uint32_t ones;       /* part of `pending`: calls on windows that are in progress */
     struct stage *longs; /* of messages that are copied from or to a device in pieces, in the order of their starts */
     /* A request has ended since sleepers were last woken. */

@@ -71,7 +71,7 @@ bool fastpath_wait_message(struct comm_request request)
     struct comm_state *b = state_of(request.comm);
     if (!b || !is_pending(b, request.ticket)) {
         base_home_unlock(&request.comm->lock, env);
-        return false;
+        return timeline_test(request) == COMM_OK;
     }
     int32_t sender = sender_of(b, request.ticket);
     for (int turn = 0; turn < TURNS && is_pending(b, request.ticket) && may_poll(b); turn++) {

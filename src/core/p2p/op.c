@@ -9,7 +9,9 @@
 
 #include <string.h>
 
-enum { FIRST_OPS = 64, FINISHED_BATCH = 64 };
+/* WHOLE_SENDS: the first slots serve as requests of sends that end in their call, in turn. So the word of such a request, which a wait
+ * looks at, stays for as many more of them. */
+enum { FIRST_OPS = 64, WHOLE_SENDS = 32, FINISHED_BATCH = 64 };
 
 static enum comm_result open_p2p_ops(struct comm_state *b, struct team_offer *offer)
 {
@@ -18,7 +20,7 @@ static enum comm_result open_p2p_ops(struct comm_state *b, struct team_offer *of
     if (!b->p2p.ops)
         return COMM_ERR_MEMORY;
     b->p2p.room = FIRST_OPS;
-    for (uint32_t i = FIRST_OPS; i-- > 0;) {
+    for (uint32_t i = FIRST_OPS; i-- > WHOLE_SENDS;) {
         b->p2p.ops[i].after = b->p2p.free;
         b->p2p.free = i;
     }
@@ -108,25 +110,6 @@ const char *p2p_name(const struct p2p_op *t)
     return t->is_send ? "send" : "recv";
 }
 
-static void keep_record(struct comm_state *b, const struct p2p_op *t, const char *name, enum comm_result result)
-{
-    struct record *record = state_next_record(b);
-
-    if (BASE_UNLIKELY(!record))
-        return;
-    record->ticket = t->ticket;
-    record->bytes = t->call.bytes;
-    record->queued_ns = t->queued_ns;
-    record->started_ns = t->started_ns;
-    record->completed_ns = state_now(b);
-    record->algorithm = name;
-    record->sequence = 0;
-    record->collective = 0;
-    record->waited = (uint16_t)(t->call.peer + 1);
-    record->result = result;
-    record->flags = BASE_UNLIKELY(t->call.on_device) ? COMM_INFO_STAGED | staged_held(t->stage) : 0;
-}
-
 static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
 {
     struct p2p_op *t = &b->p2p.ops[i];
@@ -153,7 +136,13 @@ static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
             b->p2p.ops[m].remaining--;
     if (t->member_of != P2P_NONE)
         b->p2p.ops[t->member_of].remaining--;
-    keep_record(b, t, p2p_name(t), result);
+    struct record record = {.bytes = t->call.bytes,
+                            .queued_ns = t->queued_ns,
+                            .started_ns = t->started_ns,
+                            .algorithm = p2p_name(t),
+                            .waited = (uint16_t)(t->call.peer + 1),
+                            .flags = BASE_UNLIKELY(t->call.on_device) ? COMM_INFO_STAGED | staged_held(t->stage) : 0};
+    state_record(b, &record, t->ticket, state_now(b), result);
     b->p2p.held -= t->state == P2P_HELD;
     b->p2p.ones -= t->state == P2P_ONE;
     if (t->class)
@@ -355,27 +344,24 @@ static bool blocks(const struct comm_state *b, uint64_t ticket, const struct tim
 }
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
-/* Such a send needs no place in the list, only the word of a free slot, for its request. */
+/* Such a send needs no place in the list. */
 bool p2p_send_whole(struct comm_state *b, const struct message_call *call, struct comm_request *req)
 {
     struct timeline_range read = {(uintptr_t)call->buf, (uintptr_t)call->buf + call->bytes}, nothing = {0, 0};
     bool held = b->p2p.held || b->failure.proposal.result || timeline_meet(&read, &b->p2p.write) ||
                 timeline_holds(&b->line, b->line.next, &read, &nothing);
 
-    if (held || call->on_device || b->p2p.free == P2P_NONE)
+    if (held || call->on_device)
         return false;
-    struct p2p_op *t = &b->p2p.ops[b->p2p.free];
-    uint64_t ticket = timeline_slot_open(b->unit.handle, b->p2p.free);
+    uint64_t ticket = timeline_slot_open(b->unit.handle, b->p2p.whole % WHOLE_SENDS);
     if (!ticket || !message_send_whole(b->messages, call))
-        return false; /* the next user of the slot opens it anew */
+        return false; /* the next send that uses the slot opens it anew */
     timeline_slot_finish(b->unit.handle, ticket, COMM_OK);
-    b->now = state_now(b);
-    t->class = NULL;
-    t->is_send = true;
-    t->ticket = ticket;
-    t->call = *call;
-    t->queued_ns = t->started_ns = b->now;
-    keep_record(b, t, "send", COMM_OK);
+    b->p2p.whole++;
+    int64_t now = state_now(b);
+    struct record record = {
+        .bytes = call->bytes, .queued_ns = now, .started_ns = now, .algorithm = "send", .waited = (uint16_t)(call->peer + 1)};
+    state_record(b, &record, ticket, now, COMM_OK);
     b->stats.messages++;
     b->stats.bytes_out += call->bytes;
     if (req)
@@ -461,7 +447,7 @@ void p2p_end_recovery(struct comm_state *b, uint32_t index, enum comm_result res
 /* Reserves slots for this many more messages and a marker. false: nothing changed. */
 bool p2p_reserve(struct comm_state *b, uint32_t messages)
 {
-    uint32_t used = b->p2p.pending + b->p2p.markers;
+    uint32_t used = WHOLE_SENDS + b->p2p.pending + b->p2p.markers;
 
     while (b->p2p.room - used < messages + 1)
         if (grow(b) != COMM_OK)
