@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-struct mock_machine mock = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+struct mock_machine mock = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .put = PTHREAD_COND_INITIALIZER};
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
 static _Thread_local bool exempt;
@@ -201,6 +201,7 @@ struct mock_op *mock_push(struct CUstream_st *stream, enum mock_kind kind)
     *last = op;
     stream->pending++;
     mock.pending++;
+    pthread_cond_signal(&mock.put);
     return op;
 }
 
@@ -342,13 +343,17 @@ static void *runner(void *arg)
             pthread_mutex_lock(&mock.lock);
             continue;
         }
+        if (!mock.pending) {
+            pthread_cond_wait(&mock.put, &mock.lock);
+            continue;
+        }
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += 50000; /* the host's writes to a word wake no thread */
         if (until.tv_nsec >= 1000000000) {
             until.tv_nsec -= 1000000000;
             until.tv_sec++;
         }
-        pthread_cond_timedwait(&mock.changed, &mock.lock, &until);
+        pthread_cond_timedwait(&mock.put, &mock.lock, &until);
     }
     pthread_mutex_unlock(&mock.lock);
     return arg;
@@ -362,6 +367,7 @@ void mock_run(bool on)
     pthread_mutex_lock(&mock.lock);
     mock.stop = !on;
     pthread_cond_broadcast(&mock.changed);
+    pthread_cond_signal(&mock.put);
     pthread_mutex_unlock(&mock.lock);
     if (on && pthread_create(&mock.runner, NULL, runner, NULL))
         abort();

@@ -85,7 +85,7 @@ enum mock_thing {
 };
 struct mock_machine {
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t changed, put; /* put: an operation was, for the runner, which no other call wakes */
     struct mock_options options;
     uint64_t random, calls, fail_at, waits, drop_at, orders, drop_order_at, made;
     bool sticky, broken;

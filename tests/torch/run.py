@@ -48,12 +48,15 @@ def prepare(source, lib, work):
     (work / "prefix").mkdir()
     (work / "prefix/include").symlink_to(source / "include")
     (work / "prefix/lib").symlink_to(lib)
+    (work / "bin").mkdir()
+    if os.environ.get("CMAKE_CXX_COMPILER_LAUNCHER") == "ccache" and "CXX" not in os.environ:
+        (work / "bin/c++").symlink_to(shutil.which("ccache"))  # which calls the c++ that comes after it in PATH
 
 
 def steps(source, chosen):
     few = os.environ.get("CI") == "true" and not os.environ.get("COMM_TEST_LONG")
     yield ["-m", "commstream.torch.build", "--quiet"]
-    yield from (["-m", "unittest", "-v", name] for name in chosen or (FEW if few else TESTS))
+    yield ["-m", "unittest", "-v", *(chosen or (FEW if few else TESTS))]  # by one process, which imports torch once
     if not chosen:
         yield [str(source / INFERENCE[0]), *INFERENCE[1:]]
 
@@ -64,7 +67,7 @@ def run_step(python, step, variables, work):
     with subprocess.Popen([python, *step], env=variables, cwd=work, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
         for line in running.stdout:
             print(line, end="", flush=True)
-            if match := re.match(r"(test_\w+) \(", line):
+            if match := re.match(r"(?:setUpClass \(|(?=test_\w+ \())([\w.]+)", line):
                 test = match.group(1)
             # What ranks say, and the first line of a test's comment, come between the name and the result.
             if match := re.search(r"(?:^|\.\.\. )skipped (['\"])(.*)\1$", line):
@@ -89,7 +92,7 @@ def main():
         COMMSTREAM_CACHE=str(work.parent / "cache"),
         OMP_NUM_THREADS="1",
         COMMSTREAM_TEST_MOCK=str(lib.parent / "tests/cuda/mock"),
-        PATH=os.path.dirname(python) + os.pathsep + os.environ["PATH"],
+        PATH=os.pathsep.join([str(work / "bin"), os.path.dirname(python), os.environ["PATH"]]),
     )
     for step in steps(source, sys.argv[4:]):
         if run_step(python, step, variables, work):

@@ -28,9 +28,8 @@ def save(state, path):
     os.replace(path + ".new", path)
 
 
-def main(folder, last):
-    dist.init_process_group("commstream")
-    rank, attempt, done = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"]), 0
+def train(folder, last, attempt=0):
+    rank, done = dist.get_rank(), 0
     torch.manual_seed(attempt)
     model = nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -53,6 +52,11 @@ def main(folder, last):
             save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": step + 1}, checkpoint)
     with open(os.path.join(folder, f"weights-{rank}"), "wb") as out:
         out.writelines(weights.detach().numpy().tobytes() for weights in model.parameters())
+
+
+def main(folder, last):
+    dist.init_process_group("commstream")
+    train(folder, last, int(os.environ["TORCHELASTIC_RESTART_COUNT"]))
     dist.destroy_process_group()
 
 

@@ -2,6 +2,9 @@
 
 ``Team(n).call(f, ...)`` runs ``f(...)`` on every rank and returns the results. Each rank has the default group of the
 backend that the team was started with, GLOO and OURS. What a rank raises fails the test, with that rank's traceback.
+
+To import torch takes seconds of a CPU. So ranks are forked from a process that has done it, and has one thread and no commstream; the ranks
+load that themselves. Where the loader's variables are others, each rank is a new interpreter.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import unittest
 
 SECONDS = 120
 START_SECONDS = 600  # to import torch, which takes long where others use the machine
+PRELOADED = ["torch.distributed", "torch._dynamo"]  # optimizers and DistributedDataParallel import the second one
+LOADER = {name: text for name, text in os.environ.items() if name.startswith("LD_")}
 
 
 def needs(*methods):
@@ -67,7 +72,17 @@ def monitored_barrier(group=None, **options):
         (group or dist.group.WORLD).monitored_barrier(timeout, wait_all_ranks=options.get("wait_all_ranks", False))
 
 
-def _serve(pipe, rank, size, backend, store, device):
+def _context():
+    if LOADER != {name: text for name, text in os.environ.items() if name.startswith("LD_")}:
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
+
+
+def _serve(pipe, variables, rank, size, backend, store, device):
+    os.environ.clear()  # the process that was forked has those of the first team
+    os.environ.update(variables)
     import torch
     import torch.distributed as dist
 
@@ -98,13 +113,14 @@ def _serve(pipe, rank, size, backend, store, device):
 class Team:
     def __init__(self, size: int, backend: str = "commstream", devices=None):
         """`devices` has one for each rank, to which its default group is bound. Raises what a rank raised that could not make the group."""
-        context = multiprocessing.get_context("spawn")
+        context = _context()
         self.folder = tempfile.TemporaryDirectory()
         store = os.path.join(self.folder.name, "store")
         self.pipes, self.processes = [], []
         for rank in range(size):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, rank, size, backend, store, devices and devices[rank]), daemon=True)
+            process = context.Process(target=_serve, args=(theirs, dict(os.environ), rank, size, backend, store, devices and devices[rank]),
+                                      daemon=True)
             process.start()
             self.pipes.append(ours)
             self.processes.append(process)

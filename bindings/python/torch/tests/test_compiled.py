@@ -9,6 +9,7 @@ import unittest.mock
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from torch._inductor import config as inductor
 
 from team import group, START_SECONDS, TeamTest
 
@@ -22,6 +23,7 @@ def of_rank(rank):
 
 def case_results(compiler):
     g, rank, size = group("commstream"), dist.get_rank(), dist.get_world_size()
+    inductor.compile_threads = 1
 
     @torch.compile(backend=compiler, fullgraph=True)
     def step(x):
@@ -41,6 +43,7 @@ def case_results(compiler):
 def case_gradients(compiler):
     """The gradient of a gather is a scattered sum, that of a scattered sum a gather, and blocks go back to where they came from."""
     g, rank, size = group("commstream"), dist.get_rank(), dist.get_world_size()
+    inductor.compile_threads = 1
 
     @torch.compile(backend=compiler, fullgraph=True)
     def step(x):
@@ -66,8 +69,7 @@ class Compiled(TeamTest):
     def setUpClass(cls):
         cls.cache = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.cache.cleanup)
-        variables = {"TORCHINDUCTOR_CACHE_DIR": cls.cache.name, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-        with unittest.mock.patch.dict(os.environ, variables):
+        with unittest.mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=cls.cache.name):
             super().setUpClass()
 
     def both(self, compiler):

@@ -12,7 +12,8 @@ import unittest
 import torch
 import torch.distributed as dist
 
-from team import backend_of, monitored_barrier, needs, refused, START_SECONDS, summed, TeamTest
+import elastic
+from team import backend_of, monitored_barrier, needs, refused, START_SECONDS, summed, Team, TeamTest
 
 CPU = torch.device("cpu")
 
@@ -382,11 +383,9 @@ class Launched(unittest.TestCase):
         self.assertIn("COMM_ERR_PEER", out)
         self.assertIn("rank 1", out)
 
-    def train(self, killed_in):
-        """What torchrun says, and the bytes of the weights."""
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        words = [os.path.join(os.path.dirname(__file__), "elastic.py"), folder.name, str(killed_in)]
+    def by_torchrun(self, folder, killed_in):
+        """What torchrun says."""
+        words = [os.path.join(os.path.dirname(__file__), "elastic.py"), folder, str(killed_in)]
         done = subprocess.run(
             [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1", *words],
             capture_output=True,
@@ -395,21 +394,29 @@ class Launched(unittest.TestCase):
         )
         said = done.stdout + done.stderr
         self.assertEqual(done.returncode, 0, said)
+        return said
+
+    def by_a_team(self, folder):
+        team = Team(2)
+        team.call(elastic.train, folder, -1)
+        team.close()
+
+    def weights(self, folder):
         weights = []
         for rank in range(2):
-            with open(os.path.join(folder.name, f"weights-{rank}"), "rb") as file:
+            with open(os.path.join(folder, f"weights-{rank}"), "rb") as file:
                 weights.append(file.read())
         self.assertTrue(weights[0] == weights[1], "ranks have different weights")
-        return said, weights[0]
+        return weights[0]
 
     def test_torchrun(self):
         """Rank 0 may be killed before it has written the checkpoint of the last step that was complete."""
-        said, weights = self.train(killed_in=3)
-        for rank in range(2):
-            self.assertRegex(said, f"attempt 1 rank {rank} begins at step [23]")
-        said, expected = self.train(killed_in=-1)
-        self.assertNotIn("attempt 1", said)
-        self.assertTrue(weights == expected, "training that went on from a checkpoint gave other weights")
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
+            said = self.by_torchrun(folder, killed_in=3)
+            for rank in range(2):
+                self.assertRegex(said, f"attempt 1 rank {rank} begins at step [23]")
+            self.by_a_team(other)
+            self.assertTrue(self.weights(folder) == self.weights(other), "training that went on from a checkpoint gave other weights")
 
 
 if __name__ == "__main__":
