@@ -128,7 +128,9 @@ static void pairs_make(struct job *job, uint64_t *chance)
         for (int32_t to = 0; to < job->ranks; to++) {
             uint64_t bits = oracle_random(chance);
             size_t n = bits % 4 == 0 ? 0 : bits % 4 == 1 ? job->shape.n : (bits >> 8) % (job->shape.n + 1);
-            if (by_from && to > 0)
+            if (job->shape.counts)
+                n = job->shape.counts[by_from ? from : to];
+            else if (by_from && to > 0)
                 n = job->pair[from][0];
             else if (by_to && from > 0)
                 n = job->pair[0][to];

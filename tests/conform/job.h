@@ -42,6 +42,7 @@ struct job_shape {
     bool in_place;
     bool exact; /* inputs whose reduction has one result in every order of operands: oracle_has_exact */
     uint64_t seed;
+    const size_t *counts; /* of each rank's block, in allgather_v and reduce_scatter_v; NULL: drawn, up to n */
 };
 
 /* A rank's buffer between canaries: its contents, and the expected ones. */

@@ -35,8 +35,10 @@ void faults_of_a_device_that_is_late(void **state);
 void an_abort_while_the_device_stands(void **state);
 void a_deadline_while_the_device_stands(void **state);
 void faults_of_an_allgather_in_parts(void **state);
+void faults_of_uneven_blocks_in_parts(void **state);
 void an_abort_in_the_middle_of_a_sum(void **state);
 void an_abort_in_the_middle_of_an_allgather(void **state);
 void a_deadline_in_the_middle_of_an_allgather(void **state);
+void an_abort_in_the_middle_of_uneven_blocks(void **state);
 
 #endif

@@ -385,7 +385,20 @@ static uint64_t given(void)
     return m.uordblks + m.hblkhd;
 }
 
-/* `longs` of them are long: an allreduce and an allgather, both in parts. */
+/* In parts, of blocks with different lengths. */
+static void uneven_round(void)
+{
+    const size_t counts[RANKS] = {staged_long() / 2, 0, staged_long() / 3}, displs[RANKS] = {staged_long() / 2, 0, 0};
+    struct comm_request q[2 * RANKS];
+
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_allgather_v(staged_rig.world[r], staged_in[r], staged_out[r], counts, displs, COMM_F32, &q[r]));
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_reduce_scatter_v(staged_rig.world[r], staged_out[r], staged_in[r], counts, COMM_F32, COMM_SUM, &q[RANKS + r]));
+    rig_wait_all(q, 2 * RANKS);
+}
+
+/* `longs` of them are long: an allreduce, an allgather, an allgather_v and a reduce_scatter_v, all in parts. */
 static void rounds(int count, int longs)
 {
     struct comm_request q[RANKS], message[2];
@@ -396,6 +409,8 @@ static void rounds(int count, int longs)
             MUST(comm_allreduce(staged_rig.world[r], staged_in[r], staged_out[r], is_long ? staged_long() : N, COMM_F32, COMM_SUM, &q[r]));
         for (int r = 0; r < RANKS && is_long; r++)
             MUST(comm_allgather(staged_rig.world[r], staged_in[r], staged_out[r], staged_long() / RANKS, COMM_F32, &q[r]));
+        if (is_long)
+            uneven_round();
         MUST(comm_send(staged_rig.world[0], staged_in[0], N, COMM_F32, 1, 1, &message[0]));
         MUST(comm_recv(staged_rig.world[1], staged_in[1], N, COMM_F32, 0, 1, NULL, &message[1]));
         rig_wait_all(q, RANKS);
@@ -459,9 +474,11 @@ int main(int count, char **arguments)
         cmocka_unit_test(an_abort_while_the_device_stands),
         cmocka_unit_test(a_deadline_while_the_device_stands),
         cmocka_unit_test(faults_of_an_allgather_in_parts),
+        cmocka_unit_test(faults_of_uneven_blocks_in_parts),
         cmocka_unit_test(an_abort_in_the_middle_of_a_sum),
         cmocka_unit_test(an_abort_in_the_middle_of_an_allgather),
         cmocka_unit_test(a_deadline_in_the_middle_of_an_allgather),
+        cmocka_unit_test(an_abort_in_the_middle_of_uneven_blocks),
         cmocka_unit_test(nothing_is_made_once_all_is_there),
         cmocka_unit_test(a_long_allgather_needs_few_stages),
     };

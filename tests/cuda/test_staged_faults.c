@@ -6,22 +6,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What fails: a sum, or an allgather in parts. */
+/* What fails: a sum, or in parts an allgather, or an allgather_v or reduce_scatter_v of uneven blocks. */
+enum what { SUM, GATHER, GATHER_V, SCATTER_V };
 struct subject {
     size_t elements; /* of the input; of the allgather's output RANKS times as many */
-    bool is_gather;
+    enum what what;
 };
-static const struct subject a_sum = {N, false};
+static const struct subject a_sum = {N, SUM};
+
+/* Rank 0 has the most, rank 1 nothing. */
+static size_t count_of(const struct subject *s, int r)
+{
+    return r == 0 ? s->elements - s->elements / 5 : r == 2 ? s->elements / 5 : 0;
+}
 
 static enum comm_result issue(const struct subject *s, int r, struct comm_request *q)
 {
-    return s->is_gather ? comm_allgather(staged_rig.world[r], staged_in[r], staged_out[r], s->elements, COMM_F32, q)
-                        : comm_allreduce(staged_rig.world[r], staged_in[r], staged_out[r], s->elements, COMM_F32, COMM_SUM, q);
+    const size_t counts[RANKS] = {count_of(s, 0), count_of(s, 1), count_of(s, 2)}, displs[RANKS] = {counts[2], 0, 0};
+    struct comm_communicator *c = staged_rig.world[r];
+
+    switch (s->what) {
+    case SUM:
+        return comm_allreduce(c, staged_in[r], staged_out[r], s->elements, COMM_F32, COMM_SUM, q);
+    case GATHER:
+        return comm_allgather(c, staged_in[r], staged_out[r], s->elements, COMM_F32, q);
+    case GATHER_V:
+        return comm_allgather_v(c, staged_in[r], staged_out[r], counts, displs, COMM_F32, q);
+    default:
+        return comm_reduce_scatter_v(c, staged_in[r], staged_out[r], counts, COMM_F32, COMM_SUM, q);
+    }
 }
 
-static size_t output(const struct subject *s)
+/* Elements of a rank's output. */
+static size_t output(const struct subject *s, int r)
 {
-    return s->elements * (s->is_gather ? RANKS : 1);
+    return s->what == GATHER ? s->elements * RANKS : s->what == SCATTER_V ? count_of(s, r) : s->elements;
 }
 
 /* Every driver call fails once. Either all ranks get an error, or all results are right. */
@@ -42,7 +61,7 @@ static bool with_fault(uint64_t n, const struct subject *s, const float *want)
         CHECK(r[i] != COMM_PENDING);
         well &= r[i] == COMM_OK;
         if (r[i] == COMM_OK)
-            staged_same(staged_out[i], want, output(s) * sizeof(float));
+            staged_same(staged_out[i], want + (s->what == SCATTER_V && i ? count_of(s, 0) : 0), output(s, i) * sizeof(float));
     }
     bool over = mock_calls() - before < n;
     mock_fail(0);
@@ -63,14 +82,30 @@ static float *gathered(size_t n)
     return all;
 }
 
+/* Rank 2's block, then rank 0's. */
+static float *gathered_uneven(const struct subject *s)
+{
+    float *all = malloc(s->elements * sizeof *all);
+
+    CHECK(all);
+    memcpy(all, mock_peek(staged_in[2]), count_of(s, 2) * sizeof *all);
+    memcpy(all + count_of(s, 2), mock_peek(staged_in[0]), count_of(s, 0) * sizeof *all);
+    return all;
+}
+
+static float *wanted(const struct subject *s)
+{
+    return s->what == GATHER ? gathered(s->elements) : s->what == GATHER_V ? gathered_uneven(s) : staged_host_sum(s->elements);
+}
+
 static void faults(uint64_t apart, const struct subject *s)
 {
     uint64_t n = 1;
 
-    staged_take(output(s));
+    staged_take(s->elements * RANKS);
     staged_fill(s->elements);
     rig_open(&staged_rig, RANKS, NULL);
-    float *want = s->is_gather ? gathered(s->elements) : staged_host_sum(s->elements);
+    float *want = wanted(s);
     rig_close(&staged_rig);
     while (!with_fault(n, s, want))
         rig_note("a fault at call %llu", (unsigned long long)(n += 1 + n / apart));
@@ -94,7 +129,13 @@ RIG_CASE(faults_of_a_device_that_is_late)
 /* Three parts: of many calls of the driver, in all parts, one fails. */
 RIG_CASE(faults_of_an_allgather_in_parts)
 {
-    faults(12, &(struct subject){.elements = (3 << 20) / RANKS / sizeof(float) + 100, .is_gather = true});
+    faults(12, &(struct subject){.elements = (3 << 20) / RANKS / sizeof(float) + 100, .what = GATHER});
+}
+
+RIG_CASE(faults_of_uneven_blocks_in_parts)
+{
+    faults(12, &(struct subject){.elements = (3 << 20) / sizeof(float) + 100, .what = GATHER_V});
+    faults(12, &(struct subject){.elements = (3 << 20) / sizeof(float) + 100, .what = SCATTER_V});
 }
 
 /* A call that fails alone, for want of memory, is made again. Then both requests end, with OK only if the bytes are right. */
@@ -144,7 +185,7 @@ static void stands(enum comm_result want, const struct subject *s, const struct 
     struct comm_request q[RANKS], message;
     struct comm_error error;
 
-    staged_take(output(s));
+    staged_take(s->elements * RANKS);
     staged_fill(N);
     rig_open(&staged_rig, RANKS, config);
     mock_stand(true);
@@ -157,7 +198,8 @@ static void stands(enum comm_result want, const struct subject *s, const struct 
     for (int r = 0; r < RANKS; r++) {
         rig_fails_within(staged_rig.world[r], want, 10 * RIG_S, &error);
         IS(comm_wait(q[r], RIG_PATIENCE), want);
-        EQUAL(staged_flags(q[r]), COMM_INFO_STAGED | COMM_INFO_BUFFERS_HELD);
+        bool copies = s->what != GATHER_V || count_of(s, r);
+        EQUAL(staged_flags(q[r]), COMM_INFO_STAGED | (copies ? COMM_INFO_BUFFERS_HELD : 0));
     }
     IS(comm_wait(message, RIG_PATIENCE), want);
     CHECK(staged_flags(message) & COMM_INFO_BUFFERS_HELD);
@@ -179,7 +221,7 @@ RIG_CASE(a_deadline_while_the_device_stands)
 }
 
 /* More parts than run at once. So the last one, whose request the program has, has not begun, and others hold the buffers. */
-static const struct subject a_gather_of_many_parts = {.elements = (36 << 20) / RANKS / sizeof(float), .is_gather = true};
+static const struct subject a_gather_of_many_parts = {.elements = (36 << 20) / RANKS / sizeof(float), .what = GATHER};
 
 RIG_CASE(an_abort_in_the_middle_of_a_sum)
 {
@@ -194,4 +236,11 @@ RIG_CASE(an_abort_in_the_middle_of_an_allgather)
 RIG_CASE(a_deadline_in_the_middle_of_an_allgather)
 {
     stands(COMM_ERR_TIMEOUT, &a_gather_of_many_parts, COMM_CONFIG(.operation_timeout_ns = 300 * RIG_MS, .progress = COMM_PROGRESS_CALLER));
+}
+
+/* Rank 1 gives nothing in the allgather_v, so its device copies nothing yet. */
+RIG_CASE(an_abort_in_the_middle_of_uneven_blocks)
+{
+    stands(COMM_ERR_ABORTED, &(struct subject){.elements = (20 << 20) / sizeof(float), .what = GATHER_V}, NULL);
+    stands(COMM_ERR_ABORTED, &(struct subject){.elements = (20 << 20) / sizeof(float), .what = SCATTER_V}, NULL);
 }

@@ -94,11 +94,67 @@ RIG_TEST(the_library_gathers_in_parts)
     close_world();
 }
 
+enum { UNEVEN = (2 << 20) / sizeof(float) };
+static const size_t counts[RANKS] = {UNEVEN / 4, UNEVEN, UNEVEN / 2 + 11}, displs[RANKS] = {UNEVEN + UNEVEN / 2 + 11, UNEVEN / 2 + 11, 0},
+                    all = UNEVEN / 4 + UNEVEN + UNEVEN / 2 + 11;
+
+RIG_TEST(the_library_gathers_uneven_blocks_in_parts)
+{
+    struct comm_request before[RANKS], q[RANKS];
+
+    mock_late(4);
+    open_world(UNEVEN);
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_barrier(rig.world[r], &before[r]));
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_allgather_v(rig.world[r], in[r], out[r], counts, displs, COMM_F32, &q[r]));
+    rig_wait_all(q, RANKS);
+    for (int r = 0; r < RANKS; r++) {
+        EQUAL(q[r].ticket - before[r].ticket, 3);
+        served_by(q[r], true);
+        for (size_t from = 0; from < RANKS; from++)
+            CHECK(memcmp((float *)mock_peek(out[r]) + displs[from], mock_peek(in[from]), counts[from] * sizeof(float)) == 0);
+    }
+    EQUAL(fake.order, 0);
+    close_world();
+}
+
+/* The order of a library's operands may depend on the length. Without the library the operation goes in parts. */
+RIG_TEST(the_library_reduces_uneven_blocks_whole)
+{
+    struct comm_request before[RANKS], q[RANKS];
+    size_t at = 0;
+
+    open_world(UNEVEN);
+    for (fake.scatters = true;; fake.scatters = false) {
+        for (int r = 0; r < RANKS; r++) {
+            for (size_t i = 0; i < all; i++)
+                ((float *)mock_peek(out[r]))[i] = (float)(i % 1000);
+            MUST(comm_barrier(rig.world[r], &before[r]));
+        }
+        for (int r = 0; r < RANKS; r++)
+            MUST(comm_reduce_scatter_v(rig.world[r], out[r], in[r], counts, COMM_F32, COMM_SUM, &q[r]));
+        rig_wait_all(q, RANKS);
+        at = 0;
+        for (int r = 0; r < RANKS; at += counts[r++]) {
+            EQUAL(q[r].ticket - before[r].ticket, fake.scatters ? 1 : 3);
+            served_by(q[r], fake.scatters);
+            for (size_t i = 0; i < counts[r]; i++)
+                CHECK(((float *)mock_peek(in[r]))[i] == RANKS * (float)((at + i) % 1000));
+        }
+        if (!fake.scatters)
+            break;
+    }
+    close_world();
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_library_gets_calls_in_their_order),
         cmocka_unit_test(the_library_gathers_in_parts),
+        cmocka_unit_test(the_library_gathers_uneven_blocks_in_parts),
+        cmocka_unit_test(the_library_reduces_uneven_blocks_whole),
     };
 
     if (count > 1)

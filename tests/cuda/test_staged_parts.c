@@ -3,88 +3,27 @@
  * the host, the order of operations that touch each other's memory, plans and groups. How many parts an operation has is seen by its
  * ticket. All ranks are in this process, on one mock device.
  */
-#include "conform/job.h"
 #include "selection.h"
 
 #include "mock_everywhere.h"
+#include "staged_job.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-enum { RANKS_MOST = 5, MIB = 1 << 20, IN_ON_DEVICE = 1, OUT_ON_DEVICE = 2, ON_DEVICE = 3 };
+enum { RANKS_MOST = 5, MIB = 1 << 20 };
 static const enum job_kind kinds[] = {JOB_ALLGATHER, JOB_GATHER, JOB_SCATTER, JOB_ALLTOALL, JOB_REDUCE_SCATTER};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 static struct rig rig;
 
 /* ------------------------------------------------------------------------------------------------------------ every kind */
-static void region_put(struct job_region *region, unsigned char **host, bool on_device)
-{
-    *host = region->at;
-    if (!region->at || !on_device)
-        return;
-    region->at = mock_take(region->total);
-    memcpy(mock_peek(region->at), *host, region->total);
-}
-
-static void region_get(struct job_region *region, unsigned char *host)
-{
-    if (region->at == host)
-        return;
-    memcpy(host, mock_peek(region->at), region->total);
-    mock_give(region->at);
-    region->at = host;
-}
-
-/* Each ticket is one entry of the queue. */
-static uint64_t parts_since(const struct comm_request *before, const struct comm_request *q)
-{
-    for (int32_t r = 1; r < rig.ranks; r++)
-        EQUAL(q[r].ticket - before[r].ticket, q[0].ticket - before[0].ticket);
-    return q[0].ticket - before[0].ticket;
-}
-
-static void mark(struct comm_request *before)
-{
-    for (int32_t r = 0; r < rig.ranks; r++)
-        MUST(comm_barrier(rig.world[r], &before[r]));
-    rig_wait_all(before, (size_t)rig.ranks);
-}
-
-/* Runs and verifies one job. Returns in how many parts it went. */
 static uint64_t run(struct job_shape shape, int sides)
 {
-    static struct job job;
-    unsigned char *in[RANKS_MOST], *out[RANKS_MOST];
-    struct comm_request before[RANKS_MOST];
-    char text[160];
-
-    job_prepare(&job, &shape, rig.ranks);
-    rig_note("%s, sides %d", job_text(&job, text), sides);
-    for (int32_t r = 0; r < rig.ranks; r++) {
-        region_put(&job.in[r], &in[r], sides & IN_ON_DEVICE);
-        region_put(&job.out[r], &out[r], sides & OUT_ON_DEVICE);
-    }
-    mark(before);
-    for (int32_t r = 0; r < rig.ranks; r++)
-        MUST(job_issue(&job, r, rig.world[r]));
-    rig_wait_all(job.request, (size_t)rig.ranks);
-    uint64_t parts = parts_since(before, job.request);
-    for (int32_t r = 0; r < rig.ranks; r++) {
-        struct comm_request_info info = {.size = sizeof info};
-        MUST(comm_describe_request(job.request[r], &info));
-        EQUAL(info.bytes, shape.n * oracle_type_bytes(shape.type));
-        EQUAL(info.flags, job.in[r].at != in[r] || job.out[r].at != out[r] ? COMM_INFO_STAGED : 0);
-        region_get(&job.in[r], in[r]);
-        region_get(&job.out[r], out[r]);
-        job_verify(&job, r);
-    }
-    job_free(&job);
-    return parts;
+    return staged_job_run(&rig, &shape, sides);
 }
 
 /* The shortest block that goes in so many parts. */
@@ -253,7 +192,7 @@ static void give_buffers(void)
 }
 
 /* One operation of a program: a long one from one buffer to another, or in place, or a short one on some words at `at`. */
-enum what { ALLGATHER, GATHER, SCATTER, ALLTOALL, REDUCE_SCATTER, BROADCAST, ALLREDUCE, MESSAGE, WHATS };
+enum what { ALLGATHER, GATHER, SCATTER, ALLTOALL, REDUCE_SCATTER, ALLGATHER_V, REDUCE_SCATTER_V, BROADCAST, ALLREDUCE, MESSAGE, WHATS };
 struct move {
     enum what what;
     int from, to, root;
@@ -271,6 +210,10 @@ static struct move draw(uint64_t *chance)
                          .root = (int)((bits >> 12) % RANKS),
                          .at = bits >> 20 & 1 ? edges[(bits >> 21) % 6] : (bits >> 24) % (WORDS - 3)};
 }
+
+/* Blocks of other lengths, which fill the same words: the last rank's is the first one in an allgather_v, behind a hole. */
+static const size_t counts[RANKS] = {BLOCK / 2 + 5, BLOCK / 3, WORDS - BLOCK / 2 - 5 - BLOCK / 3 - 1};
+static const size_t displs[RANKS] = {WORDS - BLOCK / 2 - 5, WORDS - BLOCK / 2 - 5 - BLOCK / 3, 1};
 
 static void issue_message(const struct move *m, int r, struct comm_communicator *c, uint32_t *const *buffer, struct comm_request *q)
 {
@@ -303,6 +246,12 @@ static void issue_move(const struct move *m, int r, struct comm_communicator *c,
         break;
     case REDUCE_SCATTER:
         MUST(comm_reduce_scatter(c, in, out, BLOCK, COMM_U32, COMM_SUM, q));
+        break;
+    case ALLGATHER_V:
+        MUST(comm_allgather_v(c, in, out, counts, displs, COMM_U32, q));
+        break;
+    case REDUCE_SCATTER_V:
+        MUST(comm_reduce_scatter_v(c, in, out, counts, COMM_U32, COMM_SUM, q));
         break;
     case BROADCAST:
         MUST(comm_broadcast(c, out + m->at, 3, COMM_U32, m->root, q));
@@ -371,13 +320,13 @@ RIG_TEST(parts_run_beside_each_other)
     take_buffers();
     fill_buffers(1);
     rig_open(&rig, RANKS, NULL);
-    for (int kind = ALLGATHER; kind <= REDUCE_SCATTER; kind++) {
+    for (int kind = ALLGATHER; kind <= REDUCE_SCATTER_V; kind++) {
         rig_note("kind %d", kind);
-        mark(before);
+        staged_job_mark(&rig, before);
         for (int r = 0; r < RANKS; r++)
             issue_move(&(struct move){.what = (enum what)kind, .from = 1, .to = kind == SCATTER ? 2 : 1}, r, rig.world[r], there[r], &q[r]);
         rig_wait_all(q, RANKS);
-        EQUAL(parts_since(before, q), 3);
+        EQUAL(staged_job_parts(&rig, before, q), 3);
         for (uint64_t part = 1; part < 3; part++) {
             struct comm_request_info first = {.size = sizeof first}, next = {.size = sizeof next};
             MUST(comm_describe_request((struct comm_request){q[0].comm, before[0].ticket + part}, &first));
@@ -390,7 +339,11 @@ RIG_TEST(parts_run_beside_each_other)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ plans, groups */
-static const struct move planned[] = {{ALLGATHER, 0, 1, 0, 0}, {ALLTOALL, 1, 2, 0, 0}, {REDUCE_SCATTER, 2, 2, 0, 0}};
+static const struct move planned[] = {{ALLGATHER, 0, 1, 0, 0},
+                                      {ALLTOALL, 1, 2, 0, 0},
+                                      {REDUCE_SCATTER, 2, 2, 0, 0},
+                                      {ALLGATHER_V, 2, 3, 0, 0},
+                                      {REDUCE_SCATTER_V, 3, 1, 0, 0}};
 enum { PLANNED = sizeof planned / sizeof *planned };
 
 static void record(struct comm_communicator *recorder, int r)
@@ -438,12 +391,12 @@ RIG_TEST(plans_and_groups_in_parts)
         MUST(comm_plan_end(recorder, &plan[r]));
     }
     for (int round = 0; round < 2; round++) {
-        mark(before);
+        staged_job_mark(&rig, before);
         for (int r = 0; r < RANKS; r++)
             MUST(comm_plan_start(plan[r], &q[r]));
         rig_wait_all(q, RANKS);
         if (round == 0)
-            EQUAL(parts_since(before, q), 5 * 3);
+            EQUAL(staged_job_parts(&rig, before, q), 7 * 3);
         expect_recorded();
         compare_buffers();
     }

@@ -92,9 +92,11 @@ static enum comm_result step(enum fake_function function)
 
 /* ------------------------------------------------------------------------------------------------------------ contributions of the ranks
  */
-static size_t in_bytes(const struct native_call *call, int32_t rank)
+static size_t in_bytes(const struct channel *c, const struct native_call *call)
 {
-    size_t n = call->collective == COLLECTIVE_ALLGATHER_V ? call->counts[rank] : call->n;
+    size_t n = call->collective == COLLECTIVE_ALLGATHER_V ? call->counts[c->rank] : call->n;
+    if (call->collective == COLLECTIVE_REDUCE_SCATTER_V)
+        n = call->displs[c->size - 1] + call->counts[c->size - 1];
     return call->collective == COLLECTIVE_BARRIER ? 0 : n * call->element_bytes;
 }
 
@@ -109,7 +111,7 @@ static struct op *bring(struct channel *c, struct part *p)
     if (!*at)
         *at = calloc(1, sizeof **at);
     struct op *op = *at;
-    size_t bytes = in_bytes(&p->call, c->rank);
+    size_t bytes = in_bytes(c, &p->call);
     op->call[c->rank] = p->call;
     op->in[c->rank] = malloc(bytes + 1);
     if (bytes)
@@ -139,6 +141,16 @@ static void deliver(struct channel *c, const struct part *p, const struct op *op
     if (call->collective == COLLECTIVE_ALLREDUCE && call->n)
         data_reducer(call->type, call->op, DATA_SCALAR)(&(struct data_reduce){
             .from = from, .ways = (uint32_t)c->size, .divisor = (uint32_t)c->size, .to = call->out, .elements = call->n, .final = true});
+    if (call->collective == COLLECTIVE_REDUCE_SCATTER_V && call->counts[c->rank]) {
+        for (int32_t r = 0; r < c->size; r++)
+            from[r] = (const char *)from[r] + call->displs[c->rank] * call->element_bytes;
+        data_reducer(call->type, call->op, DATA_SCALAR)(&(struct data_reduce){.from = from,
+                                                                              .ways = (uint32_t)c->size,
+                                                                              .divisor = (uint32_t)c->size,
+                                                                              .to = call->out,
+                                                                              .elements = call->counts[c->rank],
+                                                                              .final = true});
+    }
     for (int32_t r = 0; call->collective == COLLECTIVE_ALLGATHER_V && r < c->size; r++)
         if (call->counts[r])
             memmove((char *)call->out + call->displs[r] * call->element_bytes, from[r], call->counts[r] * call->element_bytes);
@@ -269,7 +281,8 @@ static enum comm_result fake_joined(struct native_channel *channel)
 static bool fake_lacks(uint32_t collective)
 {
     return collective != COLLECTIVE_BARRIER && collective != COLLECTIVE_BROADCAST && collective != COLLECTIVE_ALLREDUCE &&
-           collective != COLLECTIVE_ALLGATHER && collective != COLLECTIVE_ALLGATHER_V;
+           collective != COLLECTIVE_ALLGATHER && collective != COLLECTIVE_ALLGATHER_V &&
+           (collective != COLLECTIVE_REDUCE_SCATTER_V || !fake.scatters);
 }
 
 static enum comm_result fake_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)

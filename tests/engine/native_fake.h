@@ -34,6 +34,7 @@ struct fake_native {
     int32_t result;           /* the error; 0: BACKEND */
     uint64_t fails_at;
     bool partly;             /* lacks some calls, depending on their length */
+    bool scatters;           /* takes reduce_scatter_v */
     bool no_child;           /* only the world has a native */
     _Atomic bool holds;      /* after a failure the buffers stay in use while this is true */
     bool no_rank_0;          /* rank 0 of a child has no native */

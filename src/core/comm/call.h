@@ -39,6 +39,7 @@ struct engine_call {
     const size_t *counts, *displs; /* NULL except for calls with counts, which set both */
     struct timeline_range read, write;
     const size_t *in_counts, *in_displs; /* if the layouts of `in` and `out` differ; only together with counts */
+    const size_t *places;                /* of a part of a call with counts, whose displs are dense: displacements in the caller's buffer */
 };
 
 static inline uint64_t call_what(enum comm_type type, comm_op op)

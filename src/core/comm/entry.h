@@ -55,6 +55,8 @@ struct entry {
     int32_t root;
     uint64_t sum;         /* with check=buffers: checksum of the input at the start */
     size_t pitch;         /* as in struct engine_call; in a stage the blocks are dense */
+    const size_t *places; /* the same; NULL: not a part of a call with counts */
+    size_t packed;        /* with places: bytes of all blocks together */
     uint8_t by;           /* enum entry_by */
     uint8_t flags;        /* ENGINE_CALL_* */
     uint8_t on_device;    /* CALL_*_ON_DEVICE, CALL_*_BY_CPU */
@@ -63,11 +65,19 @@ struct entry {
     struct record record; /* as it will be stored; ticket, result and completed_ns are set at the end */
 };
 
+/* With places: the address range that has a block of each rank. The other one has one block. */
+static inline const struct timeline_range *entry_blocks(const struct entry *e)
+{
+    return e->record.collective == COLLECTIVE_ALLGATHER_V ? &e->head.write : &e->head.read;
+}
+
 /* The bytes of an address range of the entry that are its own. Those between two blocks of a part are not. */
 static inline size_t entry_bytes(const struct entry *e, const struct timeline_range *range)
 {
     size_t bytes = range->to - range->from, block = e->call.n * data_type_bytes(e->call.type);
 
+    if (BASE_UNLIKELY(e->places != NULL))
+        return range == entry_blocks(e) ? e->packed : bytes;
     return e->pitch && bytes ? ((bytes - block) / e->pitch + 1) * block : bytes;
 }
 

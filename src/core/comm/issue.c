@@ -27,7 +27,7 @@ uint32_t state_fingerprint(const struct comm_state *b, const struct engine_call 
 /* ------------------------------------------------------------------------------------------------------------ copies of vectors */
 /* Blocks of STATE_VECTORS vectors with one element per rank. Free blocks are linked through their first word and reused without
  * allocation. */
-static size_t *take_vectors(struct comm_state *b)
+size_t *state_take_vectors(struct comm_state *b)
 {
     size_t *v = b->runs.vectors;
     const struct comm_env *env = b->unit.engine->env;
@@ -38,7 +38,7 @@ static size_t *take_vectors(struct comm_state *b)
     return v;
 }
 
-static void give_vectors(struct comm_state *b, size_t *v)
+void state_give_vectors(struct comm_state *b, size_t *v)
 {
     memcpy((void *)v, (const void *)&b->runs.vectors, sizeof v);
     b->runs.vectors = v;
@@ -50,7 +50,7 @@ enum comm_result state_copy_vectors(struct comm_state *b, const struct engine_ca
 
     if (!call->counts)
         return COMM_OK;
-    e->vectors = take_vectors(b);
+    e->vectors = state_take_vectors(b);
     if (!e->vectors)
         return COMM_ERR_MEMORY;
     size_t *counts = e->vectors + 1, *displs = counts + size;
@@ -62,6 +62,10 @@ enum comm_result state_copy_vectors(struct comm_state *b, const struct engine_ca
         e->call.in_counts = memcpy(displs + size, call->in_counts, size * sizeof *counts);
         e->call.in_displs = memcpy(displs + 2 * size, call->in_displs, size * sizeof *counts);
     }
+    if (BASE_UNLIKELY(call->places != NULL)) {
+        e->places = memcpy(displs + size, call->places, size * sizeof *counts);
+        e->packed = (displs[size - 1] + counts[size - 1]) * data_type_bytes(call->type);
+    }
     return COMM_OK;
 }
 
@@ -69,8 +73,10 @@ void state_forget_entry(struct comm_state *b, struct entry *e)
 {
     if (e->program)
         state_release_program(b, e->program);
-    if (e->vectors)
-        give_vectors(b, e->vectors);
+    if (e->vectors) {
+        state_give_vectors(b, e->vectors);
+        e->places = NULL;
+    }
     if (e->pack) {
         pack_drop(e->pack);
         e->head.part = NULL;

@@ -397,6 +397,8 @@ void state_run_queue(struct comm_state *b); /* starts and retires what can be */
 void state_settle(struct comm_state *b);    /* after a change by a call: runs the queue, flushes, wakes sleepers, updates is_active */
 void state_activate(struct comm_state *b);
 enum comm_result state_copy_vectors(struct comm_state *b, const struct engine_call *call, struct entry *e);
+size_t *state_take_vectors(struct comm_state *b); /* room for STATE_VECTORS vectors behind its first word; NULL: no memory */
+void state_give_vectors(struct comm_state *b, size_t *v);
 void state_forget_entry(struct comm_state *b, struct entry *e);
 bool state_room_for_record(struct comm_state *b);
 static inline struct record *state_next_record(struct comm_state *b)

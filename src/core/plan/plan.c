@@ -79,7 +79,7 @@ enum comm_result plan_add_call(struct comm_plan *plan, const struct engine_call 
         size_t *vectors = plan->vectors + plan->vector_count++ * block;
         copy_vector(vectors, call->counts, size);
         copy_vector(vectors + size, call->displs, size);
-        copy_vector(vectors + 2 * size, call->in_counts, size);
+        copy_vector(vectors + 2 * size, call->places ? call->places : call->in_counts, size);
         copy_vector(vectors + 3 * size, call->in_displs, size);
     }
     return plan_add(plan, &step);
@@ -98,6 +98,8 @@ struct engine_call plan_call(const struct comm_plan *plan, uint32_t i)
         call.in_counts = call.counts + 2 * size;
         call.in_displs = call.counts + 3 * size;
     }
+    if (call.places)
+        call.places = call.counts + 2 * size;
     return call;
 }
 

@@ -107,6 +107,20 @@ static void add_blocks(struct copies *c, const struct timeline_range *range)
         add_piece(c, from, ours, block);
 }
 
+/* Of a part of a call with counts: the same, but each block has a place of its own. */
+static void add_places(struct copies *c, const struct timeline_range *range)
+{
+    const struct entry *e = c->entry;
+    bool reads = c->way == DEVICE_IN, has_all = (entry_blocks(e) == &e->head.read) == reads;
+    char *ours = reads ? (char *)(uintptr_t)e->call.in : e->call.out;
+    size_t element = data_type_bytes(e->call.type);
+
+    if (!has_all)
+        add_piece(c, range->from, ours, range->to - range->from);
+    for (int32_t r = 0; has_all && r < c->b->team.size; r++)
+        add_piece(c, range->from + e->places[r] * element, ours + e->call.displs[r] * element, e->call.counts[r] * element);
+}
+
 enum comm_result copies_begin(struct comm_state *b, struct entry *e, enum device_way way)
 {
     struct copies c; /* the pieces are not initialised, because that would take as long as the rest */
@@ -122,7 +136,9 @@ enum comm_result copies_begin(struct comm_state *b, struct entry *e, enum device
     c.result = COMM_OK;
     c.end = 0;
     e->stage->copy = STAGE_NONE;
-    if (side->at && blocks.counts)
+    if (side->at && e->places)
+        add_places(&c, &range);
+    else if (side->at && blocks.counts)
         add_vectors(&c, side, range.from, &blocks);
     else if (side->at && e->pitch)
         add_blocks(&c, &range);

@@ -100,36 +100,48 @@ static void forget(struct comm_state *b, struct entry *e)
     e->stage = NULL;
 }
 
-/* Where an address of the caller's buffers would be if the blocks of a part were dense. A buffer within the other one, as in an operation
- * in place, is a block of it. */
-static uintptr_t dense(const struct entry *e, uintptr_t at)
+/* With places. If the buffer is not within the other one, it is behind it: blocks that overlap need more room dense than apart. */
+static uintptr_t dense_block(const struct comm_state *b, const struct entry *e, uintptr_t at)
+{
+    const struct timeline_range *all = entry_blocks(e);
+    bool within = at - all->from < all->to - all->from;
+
+    return all->from + (within ? e->call.displs[b->team.rank] * data_type_bytes(e->call.type) : e->packed);
+}
+
+/* Where an address of the caller's buffers, in this range, would be if the blocks of a part were dense. A buffer within the other one, as
+ * in an operation in place, is a block of it. */
+static uintptr_t dense(const struct comm_state *b, const struct entry *e, const struct timeline_range *range, uintptr_t at)
 {
     const struct timeline_range *read = &e->head.read, *write = &e->head.write;
     const struct timeline_range *all = read->to - read->from > write->to - write->from ? read : write;
     uintptr_t within = at - all->from;
 
+    if (e->places)
+        return range == entry_blocks(e) ? at : dense_block(b, e, at);
     if (!e->pitch || within >= all->to - all->from)
         return at;
     return all->from + within / e->pitch * (e->call.n * data_type_bytes(e->call.type));
 }
 
-static struct stage_side side_of(const struct entry *e, const struct timeline_range *range, uint8_t staged)
+static struct stage_side side_of(const struct comm_state *b, const struct entry *e, const struct timeline_range *range, uint8_t staged)
 {
-    return (struct stage_side){dense(e, range->from), e->on_device & staged ? entry_bytes(e, range) : 0, NULL};
+    return (struct stage_side){dense(b, e, range, range->from), e->on_device & staged ? entry_bytes(e, range) : 0, NULL};
 }
 
-static void *in_in_stage(const struct entry *e)
+static void *in_in_stage(const struct comm_state *b, const struct entry *e)
 {
     const struct stage_side *side = &e->stage->in;
+    uintptr_t in = (uintptr_t)e->call.in;
 
-    return side->at ? staging_at(side, (const void *)dense(e, (uintptr_t)e->call.in)) : (void *)(uintptr_t)e->call.in;
+    return side->at ? staging_at(side, (const void *)dense(b, e, &e->head.read, in)) : (void *)in;
 }
 
 /* The root of a scatter in place writes nothing: its `out` is a block of its input. */
-static void *out_in_stage(const struct entry *e)
+static void *out_in_stage(const struct comm_state *b, const struct entry *e)
 {
     const struct stage *stage = e->stage;
-    uintptr_t out = dense(e, (uintptr_t)e->call.out);
+    uintptr_t out = dense(b, e, &e->head.write, (uintptr_t)e->call.out);
     const struct stage_side *side = !stage->out.at && out - stage->in.from < stage->in.bytes ? &stage->in : &stage->out;
 
     return side->at ? staging_at(side, (const void *)out) : e->call.out;
@@ -137,7 +149,7 @@ static void *out_in_stage(const struct entry *e)
 
 static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
-    struct stage_side in = side_of(e, &e->head.read, CALL_IN_ON_DEVICE), out = side_of(e, &e->head.write, CALL_OUT_ON_DEVICE);
+    struct stage_side in = side_of(b, e, &e->head.read, CALL_IN_ON_DEVICE), out = side_of(b, e, &e->head.write, CALL_OUT_ON_DEVICE);
 
     e->record.started_ns = state_now(b);
     e->stage = staging_take(b->staged.pool, &in, &out);
@@ -148,8 +160,8 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
     b->staged.running++;
     b->staged.bytes += e->stage->bytes;
     b->staged.fetching += e->by == ENTRY_BY_NATIVE;
-    e->call.in = in_in_stage(e);
-    e->call.out = out_in_stage(e);
+    e->call.in = in_in_stage(b, e);
+    e->call.out = out_in_stage(b, e);
     e->stage->cause = STEP_FETCH;
     e->stage->copy = STAGE_WAITING;
     (void)move_on(b, ticket, e);
@@ -190,6 +202,8 @@ static uint8_t has_gaps(const struct entry *e)
 {
     const struct timeline_range *read = &e->head.read, *write = &e->head.write;
 
+    if (e->places)
+        return entry_blocks(e) == read ? CALL_IN_ON_DEVICE : CALL_OUT_ON_DEVICE;
     return (uint8_t)((entry_bytes(e, read) != read->to - read->from ? CALL_IN_ON_DEVICE : 0) |
                      (entry_bytes(e, write) != write->to - write->from ? CALL_OUT_ON_DEVICE : 0));
 }

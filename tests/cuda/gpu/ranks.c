@@ -282,25 +282,32 @@ static uint64_t next_ticket(void)
  * depend on the length. */
 static uint64_t expected_parts(enum job_kind kind)
 {
-    bool kernels = my.cuda && (kind == JOB_ALLGATHER || kind == JOB_REDUCE_SCATTER), library = my.mpi && kind == JOB_REDUCE_SCATTER;
-    bool whole = my.nccl || kind == JOB_ALLTOALL_V || (my.ranks > 1 && (kernels || library));
+    bool kernels = my.cuda && (kind == JOB_ALLGATHER || kind == JOB_REDUCE_SCATTER),
+         scatters = kind == JOB_REDUCE_SCATTER || kind == JOB_REDUCE_SCATTER_V;
+    bool whole = my.nccl || kind == JOB_ALLTOALL_V || (my.ranks > 1 && (kernels || (my.mpi && scatters)));
 
     return whole ? 1 : 2;
 }
 
 static void operations_in_parts(void)
 {
-    static const enum job_kind kinds[] = {JOB_ALLREDUCE, JOB_REDUCE,  JOB_BROADCAST, JOB_SCAN,       JOB_EXSCAN,        JOB_ALLGATHER,
-                                          JOB_GATHER,    JOB_SCATTER, JOB_ALLTOALL,  JOB_ALLTOALL_V, JOB_REDUCE_SCATTER};
+    static const enum job_kind kinds[] = {JOB_ALLREDUCE,      JOB_REDUCE,      JOB_BROADCAST,       JOB_SCAN,     JOB_EXSCAN,
+                                          JOB_ALLGATHER,      JOB_GATHER,      JOB_SCATTER,         JOB_ALLTOALL, JOB_ALLTOALL_V,
+                                          JOB_REDUCE_SCATTER, JOB_ALLGATHER_V, JOB_REDUCE_SCATTER_V};
+    static size_t counts[RIG_RANKS_MAX]; /* a third is the first rank's, the rest the last one's */
 
+    counts[0] = PARTS_BYTES / 12;
+    counts[my.ranks - 1] += PARTS_BYTES / 4 - counts[0];
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        bool uneven = kinds[i] == JOB_ALLGATHER_V || kinds[i] == JOB_REDUCE_SCATTER_V;
         bool has_blocks = kinds[i] >= JOB_GATHER || kinds[i] == JOB_ALLGATHER || kinds[i] == JOB_REDUCE_SCATTER;
         size_t n = (size_t)PARTS_BYTES / 4 / (has_blocks ? (size_t)my.ranks : 1);
         for (int in_place = 0; in_place < (job_kind_in_place(kinds[i]) ? 2 : 1); in_place++) {
             if (selection_few() && job_kind_in_place(kinds[i]) && (i + (size_t)in_place) % 2) /* each by turns */
                 continue;
             uint64_t before = next_ticket();
-            add((struct job_shape){.kind = kinds[i], .type = COMM_I32, .op = COMM_SUM, .n = n, .in_place = in_place});
+            add((struct job_shape){
+                .kind = kinds[i], .type = COMM_I32, .op = COMM_SUM, .n = n, .in_place = in_place, .counts = uneven ? counts : NULL});
             flush();
             EQUAL(next_ticket() - before - 2, expected_parts(kinds[i])); /* the wait for the stream is another one */
         }
