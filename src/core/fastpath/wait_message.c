@@ -52,7 +52,7 @@ static void settle(struct comm_state *b)
     b->now = 0;
     if (!b->p2p.finished)
         return;
-    if (b->unit.engine->progress_thread_runs || engine_has_sleepers(b->unit.engine))
+    if (engine_has_thread(b->unit.engine) || engine_has_sleepers(b->unit.engine))
         state_settle(b);
     else
         b->wire->flush(b->channel);

@@ -22,7 +22,7 @@ static void engine_destroy(struct engine *e)
         env->bell_ring(env, &e->monitor.bell);
         stop_thread(e, &e->monitor.thread);
     }
-    if (e->progress_thread_runs) {
+    if (engine_has_thread(e)) {
         atomic_fetch_add_explicit(&e->sleepers.work, 1, memory_order_seq_cst);
         atomic_fetch_add_explicit(&e->sleepers.epoch, 1, memory_order_seq_cst);
         env->wake(env, &e->sleepers.work, UINT32_MAX);
@@ -164,10 +164,10 @@ void engine_note_timeout(struct engine *e, int64_t timeout_ns)
 
 enum comm_result engine_start_progress_thread(struct engine *e)
 {
-    if (e->progress_thread_runs)
+    if (engine_has_thread(e))
         return COMM_OK;
     int failed = e->env->spawn(e->env, engine_progress_thread, e, &e->progress_thread);
-    e->progress_thread_runs = !failed;
+    atomic_store_explicit(&e->progress_thread_runs, !failed, memory_order_relaxed);
     return failed ? COMM_ERR_SYSTEM : COMM_OK;
 }
 

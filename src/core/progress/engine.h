@@ -171,9 +171,10 @@ struct engine {
         struct base_lock lock;
         struct comm_event *first;
     } events; /* all events of this engine */
-    bool logs, progress_thread_runs;
-    bool oversubscribed; /* more ranks than CPUs */
-    bool caller_only;    /* only the program's threads may enter a native */
+    bool logs;
+    _Atomic bool progress_thread_runs; /* written under table.lock; see engine_has_thread */
+    bool oversubscribed;               /* more ranks than CPUs */
+    bool caller_only;                  /* only the program's threads may enter a native */
     enum comm_notify_mode notify;
     enum data_isa isa;
     uint32_t cpus, local_ranks;
@@ -233,6 +234,10 @@ struct mover {
 bool engine_move(struct engine *e, struct comm_communicator *own, const struct mover *m);
 void engine_wake_unlocked(struct engine *e); /* engine_wake for callers outside a communicator's lock */
 void engine_wake(struct engine *e);          /* something retired, failed, was set or is due: wakes the sleepers */
+static inline bool engine_has_thread(const struct engine *e)
+{
+    return atomic_load_explicit(&e->progress_thread_runs, memory_order_relaxed);
+}
 static inline bool engine_has_sleepers(const struct engine *e)
 {
     return BASE_UNLIKELY(

@@ -21,8 +21,7 @@ static struct native_config config_of(struct opening *o)
                                   .rank = o->backend->boot ? o->launch.rank : -1,
                                   .ranks = o->launch.ranks,
                                   .local_rank = o->launch.local_rank,
-                                  .threads =
-                                      o->options.progress == OPTION_PROGRESS_THREAD || (o->engine && o->engine->progress_thread_runs),
+                                  .threads = o->options.progress == OPTION_PROGRESS_THREAD || (o->engine && engine_has_thread(o->engine)),
                                   .deadline = o->deadline,
                                   .options = &o->options,
                                   .error_text = o->text,

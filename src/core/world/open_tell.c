@@ -22,10 +22,10 @@ static const char *why_backend(const struct opening *o)
 static const char *why_progress(const struct opening *o)
 {
     if (o->options.progress == OPTION_PROGRESS_AUTO)
-        return o->launch.ranks == 1              ? "auto: one rank"
-               : o->engine->progress_thread_runs ? "auto: more CPUs than ranks"
-               : o->config.engine_of != NULL     ? "auto: as its engine was opened"
-                                                 : "auto: no CPU to spare";
+        return o->launch.ranks == 1           ? "auto: one rank"
+               : engine_has_thread(o->engine) ? "auto: more CPUs than ranks"
+               : o->config.engine_of != NULL  ? "auto: as its engine was opened"
+                                              : "auto: no CPU to spare";
     return open_by_environment(o, "progress") ? "requested by the environment" : "requested by the program";
 }
 
@@ -75,5 +75,5 @@ void open_tell(const struct opening *o)
     base_log(&o->log, LOG_INFO, "open: ranks=%d backend=%s (%s) launcher=%s (%s)%s%s%s%s cpus=%u progress=%s (%s) options:%s",
              o->launch.ranks, o->backend->name, why_backend(o), o->launch.launcher, o->launch.why, met ? " met at " : "",
              met ? o->address : "", met ? ", said by " : "", met ? o->met : "", o->engine->cpus,
-             o->engine->progress_thread_runs ? "thread" : "caller", why_progress(o), set);
+             engine_has_thread(o->engine) ? "thread" : "caller", why_progress(o), set);
 }
