@@ -226,12 +226,40 @@ RIG_TEST(contract_1_9_full_takes_nothing)
     rig_close(&rig);
 }
 
+/* However short the queue, as many messages may be pending. */
+RIG_TEST(contract_1_9_room_for_messages)
+{
+    static const char *const queue[] = {"queue=16", "queue=33", "queue=64", "queue=100"};
+    static const int length[] = {16, 33, 64, 100};
+    static int32_t in[101], out[100];
+    for (int k = 0; k < 4; k++) {
+        struct rig rig;
+        struct comm_request received[100];
+        rig_open_options(&rig, 2, queue[k]);
+        for (int i = 0; i < length[k]; i++)
+            MUST(comm_recv(rig.world[0], &in[i], 1, COMM_I32, 1, (uint32_t)i, NULL, &received[i]));
+        IS(comm_recv(rig.world[0], &in[100], 1, COMM_I32, 1, 200, NULL, NULL), COMM_ERR_FULL);
+        for (int i = 0; i < length[k]; i++) {
+            out[i] = i;
+            MUST(comm_send(rig.world[1], &out[i], 1, COMM_I32, 0, (uint32_t)i, NULL));
+        }
+        rig_wait_all(received, (size_t)length[k]);
+        for (int i = 0; i < length[k]; i++)
+            EQUAL(in[i], i);
+        rig_close(&rig);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract_1_8_a_refused_call_keeps_ranks_in_step), cmocka_unit_test(contract_1_8_refused_by_all_goes_on),
-        cmocka_unit_test(contract_1_8_a_refusal_names_its_call),           cmocka_unit_test(contract_1_8_a_refusal_names_the_argument),
-        cmocka_unit_test(contract_1_9_a_call_never_blocks_for_room),       cmocka_unit_test(contract_1_9_full_takes_nothing),
+        cmocka_unit_test(contract_1_8_a_refused_call_keeps_ranks_in_step),
+        cmocka_unit_test(contract_1_8_refused_by_all_goes_on),
+        cmocka_unit_test(contract_1_8_a_refusal_names_its_call),
+        cmocka_unit_test(contract_1_8_a_refusal_names_the_argument),
+        cmocka_unit_test(contract_1_9_a_call_never_blocks_for_room),
+        cmocka_unit_test(contract_1_9_full_takes_nothing),
+        cmocka_unit_test(contract_1_9_room_for_messages),
     };
     return cmocka_run_group_tests_name("contract_1_refused", tests, NULL, NULL);
 }

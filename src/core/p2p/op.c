@@ -11,7 +11,7 @@
 
 /* WHOLE_SENDS: the first slots serve as requests of sends that end in their call, in turn. So the word of such a request, which a wait
  * looks at, stays for as many more of them. */
-enum { FIRST_OPS = 64, WHOLE_SENDS = 32, FINISHED_BATCH = 64 };
+enum { WHOLE_SENDS = 16, FIRST_OPS = WHOLE_SENDS + 64, FINISHED_BATCH = 64 };
 
 static enum comm_result open_p2p_ops(struct comm_state *b, struct team_offer *offer)
 {
@@ -35,9 +35,9 @@ static void close_p2p_ops(struct comm_state *b)
 static enum comm_result grow(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
-    uint32_t room = b->p2p.room * 2;
+    uint32_t messages = (b->p2p.room - WHOLE_SENDS) * 2, room = WHOLE_SENDS + messages;
 
-    if (room > b->unit.engine->options.queue * 2 || room > 1u << TIMELINE_INDEX_BITS)
+    if (messages > b->unit.engine->options.queue * 2 || room > 1u << TIMELINE_INDEX_BITS)
         return COMM_ERR_FULL;
     struct p2p_op *more = env->take(env, room * sizeof *more, 64);
     if (!more)
