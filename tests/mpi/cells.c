@@ -269,7 +269,7 @@ static unsigned char *map_large(void)
 /* MPI runs the call if it has calls for this, otherwise a program of the library does; over the wire always a program. */
 void rank_large(void)
 {
-    struct comm_communicator *world = rank_open(NULL);
+    struct comm_communicator *world = rank_open("operation_timeout=80s"); /* 2 GiB beside other tests */
     size_t n = (size_t)TURN * TURNS + END;
     unsigned char *at = map_large(), *end = at + (size_t)TURN * TURNS;
     struct comm_request q;
@@ -277,7 +277,7 @@ void rank_large(void)
         at[i] = me.rank == 0 ? (unsigned char)(i / 4093) : 0xee;
     memset(end, me.rank == 0 ? 77 : 0, END);
     MUST(comm_broadcast(world, at, n, COMM_BYTE, 0, &q));
-    MUST(comm_wait(q, 60 * RIG_S));
+    MUST(comm_wait(q, 80 * RIG_S));
     for (size_t i = 0; i < TURN; i++)
         CHECK(at[i] == (unsigned char)(i / 4093));
     for (size_t i = 0; i < END; i++)

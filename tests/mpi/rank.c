@@ -23,8 +23,9 @@ struct comm_communicator *rank_open(const char *options)
     struct comm_communicator *world = NULL;
     char text[512] = "";
     struct comm_info info = {.size = sizeof info};
-    struct comm_config config = *COMM_CONFIG(.backend = "mpi", .options = options, .operation_timeout_ns = 20 * RIG_S, .error_text = text,
-                                             .error_text_bytes = sizeof text);
+    bool own = options && strstr(options, "operation_timeout");
+    struct comm_config config = *COMM_CONFIG(.backend = "mpi", .options = options, .operation_timeout_ns = own ? 0 : 20 * RIG_S,
+                                             .error_text = text, .error_text_bytes = sizeof text);
     const char *address = getenv("OWN_ADDRESS"); /* the program gives the rank and the meeting address itself */
     if (address) {
         config.rank = (int32_t)strtol(getenv("OMPI_COMM_WORLD_RANK"), NULL, 10);
