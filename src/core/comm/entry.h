@@ -65,6 +65,12 @@ struct entry {
     struct record record; /* as it will be stored; ticket, result and completed_ns are set at the end */
 };
 
+/* A part of a call in blocks, which are apart in the caller's buffers and dense in a stage. */
+static inline bool entry_in_blocks(const struct entry *e)
+{
+    return e->pitch || e->places;
+}
+
 /* With places: the address range that has a block of each rank. The other one has one block. */
 static inline const struct timeline_range *entry_blocks(const struct entry *e)
 {
@@ -74,11 +80,14 @@ static inline const struct timeline_range *entry_blocks(const struct entry *e)
 /* The bytes of an address range of the entry that are its own. Those between two blocks of a part are not. */
 static inline size_t entry_bytes(const struct entry *e, const struct timeline_range *range)
 {
-    size_t bytes = range->to - range->from, block = e->call.n * data_type_bytes(e->call.type);
+    size_t bytes = range->to - range->from;
 
     if (BASE_UNLIKELY(e->places != NULL))
         return range == entry_blocks(e) ? e->packed : bytes;
-    return e->pitch && bytes ? ((bytes - block) / e->pitch + 1) * block : bytes;
+    if (BASE_LIKELY(!e->pitch || !bytes))
+        return bytes;
+    size_t block = e->call.n * data_type_bytes(e->call.type);
+    return ((bytes - block) / e->pitch + 1) * block;
 }
 
 /* The start of scratch memory that no operation uses at present. */

@@ -90,7 +90,8 @@ static size_t parts_of(struct comm_state *b, const struct engine_call *call)
     struct extent all = extent_of(b, call);
     size_t element = data_type_bytes(call->type), bytes = all.elements * element;
 
-    if (!bytes || !has_device_buffer(b, call, &all) || (call->op & OPERATOR_USER && !operator_is_premul(call->op)))
+    if (BASE_LIKELY(bytes < 2 * STAGED_PART_BYTES) || !has_device_buffer(b, call, &all) ||
+        (call->op & OPERATOR_USER && !operator_is_premul(call->op)))
         return 1;
     size_t parts = smaller(bytes / (STAGED_PART_BYTES + STAGED_PARTS_MOST * all.blocks * element), STAGED_PARTS_MOST);
     parts = smaller(parts, bytes / (all.blocks * STAGED_ROW_BYTES));

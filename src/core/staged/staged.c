@@ -85,10 +85,11 @@ static bool move_on(struct comm_state *b, uint64_t ticket, struct entry *e)
  * in order, so the oldest one never waits for another. */
 static bool may_not_start(const struct comm_state *b, const struct entry *e)
 {
+    if (BASE_LIKELY(b->staged.running < RUNNING_LEAST))
+        return false;
     size_t bytes = (e->on_device & CALL_IN_ON_DEVICE ? entry_bytes(e, &e->head.read) : 0) +
                    (e->on_device & CALL_OUT_ON_DEVICE ? entry_bytes(e, &e->head.write) : 0);
-
-    return b->staged.running >= RUNNING_LEAST && b->staged.bytes + bytes > RUNNING_BYTES;
+    return b->staged.bytes + bytes > RUNNING_BYTES;
 }
 
 static void forget(struct comm_state *b, struct entry *e)
@@ -111,7 +112,7 @@ static uintptr_t dense_block(const struct comm_state *b, const struct entry *e, 
 
 /* Where an address of the caller's buffers, in this range, would be if the blocks of a part were dense. A buffer within the other one, as
  * in an operation in place, is a block of it. */
-static uintptr_t dense(const struct comm_state *b, const struct entry *e, const struct timeline_range *range, uintptr_t at)
+static uintptr_t dense_in_part(const struct comm_state *b, const struct entry *e, const struct timeline_range *range, uintptr_t at)
 {
     const struct timeline_range *read = &e->head.read, *write = &e->head.write;
     const struct timeline_range *all = read->to - read->from > write->to - write->from ? read : write;
@@ -119,9 +120,14 @@ static uintptr_t dense(const struct comm_state *b, const struct entry *e, const 
 
     if (e->places)
         return range == entry_blocks(e) ? at : dense_block(b, e, at);
-    if (!e->pitch || within >= all->to - all->from)
+    if (within >= all->to - all->from)
         return at;
     return all->from + within / e->pitch * (e->call.n * data_type_bytes(e->call.type));
+}
+
+static inline uintptr_t dense(const struct comm_state *b, const struct entry *e, const struct timeline_range *range, uintptr_t at)
+{
+    return BASE_LIKELY(!entry_in_blocks(e)) ? at : dense_in_part(b, e, range, at);
 }
 
 static struct stage_side side_of(const struct comm_state *b, const struct entry *e, const struct timeline_range *range, uint8_t staged)
@@ -202,6 +208,8 @@ static uint8_t has_gaps(const struct entry *e)
 {
     const struct timeline_range *read = &e->head.read, *write = &e->head.write;
 
+    if (BASE_LIKELY(!entry_in_blocks(e)))
+        return 0;
     if (e->places)
         return entry_blocks(e) == read ? CALL_IN_ON_DEVICE : CALL_OUT_ON_DEVICE;
     return (uint8_t)((entry_bytes(e, read) != read->to - read->from ? CALL_IN_ON_DEVICE : 0) |
@@ -211,11 +219,11 @@ static uint8_t has_gaps(const struct entry *e)
 /* Which of the buffers need a stage: all, except those that a library, if it does the call, can use where they are. */
 static uint8_t foreign_to_doer(struct comm_state *b, const struct engine_call *call, const struct entry *e)
 {
-    size_t align = data_type_bytes(call->type);
     uint8_t foreign = call->on_device & CALL_ON_DEVICE, gaps = has_gaps(e), hosts = gaps & (uint8_t)~foreign;
 
     if (BASE_LIKELY(!(b->library_work.flags & NATIVE_DEVICE)) || e->by != ENTRY_BY_NATIVE || gaps)
         return (uint8_t)(foreign | gaps | hosts * CALL_IN_BY_CPU);
+    size_t align = data_type_bytes(call->type);
     if (b->native->native->class->reaches(b->native, call->in, align))
         foreign &= (uint8_t)~CALL_IN_ON_DEVICE;
     if (b->native->native->class->reaches(b->native, call->out, align))
