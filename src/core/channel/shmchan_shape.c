@@ -142,6 +142,7 @@ bool shmchan_shape_of(struct shmchan_shape *s, uint32_t size, const struct wire_
     *caps = (struct wire_caps){.inline_max = SHMCHAN_INLINE,
                                .window = window,
                                .calls = 2 * windows * window,
+                               .whole_max = SHMCHAN_EAGER_BYTES,
                                .dirties = size == 2 && !limits->only_reads,
                                .takes_growing = true};
     size_t at = 0;

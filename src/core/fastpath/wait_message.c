@@ -3,8 +3,7 @@
 
 #include "p2p/op.h"
 
-/* ACCEPT_BYTES: what the memory wires can give at once. */
-enum { ACCEPT_BYTES = 16384, LOOKS_A_GLANCE = 16 };
+enum { LOOKS_A_GLANCE = 16 };
 
 /* This thread may keep the lock and its CPU if a pass makes no system call, every rank has a CPU, and no callback is due. */
 static bool may_poll(const struct comm_state *b)
@@ -31,7 +30,7 @@ static bool is_pending(const struct comm_state *b, uint64_t ticket)
 static int32_t sender_of(const struct comm_state *b, uint64_t ticket)
 {
     const struct p2p_op *t = &b->p2p.ops[timeline_slot_index(ticket)];
-    bool fits = !t->is_send && t->state == P2P_POSTED && t->call.bytes <= ACCEPT_BYTES && t->call.peer >= 0;
+    bool fits = !t->is_send && t->state == P2P_POSTED && t->call.bytes <= b->channel->caps.whole_max && t->call.peer >= 0;
 
     return fits && b->wire->next && t->call.peer != b->team.rank ? t->call.peer : -1;
 }
@@ -45,8 +44,8 @@ static void look(struct comm_state *b, int32_t sender)
         (void)state_glance(b);
 }
 
-/* After messages that ended without a pass. If nobody else moves this communicator, it may stay marked as active: the next pass clears
- * that. */
+/* Called after messages have ended without a pass. If no other thread waits, the communicator stays marked as active until its next
+ * pass. */
 static void settle(struct comm_state *b)
 {
     b->now = 0;

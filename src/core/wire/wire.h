@@ -200,6 +200,7 @@ struct wire_caps {
     uint64_t chunk_private; /* longest exposure of a private stream */
     uint64_t chunk_least;   /* a stream in shorter pieces costs more than their overlap gains; 0: PROGRAM_CHUNK_MIN_BYTES. Equal on all
                              * members */
+    uint32_t whole_max;     /* longest message that `send` and `next` can carry */
     bool dirties;         /* with two members: the reader of a ONCE edge's bytes that do not fit in a line marks them dirty (data_dirty) */
     bool takes_growing;   /* it knows wire_expose.there */
     int64_t note_lead_ns; /* a note may arrive this much earlier than a message that was sent before it; 0: never earlier */
