@@ -11,4 +11,15 @@ void contract_4_5_calls_that_differ(void **state);
 void contract_4_3_buffers_are_held_until_close(void **state);
 void contract_2_3_a_native_has_the_deadline_too(void **state);
 
+/* native_plans.c */
+void plans_match_plans(void **state);
+void plans_whose_calls_are_kept(void **state);
+void a_kept_call_never_runs_twice_at_once(void **state);
+void a_plan_is_freed_while_its_kept_calls_wait(void **state);
+void a_kept_plan_outlives_its_communicator(void **state);
+void a_kept_plan_of_a_failed_communicator(void **state);
+void plans_of_messages_are_not_counted(void **state);
+void contract_4_5_plans_that_differ(void **state);
+void a_kept_call_that_finds_no_memory(void **state);
+
 #endif

@@ -1,6 +1,6 @@
 /*
  * Natives under the engine, with one inside the test (native_fake): which calls it serves and which programs serve, what is looked at when,
- * plans, and children. Failures are in native_failures.c.
+ * and children. Failures are in native_failures.c, plans in native_plans.c.
  */
 #define _GNU_SOURCE
 #include "engine/cases.h"
@@ -183,35 +183,6 @@ RIG_TEST(a_wait_ends_in_time_while_a_library_copies)
     rig_close(&rig);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ plans */
-RIG_TEST(plans_match_plans)
-{
-    struct rig rig;
-    int32_t in[RANKS] = {1, 2, 3}, out[RANKS];
-    struct comm_plan *plan[RANKS];
-    struct comm_request q[RANKS];
-    fake.delay = 5;
-    rig_open(&rig, RANKS, NULL);
-    for (int32_t r = 0; r < RANKS; r++) {
-        struct comm_communicator *recorder;
-        MUST(comm_plan_begin(rig.world[r], &recorder));
-        MUST(comm_allreduce(recorder, &in[r], &out[r], 1, COMM_I32, COMM_SUM, NULL));
-        MUST(comm_barrier(recorder, NULL));
-        MUST(comm_broadcast(recorder, &out[r], 1, COMM_I32, 1, NULL));
-        MUST(comm_plan_end(recorder, &plan[r]));
-    }
-    for (int i = 0; i < 50; i++) {
-        for (int32_t r = 0; r < RANKS; r++)
-            MUST(comm_plan_start(plan[r], &q[r]));
-        rig_wait_all(q, RANKS);
-        EQUAL(out[2], 6);
-    }
-    EQUAL(fake.started, 50 * 3 * RANKS);
-    for (int32_t r = 0; r < RANKS; r++)
-        comm_plan_free(plan[r]);
-    rig_close(&rig);
-}
-
 /* ------------------------------------------------------------------------------------------------------------ children */
 RIG_TEST(children_have_a_native_when_all_members_have)
 {
@@ -280,6 +251,14 @@ int main(void)
         cmocka_unit_test(a_call_that_a_native_refuses),
         cmocka_unit_test(contract_4_5_calls_that_differ),
         cmocka_unit_test(plans_match_plans),
+        cmocka_unit_test(plans_whose_calls_are_kept),
+        cmocka_unit_test(a_kept_call_never_runs_twice_at_once),
+        cmocka_unit_test(a_plan_is_freed_while_its_kept_calls_wait),
+        cmocka_unit_test(a_kept_plan_outlives_its_communicator),
+        cmocka_unit_test(a_kept_plan_of_a_failed_communicator),
+        cmocka_unit_test(plans_of_messages_are_not_counted),
+        cmocka_unit_test(contract_4_5_plans_that_differ),
+        cmocka_unit_test(a_kept_call_that_finds_no_memory),
         cmocka_unit_test(contract_4_3_buffers_are_held_until_close),
         cmocka_unit_test(contract_2_3_a_native_has_the_deadline_too),
         cmocka_unit_test(children_have_a_native_when_all_members_have),

@@ -1,6 +1,7 @@
 /* The fake native (native_fake.h): its operations, its class, and its place in the table of backends. */
 #define _GNU_SOURCE
 #include "engine/native_fake.h"
+#include "engine/native_fake_notes.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -19,11 +20,13 @@ struct fake_native fake;
 struct op {
     struct native_call call[RANKS];
     void *in[RANKS]; /* a copy */
+    uint64_t note[RANKS];
     uint32_t arrived, left;
 };
 /* The contribution of one rank. */
 struct part {
     struct native_call call;
+    struct note *note;
     uint32_t number, wait_looks;
     const _Atomic uint64_t *word; /* of a wait */
     uint64_t value;
@@ -42,6 +45,7 @@ struct channel {
     uint32_t next_op, first, count;
     uint32_t connects;
     uint64_t chance, last_cookie;
+    struct notes notes;
     bool aborted;
     struct part part[OPS];
 };
@@ -78,7 +82,7 @@ __attribute__((constructor)) static void fake_from_environment(void)
     fake.delay = strstr(mode, "late") ? 7 : 0;
     fake.connects = fake.delay;
     fake.partly = strstr(mode, "partly") != NULL;
-    fake.flags = strstr(mode, "stream") ? NATIVE_STREAM : 0;
+    fake.flags = strstr(mode, "stream") ? NATIVE_STREAM : strstr(mode, "stands") ? NATIVE_STANDS : 0;
 }
 
 static enum comm_result step(enum fake_function function)
@@ -113,12 +117,13 @@ static struct op *bring(struct channel *c, struct part *p)
     struct op *op = *at;
     size_t bytes = in_bytes(c, &p->call);
     op->call[c->rank] = p->call;
+    op->note[c->rank] = p->note ? p->note->number : 0;
     op->in[c->rank] = malloc(bytes + 1);
     if (bytes)
         memcpy(op->in[c->rank], p->call.in, bytes);
     op->arrived++;
     for (int32_t r = 0; r < c->size; r++)
-        if (op->in[r] && !is_alike(&op->call[r], &p->call))
+        if (op->in[r] && (!is_alike(&op->call[r], &p->call) || op->note[r] != op->note[c->rank]))
             atomic_fetch_add(&fake.mixed, 1);
     p->running = true;
     return op;
@@ -217,6 +222,7 @@ static struct group *group_of(uint64_t id, int32_t size)
 static void channel_free(struct channel *c)
 {
     struct group *g = c->group;
+    notes_free(&c->notes);
     if (--g->members == 0) {
         for (size_t i = 0; i < OPS; i++) {
             for (int32_t r = 0; g->op[i] && r < g->size; r++)
@@ -306,6 +312,13 @@ static struct part *add_part(struct channel *c, uint64_t cookie)
     return p;
 }
 
+static void fake_forget(struct native_channel *channel, void *standing)
+{
+    pthread_mutex_lock(&lock);
+    note_forget(&((struct channel *)channel)->notes, standing);
+    pthread_mutex_unlock(&lock);
+}
+
 static enum comm_result fake_start(struct native_channel *channel, const struct native_call *call, int32_t *code)
 {
     struct channel *c = (struct channel *)channel;
@@ -317,6 +330,7 @@ static enum comm_result fake_start(struct native_channel *channel, const struct 
     pthread_mutex_lock(&lock);
     struct part *p = add_part(c, call->cookie);
     p->call = *call;
+    p->note = call->standing ? note_start(&c->notes, call) : NULL;
     p->number = c->next_op++;
     if (!(fake.flags & NATIVE_STREAM))
         bring(c, p);
@@ -366,6 +380,8 @@ static bool look(struct channel *c, struct part *p)
         return false;
     deliver(c, p, op);
     leave_op(c, p);
+    if (p->note)
+        p->note->runs = false;
     return true;
 }
 
@@ -443,6 +459,7 @@ const struct native_class native_fake = {
     .joined = fake_joined,
     .accept = fake_accept,
     .start = fake_start,
+    .forget = fake_forget,
     .wait = fake_wait,
     .reach = fake_reach,
     .advance = fake_advance,

@@ -45,7 +45,10 @@ struct fake_native {
     _Atomic uint64_t calls[FAKE_FUNCTIONS];
     _Atomic uint64_t started, ended, looks, waits, reached, mixed, channels, natives;
     _Atomic uint64_t strangers; /* starts and polls by threads that did not call fake_program_thread */
-    _Atomic uint64_t order;     /* starts on one channel with a ticket below an earlier one */
+    /* With NATIVE_STANDS: calls that were noted, and that were forgotten; starts with other buffers than the first; starts of a call that
+     * still ran, or that was forgotten while it ran. */
+    _Atomic uint64_t noted, forgotten, moved, overlaps;
+    _Atomic uint64_t order; /* starts on one channel with a ticket below an earlier one */
 };
 extern struct fake_native fake;
 void fake_reset(void);

@@ -1,8 +1,8 @@
 /*
- * What MPI libraries do wrong, seen through MPI alone: each row of the table of faults in src/net/mpi/world.c is here. A library that does
+ * What MPI libraries do wrong, seen through MPI alone: each row of the table of faults in src/net/mpi/faults.c is here. A library that does
  * it right makes its test fail; then the row is for older versions, and the library's own call can be used again.
  *
- *   quirks in_place | displacement | long | uneven
+ *   quirks in_place | displacement | long | uneven | persistent
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -17,6 +17,7 @@
 
 typedef int reduce_fn(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm, MPI_Request *);
 typedef int gather_fn(const void *, int, MPI_Datatype, void *, const int *, const int *, MPI_Datatype, MPI_Comm, MPI_Request *);
+typedef int persistent_fn(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Comm, MPI_Info, MPI_Request *);
 typedef int broadcast_fn(void *, int, MPI_Datatype, int, MPI_Comm, MPI_Request *);
 
 static int rank, ranks;
@@ -109,10 +110,25 @@ static bool uneven(void)
     return false;
 }
 
+/* MPICH 4.0 and Intel MPI: a persistent collective works once. The simplest is a gather of one rank, which is a copy. */
+static bool persistent(void)
+{
+    int32_t in = 5, out = 0;
+    persistent_fn *gather;
+    find("MPI_Gather_init", &gather);
+    MPI_Request request;
+    CHECK(gather(&in, 1, MPI_INT32_T, &out, 1, MPI_INT32_T, 0, MPI_COMM_SELF, MPI_INFO_NULL, &request) == MPI_SUCCESS);
+    for (; in < 8; in++)
+        if (MPI_Start(&request) != MPI_SUCCESS || !ends(&request, 0) || out != in)
+            return true;
+    return false;
+}
+
 static const struct quirk {
     const char *name;
     bool (*shows)(void); /* on some rank; it may have left MPI in the middle of a call */
-} quirks[] = {{"in_place", in_place}, {"displacement", displacement}, {"long", long_broadcast}, {"uneven", uneven}};
+} quirks[] = {
+    {"in_place", in_place}, {"displacement", displacement}, {"long", long_broadcast}, {"uneven", uneven}, {"persistent", persistent}};
 
 int main(int argc, char **argv)
 {

@@ -15,7 +15,11 @@ struct collective_library {
     /* what a request of this call would say that it ran on device buffers, and how, if that is not the library's name; otherwise NULL */
     const char *(*algorithm)(struct comm_state *b, const struct engine_call *call, const char **how);
     bool (*issue)(struct comm_state *b, const struct engine_call *call, struct comm_request *req); /* the short path; false: not taken */
-    bool (*wait_short)(struct comm_state *b, uint64_t ticket); /* polls briefly; true: the entry ended */
+    /* issues a call of a plan that the library keeps between its starts (native/standing.h); UNSUPPORTED: it does not, nothing happened */
+    enum comm_result (*issue_standing)(struct comm_state *b, const struct engine_call *call, struct standing **standing, uint32_t plan,
+                                       struct comm_request *req);
+    void (*stand_back)(struct comm_state *b, struct standing *standing); /* the plan is freed */
+    bool (*wait_short)(struct comm_state *b, uint64_t ticket);           /* polls briefly; true: the entry ended */
     bool (*may_not_start)(const struct comm_state *b, uint64_t ticket);
     void (*start)(struct comm_state *b, uint64_t ticket, struct entry *e);
     /* a queue wait, which the library's stream does */

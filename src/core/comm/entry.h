@@ -45,6 +45,7 @@ struct entry {
     struct timeline_point point;    /* of a fence */
     struct user_op *user;           /* user-defined operator: a reference */
     struct pack *pack;              /* small members of a group in one exchange: a reference */
+    struct standing *standing;      /* of a call that the library keeps between the starts of its plan: a reference */
     struct stage *stage;            /* of an operation on device buffers, after it has started */
     struct comm_window *window;     /* for a fence of a window */
     struct call_template *template; /* of a small exchange */

@@ -91,6 +91,7 @@ void state_forget_entry(struct comm_state *b, struct entry *e)
     e->program = NULL;
     e->vectors = NULL;
     e->pack = NULL;
+    e->standing = NULL;
     e->head.nth = 0;
     e->user = NULL;
     e->window = NULL;

@@ -94,11 +94,10 @@ struct library_work {
     struct call_shape form;
     /* flags: NATIVE_*. pending: operations that have started and not ended. parked: waits of a stream whose point is not reached yet. */
     uint32_t flags, pending, parked;
-    uint32_t held;             /* after a failure: operations whose buffers the library may still access */
-    uint32_t joining;          /* creating calls that wait for their child's native to connect */
-    bool counted;              /* in the engine's `natives` */
-    bool served;               /* the library has worked for this communicator, and may owe something to peers */
-    uint32_t turns;            /* passes in which nothing was pending */
+    uint32_t held, joining; /* after a failure: operations whose buffers the library may still access; calls whose child's native joins */
+    bool counted, served;   /* in the engine's `natives`; the library has worked here, and may owe something to peers */
+    uint32_t turns, plans;  /* passes in which nothing was pending; with NATIVE_STANDS: plans started, numbered alike on all ranks */
+    struct standing *standing; /* the list of what is kept for them */
     uint64_t turn;             /* of a device: the oldest call at the last check of deadlines */
     int64_t turn_ns, ended_ns; /* from when on its deadline counts, at least; when calls ended last while others waited */
 };

@@ -45,6 +45,16 @@ static bool same_call(const struct comm_state *b, int32_t first, int32_t second,
            one.fingerprint == other.fingerprint;
 }
 
+/* Planned calls that are alike. Over MPI the plans they belong to are compared, too (native/standing.h). */
+static bool differ_only_in_plan(const struct comm_state *b, int32_t first, int32_t second, uint64_t seq)
+{
+    struct made_call one, other;
+
+    return !(b->world->check & CHECK_CALLS) && state_read_call(b, first, (uint32_t)seq, &one) &&
+           state_read_call(b, second, (uint32_t)seq, &other) && one.flags & other.flags & ENGINE_CALL_PLAN &&
+           one.collective == other.collective && one.type == other.type && one.op == other.op && one.root == other.root && one.n == other.n;
+}
+
 /* A text that is appended to until its buffer is full. */
 struct text {
     char *text;
@@ -72,7 +82,9 @@ static void describe_mismatch(const struct comm_state *b, const struct cause *c,
     describe_call(b, c->rank, c->number, to->text, to->bytes, &to->at);
     SAY(to, ", but ");
     describe_call(b, c->peer, c->number, to->text, to->bytes, &to->at);
-    if (b->world->check & CHECK_CALLS)
+    if (differ_only_in_plan(b, c->rank, c->peer, c->number))
+        SAY(to, "; they are of different plans, or only one has device buffers: all ranks start the same plans in the same order");
+    else if (b->world->check & CHECK_CALLS)
         SAY(to, "; check=calls: alike calls come from different places of the program");
 }
 

@@ -4,6 +4,8 @@
  * call is published, so that different calls on different ranks are detected before anything starts.
  */
 #include "native/native.h"
+#include "native/short.h"
+#include "native/standing.h"
 #include "native/stream.h"
 #include "native/takes.h"
 
@@ -12,7 +14,7 @@
 
 #include <string.h>
 
-enum { NAP_MOST_NS = 1000000, COPYING_NS = 2000, AGREE_BYTES = 4096, SHORT_TURNS = 400, TEND_TURNS = 256 };
+enum { NAP_MOST_NS = 1000000, COPYING_NS = 2000, AGREE_BYTES = 4096, TEND_TURNS = 256 };
 #define SUSPECT_NS INT64_C(2000000000) /* how long to wait for the peers' calls: two ticks */
 
 static bool may_enter(const struct comm_state *b)
@@ -82,6 +84,7 @@ static enum comm_result joined(struct comm_state *b)
 {
     enum comm_result result = b->native->native->class->joined(b->native);
 
+    b->library_work.flags |= result == COMM_OK ? b->native->native->flags & NATIVE_STANDS : 0;
     if (result == COMM_OK && b->library_work.flags & NATIVE_STREAM) {
         b->line.ahead = b->line.capacity_max; /* operations on a stream need no run, so the window does not limit them */
         b->terms.unpacked = true;
@@ -143,17 +146,18 @@ static bool calls_agree(struct comm_state *b, const struct entry *e)
     return true;
 }
 
-/* True for a native call on a thread that may not enter the library or that would overtake another, and for a program beyond the window. */
+/* True for a native call on a thread that may not enter the library, that would overtake another, or whose plan's last start of it has not
+ * ended; and for a program beyond the window. */
 static bool may_not_start(const struct comm_state *b, uint64_t ticket)
 {
     const struct entry *e = state_entry(b, ticket);
 
     if (e->by != ENTRY_BY_PROGRAM)
-        return !may_enter(b) || native_would_overtake(b, e);
+        return !may_enter(b) || native_would_overtake(b, e) || (e->standing && e->standing->runs);
     return (e->head.kind == TIMELINE_WORK || e->head.kind == TIMELINE_BARRIER) && ticket - b->line.done > b->line.window;
 }
 
-static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
+void native_start(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
     const struct native_class *class = b->native->native->class;
     struct native_call call = {.collective = e->record.collective,
@@ -173,6 +177,7 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
                                .context = e->user, /* it begins with what the kernel needs */
                                .grain = e->user ? ((const struct data_user *)(const void *)e->user)->element_bytes : 1,
                                .exact = native_is_exact(b, e->record.collective, e->call.type, e->call.op),
+                               .standing = e->standing ? &e->standing->made : NULL,
                                .cookie = ticket};
     int32_t code = 0;
 
@@ -187,6 +192,8 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
     if (BASE_UNLIKELY(b->world->check) && native_checks_buffers(b) && !e->stage)
         check_freeze(b, e);
     enum comm_result r = class->start(b->native, &call, &code);
+    if (e->standing)
+        e->standing->runs = r == COMM_OK;
     if (r == COMM_OK)
         start_pending(b);
     else
@@ -194,22 +201,6 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ending */
-/* Retires the oldest entry, which was issued by the short path and succeeded. */
-static void retire_short(struct comm_state *b, struct entry *e)
-{
-    uint64_t ticket = b->library_work.alone;
-
-    b->library_work.alone = 0;
-    state_record(b, &e->record, ticket, b->unit.engine->env->now(b->unit.engine->env), COMM_OK);
-    uint32_t seq = e->seq;
-    state_forget_entry(b, e);
-    timeline_retire_oldest(&b->line, &e->head);
-    b->reported.done = ticket;
-    b->wire->release(b->channel, seq, NULL);
-    b->wire->flush(b->channel); /* a later flush would ring an armed loop for nothing */
-    engine_wake(b->unit.engine);
-}
-
 /* Has each peer published the call of this number, or a later one? Peers on other hosts announce their calls once per tick. */
 static bool all_have_called(const struct comm_state *b, uint32_t seq)
 {
@@ -268,8 +259,10 @@ static void take_ended(struct comm_state *b, const struct native_event *event)
     if (event->result != COMM_OK && event->cookie == b->library_work.suspect.ticket)
         return; /* reported twice; it is already counted */
     b->library_work.pending--;
+    if (event->result == COMM_OK)
+        standing_ended(b, e);
     if (event->result == COMM_OK && event->cookie == b->library_work.alone)
-        retire_short(b, e);
+        native_retire_short(b, e);
     else if (event->result == COMM_OK && BASE_UNLIKELY(e->stage != NULL))
         state_end_work(b, event->cookie, e); /* first its output must be copied to the device */
     else if (event->result == COMM_OK)
@@ -279,7 +272,7 @@ static void take_ended(struct comm_state *b, const struct native_event *event)
         suspect(b, event);
 }
 
-static bool look(struct comm_state *b)
+bool native_look(struct comm_state *b)
 {
     struct native_event events[ENGINE_EVENTS];
 
@@ -313,74 +306,7 @@ static void tend(struct comm_state *b)
         (void)b->native->native->class->advance(b->native, &none, 1);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the short path */
-/* Starts a collective on an idle communicator without the steps of the queue, which take longer than MPI needs for a few bytes. The result
- * is an ordinary entry, so the code that fails, closes, lists or waits for entries needs no special case. */
-static bool takes_form(struct comm_state *b, const struct engine_call *call)
-{
-    struct call_shape *f = &b->library_work.form;
-
-    if (BASE_LIKELY(call_is(f, call)))
-        return f->fits;
-    *f = call_shape_of(call, state_fingerprint(b, call));
-    f->known = !call->counts; /* counts may differ in each call, so each call is checked */
-    f->fits = native_takes(b, call) == COMM_OK;
-    return f->fits;
-}
-
-static bool may_go(const struct comm_state *b)
-{
-    const struct wire_board *board = b->channel->board;
-
-    if (b->line.done + 1 != b->line.next || b->p2p.first != P2P_NONE || b->failed || b->failure.proposal.result ||
-        b->sequence < b->failure.refused_until || (uint32_t)(b->sequence + 1) == 0 || (b->library_work.flags & NATIVE_STREAM) ||
-        b->world->check)
-        return false;
-    return !board || !atomic_load_explicit(&board->cause, memory_order_relaxed);
-}
-
-static bool issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req)
-{
-    enum comm_result why;
-
-    if (!may_go(b) || !takes_form(b, call))
-        return false;
-    struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
-    if (!e)
-        return false; /* the normal path reports why */
-    state_fill_entry(e, call, b->library_work.form.fingerprint, b);
-    if (call->counts && state_copy_vectors(b, call, e) != COMM_OK)
-        return false;
-    e->by = ENTRY_BY_NATIVE;
-    e->seq = e->record.sequence = (uint32_t)++b->sequence;
-    e->chain = b->chain = state_chain(b->chain, b->library_work.form.fingerprint);
-    e->record.algorithm = b->native->native->class->name;
-    uint64_t ticket = b->library_work.alone = timeline_issue_alone(&b->line, &e->head);
-    state_publish_call(b, e, call, COMM_OK);
-    b->stats.operations++;
-    if (req)
-        *req = (struct comm_request){b->unit.handle, ticket};
-    start(b, ticket, e);
-    look(b);
-    b->now = 0;
-    if (BASE_UNLIKELY(b->library_work.alone && (!b->is_active || !b->library_work.counted)))
-        state_activate(b);
-    return true;
-}
-
-/* Polls for as long as a peer that called at the same time may need. */
-static bool wait_short(struct comm_state *b, uint64_t ticket)
-{
-    if (!b->library_work.alone || b->library_work.alone != ticket || b->unit.engine->oversubscribed)
-        return false;
-    for (int turn = 0; turn < SHORT_TURNS && b->library_work.alone; turn++)
-        look(b);
-    bool ended = b->line.done >= ticket;
-    if (ended && b->line.done + 1 != b->line.next)
-        state_settle(b); /* later entries may start now */
-    return ended;
-}
-
+/* ------------------------------------------------------------------------------------------------------------ passes */
 /* A library that copies inside its poll (as MPI does) does not report it. But such a poll takes long, and a waiting thread must not go to
  * sleep between two of them. So a long poll counts as movement. A stream copies by itself: a poll of it that takes long has asked the
  * device, and nothing has moved. */
@@ -396,7 +322,7 @@ static bool step(struct comm_state *b)
     }
     bool copies = !(b->library_work.flags & NATIVE_STREAM);
     int64_t before = copies ? env->now(env) : 0;
-    moved |= look(b);
+    moved |= native_look(b);
     moved = moved || (copies && env->now(env) - before > COPYING_NS);
     if (moved)
         atomic_store_explicit(&b->unit.engine->sleepers.nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
@@ -443,6 +369,7 @@ static void leave(struct comm_state *b)
     if (!b->native)
         return;
     uint32_t left = b->library_work.held = b->native->native->class->leave(b->native, WIRE_CLOSE);
+    standing_end(b);
     b->native = NULL;
     b->library = NULL;
     if (left)
@@ -474,10 +401,12 @@ static void active(struct comm_state *b, bool is_active)
 static const struct collective_library library = {
     .takes = native_takes,
     .algorithm = native_algorithm,
-    .issue = issue,
-    .wait_short = wait_short,
+    .issue = native_issue,
+    .issue_standing = standing_issue,
+    .stand_back = standing_drop,
+    .wait_short = native_wait_short,
     .may_not_start = may_not_start,
-    .start = start,
+    .start = native_start,
     .wait = native_stream_wait,
     .messages = native_stream_messages,
     .group = native_stream_group,

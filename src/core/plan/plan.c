@@ -12,6 +12,19 @@
 
 enum { FIRST_STEPS = 8 };
 
+/* With its communicator closed, nothing is kept any more. */
+static void stand_back(struct comm_plan *plan)
+{
+    enum comm_result r;
+    struct comm_state *b = plan_lock_target(plan, &r);
+
+    for (uint32_t i = 0; b && b->library && i < plan->count; i++)
+        if (plan->step[i].standing)
+            b->library->stand_back(b, plan->step[i].standing);
+    if (b)
+        state_unlock(b);
+}
+
 void plan_drop(struct comm_plan *plan)
 {
     const struct comm_env *env = plan->engine->env;
@@ -22,6 +35,8 @@ void plan_drop(struct comm_plan *plan)
     for (uint32_t i = 0; i < plan->count; i++)
         if (plan->step[i].pack)
             pack_drop(plan->step[i].pack);
+    if (plan->number)
+        stand_back(plan);
     env_give_back(env, plan->step, plan->room * sizeof *plan->step);
     env_give_back(env, plan->vectors, plan->vector_room * STATE_VECTORS * (size_t)plan->size * sizeof *plan->vectors);
     env->give(env, plan, sizeof *plan);
@@ -241,11 +256,16 @@ static enum comm_result start_call(struct comm_state *b, const struct comm_plan 
     struct engine_call call = plan_call(plan, i);
     struct pack *pack = plan->step[i].pack;
 
+    enum comm_result r = COMM_ERR_UNSUPPORTED;
     if (call.collective == COLLECTIVE_BROADCAST_BYTES)
         return bytes_issue(b, &call, req);
+    if (plan->number)
+        r = b->library->issue_standing(b, &call, &plan->step[i].standing, plan->number, req);
+    if (r != COMM_ERR_UNSUPPORTED)
+        return r;
     if (!call.on_device && (fastpath_issue(b, &call, req) || (b->library && b->library->issue(b, &call, req))))
         return COMM_OK;
-    enum comm_result r = state_issue(b, &call, NULL, NULL, req);
+    r = state_issue(b, &call, NULL, NULL, req);
     if (r == COMM_OK && pack && !b->failed)
         pack_stand(state_entry(b, b->line.next - 1), pack);
     return r;
@@ -338,6 +358,15 @@ static enum comm_result start_members(struct comm_state *b, const struct comm_pl
     return r;
 }
 
+/* A library that keeps calls of plans between their starts knows a plan by its number. All ranks have the same plans of collectives, and
+ * each rank may have others, of messages. */
+static void number(struct comm_state *b, struct comm_plan *plan)
+{
+    for (uint32_t i = 0; !plan->number && !plan->group && i < plan->count; i++)
+        if (plan->step[i].kind == STEP_CALL)
+            plan->number = ++b->library_work.plans;
+}
+
 /* With messages, the request is a marker behind all members. Otherwise it is the last work entry. If a member cannot be queued, the request
  * ends with that error too, but only after the other members. */
 enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct comm_request *req)
@@ -349,6 +378,8 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
     BASE_ASSERT(!b->recording.plan); /* a recorder has no queue */
     if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)))
         return COMM_ERR_FULL;
+    if (BASE_UNLIKELY(b->library_work.flags & NATIVE_STANDS && !plan->number))
+        number(b, plan);
     if (plan->messages || (plan->group && plan->doubles))
         r = p2p_open_marker(b, plan->group, &marker);
     if (r == COMM_OK)

@@ -17,6 +17,7 @@ struct plan_step {
     struct comm_event *event;    /* its point is copied at each start; NULL: use `point` */
     struct timeline_point point; /* of a request, never of a gate, so it holds no reference */
     struct pack *pack;           /* of a call that combines several: a reference */
+    struct standing *standing;   /* of a call that the library keeps between starts: a reference */
 };
 
 struct comm_plan {
@@ -27,6 +28,7 @@ struct comm_plan {
     size_t *vectors; /* blocks of STATE_VECTORS * size values */
     uint32_t count, room, vector_count, vector_room, size, messages;
     uint32_t doubles;         /* calls that are two entries and may end alone with an error */
+    uint32_t number;          /* for a library that keeps its calls between starts; 0: none does */
     bool group;               /* made by comm_group_begin */
     struct call_shape alone;  /* known: the plan is one call without counts, which may be a small exchange */
     enum comm_result refused; /* the result of the first call that was not recorded; its end returns it */

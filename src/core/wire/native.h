@@ -32,7 +32,8 @@ enum native_flag {
     NATIVE_FOLDS = 4,  /* only with NATIVE_STREAM: it can move the inputs and have the host's kernel reduce them (native_call.reduce) */
     NATIVE_DEVICE = 8, /* it takes calls whose buffers are all in device memory, and its reductions have the bits of the host's kernels. All
                         * other device buffers are staged. A channel with a stream of the caller's is a NATIVE_STREAM, and stages nothing */
-    NATIVE_CALLER = 2, /* only threads that are inside a call of the program may enter it: no progress thread, no monitor */
+    NATIVE_STANDS = 16, /* it keeps what it needs for a call that is started many times with the same buffers. Known when `joined` is OK */
+    NATIVE_CALLER = 2,  /* only threads that are inside a call of the program may enter it: no progress thread, no monitor */
 };
 enum { NATIVE_IN_ORDER = NATIVE_STREAM | NATIVE_DEVICE }; /* a device does its calls one after the other, in the order of their starts */
 enum { NATIVE_OFFER_BYTES = 192, NATIVE_VERSION_BYTES = 64 };
@@ -79,8 +80,10 @@ struct native_call {
                            * `context`, and the kernel is that of COMM_SUM; otherwise NULL */
     const void *context;  /* of an operator of the program's: its struct data_user; only at `start`, valid until the operation has ended */
     size_t grain;         /* at `start`: so many elements are never split */
-    bool on_device;       /* all of its buffers are in device memory: of any device of this process */
-    bool exact;           /* the result must have the bits of the host's kernel: the order is fixed, or the operator is the program's */
+    void **standing; /* at `start`, with NATIVE_STANDS: where the native notes what it keeps of this call until `forget`; NULL at the first
+                      * start, of which all ranks have the same. The next starts have the same buffers. NULL: an ordinary call */
+    bool on_device;  /* all of its buffers are in device memory: of any device of this process */
+    bool exact;      /* the result must have the bits of the host's kernel: the order is fixed, or the operator is the program's */
     uint64_t cookie;
 };
 
@@ -149,6 +152,8 @@ struct native_class {
     const char *(*how)(struct native_channel *channel);
     /* Starts an accepted call. COMM_OK: the library owns its buffers until its event. An error fails the communicator. */
     enum comm_result (*start)(struct native_channel *channel, const struct native_call *call, int32_t *code);
+    /* Only NATIVE_STANDS: a call that was noted in `standing` will not be started again. It may still be running. */
+    void (*forget)(struct native_channel *channel, void *standing);
     /* NULL: calls are started one by one. open: what is started until the call with open false is one group of the program's. Its calls
      * have no order among themselves, and their buffers do not conflict, so the library may start them together. All of it happens on one
      * thread, under the communicator's lock. An error fails the communicator. */

@@ -1,4 +1,4 @@
-/* Runs collectives as nonblocking calls of MPI: starts them, tracks the pending ones and collects the completed ones. */
+/* Runs collectives as nonblocking or persistent calls of MPI: starts them, tracks the pending ones and collects the completed ones. */
 #include "net/mpi/mpi_module.h"
 
 #include <stdlib.h>
@@ -26,6 +26,16 @@ static bool grow(struct mpi_channel *c)
     return true;
 }
 
+static int start_once(struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p, MPI_Request *request)
+{
+    if (!mpi_prepare(c, call, p))
+        return MPI_NO_MEMORY;
+    mpi_enter(c->world);
+    int said = mpi_issue_one(c, call, p, request);
+    mpi_exit(c->world);
+    return said;
+}
+
 enum comm_result mpi_start(struct native_channel *channel, const struct native_call *call, int32_t *code)
 {
     struct mpi_channel *c = mpi_channel_of(channel);
@@ -34,14 +44,15 @@ enum comm_result mpi_start(struct native_channel *channel, const struct native_c
         *code = mpi_is_over() ? MPI_OVER : MPI_OTHER_THREAD;
         return COMM_ERR_STATE;
     }
-    if ((c->count == c->room && !grow(c)) || !mpi_prepare(c, call, &c->pending[c->count]))
+    if (c->count == c->room && !grow(c))
         return COMM_ERR_MEMORY;
     struct mpi_pending *p = &c->pending[c->count];
     p->cookie = call->cookie;
-    mpi_enter(c->world);
-    int said = mpi_issue_one(c, call, p, &c->request[c->count]);
-    mpi_exit(c->world);
+    p->standing = NULL;
+    int said = call->standing ? mpi_start_standing(c, call, p, &c->request[c->count]) : start_once(c, call, p, &c->request[c->count]);
     *code = said;
+    if (said == MPI_NO_MEMORY)
+        return COMM_ERR_MEMORY;
     c->count += said == MPI_SUCCESS;
     return said == MPI_SUCCESS ? COMM_OK : COMM_ERR_BACKEND;
 }
@@ -60,10 +71,12 @@ static void remove_pending(struct mpi_channel *c, uint32_t i)
 
 static struct native_event ended(const struct mpi_channel *c, uint32_t i, int code)
 {
-    const struct mpi_pending *p = &c->pending[i];
+    const struct mpi_pending *p = &c->pending[i], *staged = p->standing ? &p->standing->place : p;
 
-    if (code == MPI_SUCCESS && p->to)
-        memcpy(p->to, p->stage, p->to_bytes);
+    if (code == MPI_SUCCESS && staged->to)
+        memcpy(staged->to, staged->stage, staged->to_bytes);
+    if (p->standing)
+        mpi_standing_ended(p->standing, c->request[i]);
     return (struct native_event){p->cookie, code == MPI_SUCCESS ? COMM_OK : COMM_ERR_BACKEND, code};
 }
 

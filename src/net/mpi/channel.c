@@ -69,6 +69,7 @@ static void channel_free(struct mpi_channel *c)
 /* base belongs to the native. */
 static void channel_end(struct mpi_channel *c)
 {
+    mpi_forget_all(c);
     if (c->comm != MPI_COMM_NULL && c->comm != c->world->base && !mpi_is_over())
         MPI_Comm_free(&c->comm); /* only at MULTIPLE a communicator has one of its own */
     channel_free(c);

@@ -168,6 +168,9 @@ static struct placed place(const struct mpi_channel *c, const struct native_call
 }
 
 /* ------------------------------------------------------------------------------------------------------------ with int, and MPI_Count */
+#define FILLS
+#define BARRIER MPI_Ibarrier
+#define COMM c->comm
 #ifndef MPI_ABI_CALLS /* libraries with the standard ABI have all calls with MPI_Count */
 #    define COUNT int
 #    define DISPL int
@@ -188,6 +191,34 @@ static struct placed place(const struct mpi_channel *c, const struct native_call
 #define CALL(name) c->world->large->name
 #define NAME(name) name##_large
 #include "net/mpi/issue_body.h"
+#undef CALL
+#undef NAME
+
+/* ------------------------------------------------------------------------------------------------------------ persistent calls */
+#undef FILLS
+#undef BARRIER
+#undef COMM
+#define BARRIER CALL(Ibarrier)
+#define COMM c->comm, MPI_INFO_NULL
+#define CALL(name) c->world->standing_large->name
+#define NAME(name) name##_standing_large
+#include "net/mpi/issue_body.h"
+#undef COUNT
+#undef DISPL
+#undef CALL
+#undef NAME
+
+#define COUNT int
+#define DISPL int
+#define CALL(name) c->world->standing_int->name
+#define NAME(name) name##_standing_int
+#include "net/mpi/issue_body.h"
+
+/* ------------------------------------------------------------------------------------------------------------ one call */
+bool mpi_prepare_again(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p)
+{
+    return prepare_stage(c, call, p);
+}
 
 bool mpi_prepare(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p)
 {
@@ -208,4 +239,12 @@ int mpi_issue_one(const struct mpi_channel *c, const struct native_call *call, s
     struct placed at = place(c, call, p);
 
     return c->world->large ? issue_large(c, call, &at, p->vectors, request) : issue_int(c, call, &at, p->vectors, request);
+}
+
+int mpi_issue_standing(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p, MPI_Request *request)
+{
+    struct placed at = place(c, call, p);
+
+    return c->world->standing_large ? issue_standing_large(c, call, &at, p->vectors, request)
+                                    : issue_standing_int(c, call, &at, p->vectors, request);
 }

@@ -1,6 +1,8 @@
-/* issue.c includes this file once for each type of count. COUNT and DISPL are the element types of the vectors, CALL(x) is the call of MPI,
- * and NAME(x) is the function defined here. */
+/* issue.c includes this file for each type of count, for nonblocking and for persistent calls. COUNT is the type of a count, CALL(x) is the
+ * call of MPI, COMM is the communicator and what follows it before the request, and NAME(x) is the function defined here. DISPL is the type
+ * of a displacement. */
 
+#ifdef FILLS
 static void NAME(fill)(const struct mpi_channel *c, const struct native_call *call, void *vectors)
 {
     COUNT *counts = vectors, *in_counts = counts + 2 * c->size;
@@ -13,6 +15,7 @@ static void NAME(fill)(const struct mpi_channel *c, const struct native_call *ca
         in_displs[r] = !call->in_counts ? displs[r] : call->in_counts[r] ? (DISPL)call->in_displs[r] : 0;
     }
 }
+#endif
 
 static int NAME(reduce)(const struct mpi_channel *c, const struct native_call *call, const struct placed *at, const COUNT *counts,
                         MPI_Request *request)
@@ -23,17 +26,17 @@ static int NAME(reduce)(const struct mpi_channel *c, const struct native_call *c
 
     switch (call->collective) {
     case COLLECTIVE_ALLREDUCE:
-        return CALL(Iallreduce)(at->in, at->out, n, type, op, c->comm, request);
+        return CALL(Iallreduce)(at->in, at->out, n, type, op, COMM, request);
     case COLLECTIVE_REDUCE:
-        return CALL(Ireduce)(at->in, at->out, n, type, op, call->root, c->comm, request);
+        return CALL(Ireduce)(at->in, at->out, n, type, op, call->root, COMM, request);
     case COLLECTIVE_SCAN:
-        return CALL(Iscan)(at->in, at->out, n, type, op, c->comm, request);
+        return CALL(Iscan)(at->in, at->out, n, type, op, COMM, request);
     case COLLECTIVE_EXSCAN:
-        return CALL(Iexscan)(at->in, at->out, n, type, op, c->comm, request);
+        return CALL(Iexscan)(at->in, at->out, n, type, op, COMM, request);
     case COLLECTIVE_REDUCE_SCATTER:
-        return CALL(Ireduce_scatter_block)(at->in, at->out, n, type, op, c->comm, request);
+        return CALL(Ireduce_scatter_block)(at->in, at->out, n, type, op, COMM, request);
     default:
-        return CALL(Ireduce_scatter)(at->in, at->out, counts, type, op, c->comm, request);
+        return CALL(Ireduce_scatter)(at->in, at->out, counts, type, op, COMM, request);
     }
 }
 
@@ -46,14 +49,14 @@ static int NAME(move_v)(const struct mpi_channel *c, const struct native_call *c
 
     switch (call->collective) {
     case COLLECTIVE_ALLGATHER_V:
-        return CALL(Iallgatherv)(at->in, own, type, at->out, counts, displs, type, c->comm, request);
+        return CALL(Iallgatherv)(at->in, own, type, at->out, counts, displs, type, COMM, request);
     case COLLECTIVE_GATHER_V:
-        return CALL(Igatherv)(at->in, own, type, at->out, counts, displs, type, call->root, c->comm, request);
+        return CALL(Igatherv)(at->in, own, type, at->out, counts, displs, type, call->root, COMM, request);
     case COLLECTIVE_SCATTER_V:
-        return CALL(Iscatterv)(at->in, counts, displs, type, at->out, own, type, call->root, c->comm, request);
+        return CALL(Iscatterv)(at->in, counts, displs, type, at->out, own, type, call->root, COMM, request);
     default:
         return CALL(Ialltoallv)(at->in, counts + 2 * c->size, (const DISPL *)(counts + 3 * c->size), type, at->out, counts, displs, type,
-                                c->comm, request);
+                                COMM, request);
     }
 }
 
@@ -66,17 +69,17 @@ static int NAME(issue)(const struct mpi_channel *c, const struct native_call *ca
 
     switch (call->collective) {
     case COLLECTIVE_BARRIER:
-        return MPI_Ibarrier(c->comm, request);
+        return BARRIER(COMM, request);
     case COLLECTIVE_BROADCAST:
-        return CALL(Ibcast)(at->out, n, type, call->root, c->comm, request);
+        return CALL(Ibcast)(at->out, n, type, call->root, COMM, request);
     case COLLECTIVE_ALLGATHER:
-        return CALL(Iallgather)(at->in, n, type, at->out, n, type, c->comm, request);
+        return CALL(Iallgather)(at->in, n, type, at->out, n, type, COMM, request);
     case COLLECTIVE_GATHER:
-        return CALL(Igather)(at->in, n, type, at->out, n, type, call->root, c->comm, request);
+        return CALL(Igather)(at->in, n, type, at->out, n, type, call->root, COMM, request);
     case COLLECTIVE_SCATTER:
-        return CALL(Iscatter)(at->in, n, type, at->out, n, type, call->root, c->comm, request);
+        return CALL(Iscatter)(at->in, n, type, at->out, n, type, call->root, COMM, request);
     case COLLECTIVE_ALLTOALL:
-        return CALL(Ialltoall)(at->in, n, type, at->out, n, type, c->comm, request);
+        return CALL(Ialltoall)(at->in, n, type, at->out, n, type, COMM, request);
     case COLLECTIVE_ALLGATHER_V:
     case COLLECTIVE_GATHER_V:
     case COLLECTIVE_SCATTER_V:

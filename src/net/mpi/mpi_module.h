@@ -37,19 +37,34 @@ struct mpi_world {
     _Atomic uint64_t own_tags;     /* used if parent belongs to this library alone */
     uint32_t rules[MPI_TYPES];     /* by type, one bit per operator: set if MPI's result follows this library's rules on every rank */
     const struct mpi_large *large; /* MPI's calls with MPI_Count; NULL: it has only those with int */
-    const struct base_log *log;    /* NULL: none */
-    size_t most, most_bytes;       /* the most elements that a call can count, and the most bytes that it can move */
-    uint32_t without;              /* bit collective: this MPI does it wrong */
-    uint32_t apart;                /* bit collective: it goes wrong if long and in place on some ranks only */
+    const struct mpi_standing_large
+        *standing_large; /* its persistent calls, in the form that has the counts of `large`; the other is NULL */
+    const struct mpi_standing_int *standing_int;
+    const struct base_log *log; /* NULL: none */
+    size_t most, most_bytes;    /* the most elements that a call can count, and the most bytes that it can move */
+    uint32_t without;           /* bit collective: this MPI does it wrong */
+    uint32_t slow_standing;     /* bit collective: its persistent call is slower than the nonblocking one, unless short */
+    uint32_t apart;             /* bit collective: it goes wrong if long and in place on some ranks only */
 };
 
+struct mpi_standing;
 struct mpi_pending {
     uint64_t cookie;
+    struct mpi_standing *standing; /* a start of it; NULL: a nonblocking call. Then the rest is not used */
     void *vectors; /* v forms: counts and displacements of out, then of in; unchanged until the call completes; kept for the next call */
     void *stage;   /* buffer for data that MPI cannot use in place; kept for the next call */
     size_t stage_bytes;
     void *to; /* where the staged result must be copied, or NULL */
     size_t to_bytes;
+};
+
+/* A call of a plan, which is started many times. */
+struct mpi_standing {
+    struct mpi_standing *next;
+    MPI_Request request;
+    struct mpi_pending place; /* its vectors and its stage */
+    bool is_persistent;       /* otherwise each start is a nonblocking call */
+    bool runs;
 };
 
 /* The channel of a communicator. `request` and `pending` are dense and have the same order. */
@@ -65,7 +80,8 @@ struct mpi_channel {
     uint32_t count, room;
     MPI_Request *request;
     struct mpi_pending *pending;
-    int *index; /* result of MPI_Testsome */
+    struct mpi_standing *standing; /* the list of them */
+    int *index;                    /* result of MPI_Testsome */
     MPI_Status *status;
     /* Used while the channel connects, on a separate thread because MPI_Comm_create_group blocks. */
     _Atomic int state; /* enum mpi_join_state */
@@ -131,6 +147,17 @@ enum comm_result mpi_join(struct native *native, const struct wire_team *team, c
 enum comm_result mpi_joined(struct native_channel *channel);
 uint32_t mpi_leave(struct native_channel *channel, enum wire_leave how);
 
+/* faults.c: what this library does wrong; the last row of the table if nothing is known */
+struct mpi_fault {
+    const char *library;
+    size_t most_bytes; /* of a call */
+    uint32_t without;  /* bit collective: programs serve it */
+    uint32_t apart;    /* bit collective: a copy replaces its input in place */
+    bool stands;       /* persistent collectives are right, as far as tests tell */
+    uint32_t slow_standing;
+};
+const struct mpi_fault *mpi_faults_here(void);
+
 /* types.c */
 MPI_Datatype mpi_type_moved(size_t element_bytes); /* MPI_DATATYPE_NULL: MPI has no type of that width */
 MPI_Datatype mpi_type_number(enum comm_type type); /* MPI_DATATYPE_NULL: MPI does not calculate with it */
@@ -144,6 +171,19 @@ enum comm_result mpi_accept(struct native_channel *channel, const struct native_
 /* issue.c: makes one call of MPI for an accepted call. False: no memory. */
 bool mpi_prepare(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p);
 int mpi_issue_one(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p, MPI_Request *request);
+
+/* The stage of one more start. False: no memory. */
+bool mpi_prepare_again(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p);
+/* Makes a persistent call, which is not started. Collective: all ranks make theirs in the same order. */
+int mpi_issue_standing(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p, MPI_Request *request);
+
+/* standing.c */
+const char *mpi_algorithm(struct native_channel *channel, const struct native_call *call, const char **how);
+int mpi_start_standing(struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p, MPI_Request *request);
+void mpi_standing_ended(struct mpi_standing *s, MPI_Request request); /* request: as MPI_Test left it */
+void mpi_forget(struct native_channel *channel, void *standing);
+/* Before the MPI_Comm is freed; none of them runs. */
+void mpi_forget_all(struct mpi_channel *c);
 
 /* calls.c */
 enum comm_result mpi_start(struct native_channel *channel, const struct native_call *call, int32_t *code);

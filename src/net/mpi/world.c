@@ -229,49 +229,33 @@ static void share_tags(struct mpi_world *w)
     w->tags_taken = w->base == MPI_COMM_NULL ? &of_world : &w->own_tags;
 }
 
-/* What libraries do wrong, by the beginning of their version text. tests/mpi/quirks.c shows each fault by MPI alone, so a version without
- * it is noticed, and tests/mpi/cells.c that it is avoided. MPICH 4.0.2 and Intel MPI 2021.18 fail with "Invalid communicator" in MPI_Ibcast
- * of 2 GiB, with int counts and with MPI_Count. MPI_Iallgatherv of Intel MPI 2021.18 never ends if one rank gives next to nothing and
- * another gives much (at 2 ranks: 1 and 20,000 elements of 8 bytes) and a rank rests between its tests. Open MPI's algorithms of a long
- * MPI_Iallreduce differ on ranks in place (issue.c; the test is tests/mpi/apart.c). */
-static const struct mpi_fault {
-    const char *library;
-    size_t most_bytes; /* of a call */
-    uint32_t without;  /* bit collective: programs serve it */
-    uint32_t apart;    /* bit collective: a copy replaces its input in place */
-} faults[] = {
-    {"MPICH Version: 4.0", INT_MAX, 0, 0},
-    {"Intel(R) MPI", INT_MAX, UINT32_C(1) << COLLECTIVE_ALLGATHER_V, 0},
-    {"Open MPI", SIZE_MAX / 2, 0, UINT32_C(1) << COLLECTIVE_ALLREDUCE},
-    {"", SIZE_MAX / 2, 0, 0},
-};
-
-static const struct mpi_fault *faults_here(void)
-{
-    char version[NATIVE_VERSION_BYTES];
-    const struct mpi_fault *fault = faults;
-
-    mpi_library_text(version, sizeof version);
-    while (strncmp(version, fault->library, strlen(fault->library)) != 0)
-        fault++;
-    return fault;
-}
+enum { HAS_LARGE = 1, HAS_STANDING_LARGE = 2, HAS_STANDING_INT = 4 };
 
 /* MPI may run other code on a rank with another CPU. So the ranks keep only the rules that hold on all of them. */
 static void agree_on_rules(struct mpi_world *w)
 {
+    const struct mpi_fault *fault = mpi_faults_here();
+
     mpi_enter(w);
     mpi_rules_here(w->rules);
     w->large = mpi_large_find();
-    w->rules[0] = w->large != NULL; /* index 0 is not a type */
+    w->standing_large = fault->stands ? mpi_standing_large_find() : NULL;
+    w->standing_int = fault->stands ? mpi_standing_int_find() : NULL;
+    /* index 0 is not a type */
+    w->rules[0] = (w->large ? HAS_LARGE : 0) | (w->standing_large ? HAS_STANDING_LARGE : 0) | (w->standing_int ? HAS_STANDING_INT : 0);
     if (MPI_Allreduce(MPI_IN_PLACE, w->rules, MPI_TYPES, MPI_UINT32_T, MPI_BAND, w->base) != MPI_SUCCESS)
         memset(w->rules, 0, sizeof w->rules);
     mpi_exit(w);
-    w->large = w->rules[0] ? w->large : NULL;
+    const uint32_t has = w->rules[0];
+    w->large = has & HAS_LARGE ? w->large : NULL;
+    w->standing_large = w->large && has & HAS_STANDING_LARGE ? w->standing_large : NULL;
+    w->standing_int = !w->large && has & HAS_STANDING_INT ? w->standing_int : NULL;
+    w->handle.flags |= w->standing_large || w->standing_int ? NATIVE_STANDS : 0;
     w->most = w->large ? SIZE_MAX / 2 : INT_MAX;
-    w->most_bytes = faults_here()->most_bytes;
-    w->without = faults_here()->without;
-    w->apart = faults_here()->apart;
+    w->most_bytes = fault->most_bytes;
+    w->without = fault->without;
+    w->apart = fault->apart;
+    w->slow_standing = fault->slow_standing;
 }
 
 static void hear_of_end(const struct mpi_world *w)
@@ -418,7 +402,7 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
         free(w);
         return r;
     }
-    w->handle.flags = w->shared ? 0 : NATIVE_CALLER;
+    w->handle.flags |= w->shared ? 0 : NATIVE_CALLER;
     *native = &w->handle;
     return COMM_OK;
 }
@@ -479,7 +463,9 @@ const struct native_class mpi_native_class = {
     .join = mpi_join,
     .joined = mpi_joined,
     .accept = mpi_accept,
+    .algorithm = mpi_algorithm,
     .start = mpi_start,
+    .forget = mpi_forget,
     .advance = mpi_advance,
     .leave = mpi_leave,
     .explain = mpi_explain,

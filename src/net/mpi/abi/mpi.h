@@ -20,6 +20,7 @@ typedef struct MPI_ABI_Comm *MPI_Comm;
 typedef struct MPI_ABI_Datatype *MPI_Datatype;
 typedef struct MPI_ABI_Errhandler *MPI_Errhandler;
 typedef struct MPI_ABI_Group *MPI_Group;
+typedef struct MPI_ABI_Info *MPI_Info;
 typedef struct MPI_ABI_Op *MPI_Op;
 typedef struct MPI_ABI_Request *MPI_Request;
 
@@ -44,7 +45,9 @@ typedef struct {
 #define MPI_COMM_NULL ((MPI_Comm)0x100)
 #define MPI_COMM_WORLD ((MPI_Comm)0x101)
 #define MPI_COMM_SELF ((MPI_Comm)0x102)
+#define MPI_INFO_NULL ((MPI_Info)0x130)
 #define MPI_ERRORS_RETURN ((MPI_Errhandler)0x143)
+#define MPI_REQUEST_NULL ((MPI_Request)0x180)
 #define MPI_DATATYPE_NULL ((MPI_Datatype)0x200)
 #define MPI_FLOAT ((MPI_Datatype)0x210)
 #define MPI_C_FLOAT_COMPLEX ((MPI_Datatype)0x212)
@@ -83,7 +86,7 @@ typedef int MPI_Comm_copy_attr_function(MPI_Comm, int, void *, void *, void *, i
 typedef int MPI_Comm_delete_attr_function(MPI_Comm, int, void *, void *);
 #define MPI_COMM_NULL_COPY_FN ((MPI_Comm_copy_attr_function *)0)
 
-/* The calls; those that count with MPI_Count are in net/mpi/large.h. */
+/* The calls; those that count with MPI_Count and the persistent ones are in net/mpi/large.h. */
 #define MPI_ABI_CALLS(X)                                                                                                                   \
     X(Abi_get_version, (int *, int *))                                                                                                     \
     X(Init_thread, (int *, char ***, int, int *))                                                                                          \
@@ -106,6 +109,8 @@ typedef int MPI_Comm_delete_attr_function(MPI_Comm, int, void *, void *);
     X(Comm_get_attr, (MPI_Comm, int, void *, int *))                                                                                       \
     X(Group_incl, (MPI_Group, int, const int *, MPI_Group *))                                                                              \
     X(Group_free, (MPI_Group *))                                                                                                           \
+    X(Start, (MPI_Request *))                                                                                                              \
+    X(Request_free, (MPI_Request *))                                                                                                       \
     X(Test, (MPI_Request *, int *, MPI_Status *))                                                                                          \
     X(Isend, (const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *))                                                         \
     X(Irecv, (void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *))                                                               \
@@ -146,6 +151,8 @@ extern struct mpi_abi mpi_abi;
 #define MPI_Comm_get_attr mpi_abi.Comm_get_attr
 #define MPI_Group_incl mpi_abi.Group_incl
 #define MPI_Group_free mpi_abi.Group_free
+#define MPI_Start mpi_abi.Start
+#define MPI_Request_free mpi_abi.Request_free
 #define MPI_Test mpi_abi.Test
 #define MPI_Isend mpi_abi.Isend
 #define MPI_Irecv mpi_abi.Irecv
