@@ -186,7 +186,7 @@ turn=0 missing=all told=' '
 while [ -n "$missing" ] && [ $turn -lt 25 ]; do
     turn=$((turn + 1))
     launch "$@"
-    if [ $turn -le 3 ] && hung_in_mpi; then
+    if [ $turn -le 6 ] && hung_in_mpi; then
         continue
     fi
     [ -n "$FAILS" ] || [ $status = 0 ] || [ $status = 77 ] || wrong "expected 0"

@@ -6,11 +6,15 @@
 
 /* If no device can be opened, device memory is refused before anything reads it. */
 static enum comm_result refuse_foreign(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req,
-                                       const char *why)
+                                       enum comm_result r, const char *why)
 {
     bool in = call->on_device & CALL_IN_ON_DEVICE;
     const char *name = collective_name(call->collective), *argument = in && call->in != call->out ? "in" : "out";
 
+    if (r == COMM_ERR_CLOSED || r == COMM_ERR_FORKED)
+        return call_refused(req, r);
+    if (r == COMM_ERR_MEMORY)
+        return engine_refuse(c, call->collective, r, req, "%s: out of memory while the buffers' device was opened", name);
     return engine_refuse(c, call->collective, COMM_ERR_ARGUMENT, req, "%s: %s=0x%llx; expected " CALL_FOREIGN "; no device: %s", name,
                          call->collective == COLLECTIVE_BROADCAST ? "buf" : argument,
                          (unsigned long long)(uintptr_t)(in ? call->in : call->out), why);
@@ -54,7 +58,7 @@ static __attribute__((noinline)) enum comm_result issue_staged(struct comm_state
         staged.site = check_site(site);
     b = staged_open(b, &r, why, sizeof why);
     if (!b)
-        return r == COMM_ERR_CLOSED || r == COMM_ERR_FORKED ? call_refused(req, r) : refuse_foreign(c, &staged, req, why);
+        return refuse_foreign(c, &staged, req, r, why);
     if (!asked)
         staged.on_device = staged_ask(b, call, on_device);
     expect_staged(b, &staged);
@@ -70,6 +74,18 @@ static __attribute__((noinline)) enum comm_result issue_staged(struct comm_state
         state_settle(b);
     state_leave(b);
     return call_refused(req, r);
+}
+
+/* By one of the two short paths. A call like the library's last one is the library's, too. */
+static inline bool issue_short(struct comm_state *b, const struct engine_call *call, struct comm_request *req)
+{
+    const struct call_shape *last = &b->library_work.form;
+
+    if (BASE_LIKELY(!b->library))
+        return fastpath_issue(b, call, req);
+    if (last->fits && call_is(last, call))
+        return b->library->issue(b, call, req);
+    return fastpath_issue(b, call, req) || b->library->issue(b, call, req);
 }
 
 enum comm_result engine_issue_from(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req, const void *site)
@@ -98,7 +114,7 @@ enum comm_result engine_issue_from(struct comm_communicator *c, const struct eng
         state_leave(b);
         return call_refused(req, r);
     }
-    if (BASE_LIKELY(fastpath_issue(b, call, req)) || (b->library && b->library->issue(b, call, req))) {
+    if (BASE_LIKELY(issue_short(b, call, req))) {
         state_leave(b);
         return COMM_OK;
     }

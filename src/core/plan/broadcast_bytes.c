@@ -147,6 +147,8 @@ static enum comm_result refuse_foreign(struct comm_communicator *c, const void *
 {
     if (r == COMM_ERR_CLOSED || r == COMM_ERR_FORKED)
         return call_refused(req, r);
+    if (r == COMM_ERR_MEMORY)
+        return engine_refuse(c, COLLECTIVE_BROADCAST_BYTES, r, req, "broadcast_bytes: out of memory while the device of buf was opened");
     return engine_refuse(c, COLLECTIVE_BROADCAST_BYTES, COMM_ERR_ARGUMENT, req,
                          "broadcast_bytes: buf=0x%llx; expected " CALL_FOREIGN "; no device: %s", (unsigned long long)(uintptr_t)buf, why);
 }
