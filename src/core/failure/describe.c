@@ -45,14 +45,17 @@ static bool same_call(const struct comm_state *b, int32_t first, int32_t second,
            one.fingerprint == other.fingerprint;
 }
 
-/* Planned calls that are alike. Over MPI the plans they belong to are compared, too (native/standing.h). */
+/* Planned calls that look alike, of a library that also compares their plans (native/standing.h). v forms may differ in their counts. */
 static bool differ_only_in_plan(const struct comm_state *b, int32_t first, int32_t second, uint64_t seq)
 {
     struct made_call one, other;
 
-    return !(b->world->check & CHECK_CALLS) && state_read_call(b, first, (uint32_t)seq, &one) &&
-           state_read_call(b, second, (uint32_t)seq, &other) && one.flags & other.flags & ENGINE_CALL_PLAN &&
-           one.collective == other.collective && one.type == other.type && one.op == other.op && one.root == other.root && one.n == other.n;
+    if (!(b->library_work.flags & NATIVE_STANDS) || !state_read_call(b, first, (uint32_t)seq, &one) ||
+        !state_read_call(b, second, (uint32_t)seq, &other) || !(one.flags & other.flags & ENGINE_CALL_PLAN))
+        return false;
+    bool counted = one.collective == COLLECTIVE_ALLGATHER_V || one.collective == COLLECTIVE_REDUCE_SCATTER_V;
+    return !counted && one.collective == other.collective && one.type == other.type && one.op == other.op && one.root == other.root &&
+           one.n == other.n;
 }
 
 /* A text that is appended to until its buffer is full. */
