@@ -4,6 +4,7 @@
  */
 #include "conform/rig.h"
 #include "engine/native_fake.h"
+#include "wire/native.h"
 
 #include "mock_everywhere.h"
 
@@ -148,6 +149,55 @@ RIG_TEST(the_library_reduces_uneven_blocks_whole)
     close_world();
 }
 
+static void plan_of(struct comm_plan *plan[RANKS], float *const *from)
+{
+    struct comm_communicator *recorder;
+
+    for (int r = 0; r < RANKS; r++) {
+        MUST(comm_plan_begin(rig.world[r], &recorder));
+        MUST(comm_allreduce(recorder, from[r], out[r], N, COMM_F32, COMM_SUM, NULL));
+        MUST(comm_plan_end(recorder, &plan[r]));
+    }
+}
+
+/* A library keeps nothing of a call of a plan whose buffers are a device's: their stages may differ at each start. So either all ranks have
+ * such buffers, or none. */
+RIG_TEST(plans_that_a_library_keeps)
+{
+    static float host[2][N];
+    struct comm_plan *plan[RANKS], *mixed[RANKS];
+    struct comm_request q[RANKS];
+
+    fake.flags = NATIVE_STANDS;
+    open_world(N);
+    plan_of(plan, in);
+    for (int i = 0; i < 3; i++) {
+        for (int r = 0; r < RANKS; r++)
+            MUST(comm_plan_start(plan[r], &q[r]));
+        rig_wait_all(q, RANKS);
+        served_by(q[0], true);
+        for (size_t k = 0; k < N; k++)
+            CHECK(((float *)mock_peek(out[2]))[k] == (float)(RANKS * (k % 1000) + 3000));
+    }
+    EQUAL(fake.noted, 0);
+    float *device = out[1], *from[RANKS] = {in[0], host[0], in[2]};
+    out[1] = host[1]; /* rank 1 has no device buffer */
+    plan_of(mixed, from);
+    fake.stalls = true;
+    for (int r = 0; r < RANKS; r++) {
+        enum comm_result said = comm_plan_start(mixed[r], &q[r]);
+        CHECK(said == COMM_OK || said == COMM_ERR_MISMATCH);
+    }
+    for (int r = 0; r < RANKS; r++)
+        IS(comm_wait(q[r], RIG_PATIENCE), COMM_ERR_MISMATCH);
+    for (int r = 0; r < RANKS; r++) {
+        comm_plan_free(plan[r]);
+        comm_plan_free(mixed[r]);
+    }
+    out[1] = device;
+    close_world();
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
@@ -155,6 +205,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(the_library_gathers_in_parts),
         cmocka_unit_test(the_library_gathers_uneven_blocks_in_parts),
         cmocka_unit_test(the_library_reduces_uneven_blocks_whole),
+        cmocka_unit_test(plans_that_a_library_keeps),
     };
 
     if (count > 1)

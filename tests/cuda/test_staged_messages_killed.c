@@ -6,7 +6,7 @@
 #define _GNU_SOURCE
 #include "../proc/proc.h"
 
-#include "mock_everywhere.h"
+#include "staged_killed.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -17,15 +17,6 @@
 #include <cmocka.h>
 
 enum { RANKS = 2, SENDER = 0, RECEIVER = 1, MIB = 1 << 20, BYTES = 12 * MIB, COPIED = 2 };
-
-static void step_when_there(struct comm_communicator *c, bool to_device)
-{
-    for (int64_t end = rig_now() + RIG_PATIENCE; !mock_step(to_device);) {
-        enum comm_result moved = comm_progress(c);
-        CHECK(moved == COMM_OK || moved == COMM_PENDING);
-        CHECK(rig_now() < end);
-    }
-}
 
 static void run(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {

@@ -6,7 +6,7 @@
 #define _GNU_SOURCE
 #include "../proc/proc.h"
 
-#include "mock_everywhere.h"
+#include "staged_killed.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -19,15 +19,6 @@
 enum { RANKS = 3, ALL = 3 << 20 };
 static const size_t counts[RANKS] = {2 << 20, 1 << 20, 0};
 static bool scatters;
-
-static void step_when_there(struct comm_communicator *c, bool to_device)
-{
-    for (int64_t end = rig_now() + RIG_PATIENCE; !mock_step(to_device);) {
-        enum comm_result moved = comm_progress(c);
-        CHECK(moved == COMM_OK || moved == COMM_PENDING);
-        CHECK(rig_now() < end);
-    }
-}
 
 /* Copies of a part: one for each block that this rank has in that buffer. */
 static int copies(int32_t rank, bool to_device)

@@ -152,7 +152,7 @@ struct native_class {
     const char *(*how)(struct native_channel *channel);
     /* Starts an accepted call. COMM_OK: the library owns its buffers until its event. An error fails the communicator. */
     enum comm_result (*start)(struct native_channel *channel, const struct native_call *call, int32_t *code);
-    /* Only NATIVE_STANDS: a call that was noted in `standing` will not be started again. It may still be running. */
+    /* Only NATIVE_STANDS: a call that was noted in `standing` will not be started again. Only after a failure it may still run. */
     void (*forget)(struct native_channel *channel, void *standing);
     /* NULL: calls are started one by one. open: what is started until the call with open false is one group of the program's. Its calls
      * have no order among themselves, and their buffers do not conflict, so the library may start them together. All of it happens on one

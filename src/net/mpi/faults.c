@@ -1,10 +1,10 @@
-/* What libraries do wrong. */
+/* The table of what MPI libraries do wrong. */
 #include "net/mpi/mpi_module.h"
 
 #include <limits.h>
 #include <string.h>
 
-/* What libraries do wrong, by the beginning of their version text. tests/mpi/quirks.c shows each fault by MPI alone, so a version without
+/* By the beginning of their version text. tests/mpi/quirks.c shows each fault by MPI alone, so a version without
  * it is noticed, and tests/mpi/cells.c that it is avoided. MPICH 4.0.2 and Intel MPI 2021.18 fail with "Invalid communicator" in MPI_Ibcast
  * of 2 GiB, with int counts and with MPI_Count. MPI_Iallgatherv of Intel MPI 2021.18 never ends if one rank gives next to nothing and
  * another gives much (at 2 ranks: 1 and 20,000 elements of 8 bytes) and a rank rests between its tests. Open MPI's algorithms of a long

@@ -78,7 +78,7 @@ static size_t end_of(const struct mpi_channel *c, const struct native_call *call
     return end;
 }
 
-static bool prepare_stage(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p)
+bool mpi_prepare_stage(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p)
 {
     enum stage stage = stage_of(c, call);
     size_t bytes = (stage == STAGE_INPUT ? end_of(c, call) : own_count(c, call)) * call->element_bytes;
@@ -215,14 +215,9 @@ static struct placed place(const struct mpi_channel *c, const struct native_call
 #include "net/mpi/issue_body.h"
 
 /* ------------------------------------------------------------------------------------------------------------ one call */
-bool mpi_prepare_again(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p)
-{
-    return prepare_stage(c, call, p);
-}
-
 bool mpi_prepare(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p)
 {
-    if (!prepare_stage(c, call, p))
+    if (!mpi_prepare_stage(c, call, p))
         return false;
     if (!call->counts)
         return true;

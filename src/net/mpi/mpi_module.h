@@ -172,8 +172,8 @@ enum comm_result mpi_accept(struct native_channel *channel, const struct native_
 bool mpi_prepare(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p);
 int mpi_issue_one(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p, MPI_Request *request);
 
-/* The stage of one more start. False: no memory. */
-bool mpi_prepare_again(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p);
+/* Only the stage, as for one more start of a persistent call. */
+bool mpi_prepare_stage(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p);
 /* Makes a persistent call, which is not started. Collective: all ranks make theirs in the same order. */
 int mpi_issue_standing(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p, MPI_Request *request);
 

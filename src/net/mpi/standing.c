@@ -57,7 +57,7 @@ int mpi_start_standing(struct mpi_channel *c, const struct native_call *call, st
     if (!s)
         return MPI_NO_MEMORY;
     *call->standing = s;
-    bool ready = s->request == MPI_REQUEST_NULL ? mpi_prepare(c, call, &s->place) : mpi_prepare_again(c, call, &s->place);
+    bool ready = s->request == MPI_REQUEST_NULL ? mpi_prepare(c, call, &s->place) : mpi_prepare_stage(c, call, &s->place);
     if (!ready)
         return MPI_NO_MEMORY;
     mpi_enter(c->world);
