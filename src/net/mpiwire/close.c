@@ -1,7 +1,8 @@
 /*
  * Closes the wire. MPI must have delivered all frames before the communicator that carries them is freed: Open MPI keeps what comes later
  * for the next communicator of the same number, and breaks when it makes that. So each rank sends a LAST frame to each other and waits for
- * theirs. After a failure it does not wait, and the communicator is never freed.
+ * theirs. After a failure it does not wait for theirs, and the communicator is never freed. A library that may not survive a send to a
+ * rank that died may not return from one to a rank that has exited either, so with such a library a rank that failed sends no LAST.
  */
 #include "net/mpiwire/mpiwire.h"
 
@@ -48,6 +49,8 @@ static bool is_dead(const struct mpiwire *w, int32_t rank)
 
 static void send_last(struct mpiwire *w)
 {
+    if (w->failed && mpiwire_dies_with_peers())
+        return;
     for (int32_t i = 0; i < w->ranks && !mpi_is_over(); i++) {
         struct mpiwire_block *b = w->joined[i] && !w->gone[i].kind ? mpiwire_block_take(w, 0) : NULL;
         if (!b)
@@ -75,11 +78,11 @@ static bool may_come(const struct mpiwire *w)
     return false;
 }
 
-/* Frames to dead ranks will never be received. */
+/* Frames to dead ranks will never be received. After a failure a rank that closed did not wait for them either. */
 static bool still_sends(const struct mpiwire *w)
 {
     for (const struct mpiwire_block *b = w->sending; b; b = b->next)
-        if (!is_dead(w, b->peer))
+        if (w->failed ? !w->gone[b->peer].kind : !is_dead(w, b->peer))
             return true;
     return false;
 }

@@ -18,8 +18,9 @@ struct fit_card {
     int32_t fit;
 };
 
-/* Seen on two hosts: MPICH 5.0.2 over UCX ends with a signal inside MPI_Isend, and that call of Intel MPI 2021.18 may not return. */
-static bool dies_with_peers(void)
+/* Seen on two hosts: MPICH 5.0.2 over UCX ends with a signal inside MPI_Isend, and that call of Intel MPI 2021.18 may not return, when the
+ * rank died and when it has just exited. */
+bool mpiwire_dies_with_peers(void)
 {
     char version[NATIVE_VERSION_BYTES];
 
@@ -55,7 +56,7 @@ void mpiwire_warn_of_deaths(const struct wire_config *config)
 {
     char line[512], version[NATIVE_VERSION_BYTES];
 
-    if (!dies_with_peers())
+    if (!mpiwire_dies_with_peers())
         return;
     mpi_library_text(version, sizeof version);
     snprintf(
@@ -105,7 +106,7 @@ enum comm_result mpiwire_fits(const struct wire_config *config, bool *fits)
     enum comm_result started = mpi_start_process(&native, &level), r;
     mine.result = (int32_t)started;
     if (started == COMM_OK)
-        mine.fit = level < MPI_THREAD_MULTIPLE ? BELOW_MULTIPLE : dies_with_peers() ? DIES_WITH_PEERS : FITS;
+        mine.fit = level < MPI_THREAD_MULTIPLE ? BELOW_MULTIPLE : mpiwire_dies_with_peers() ? DIES_WITH_PEERS : FITS;
     r = config->boot->class->allgather(config->boot, &mine, sizeof mine, cards);
     if (started != COMM_OK)
         r = started;

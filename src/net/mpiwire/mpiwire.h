@@ -224,6 +224,7 @@ uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max
 enum comm_result mpiwire_fits(const struct wire_config *config, bool *fits);
 void mpiwire_tell_of_guard(const struct wire_config *config, const char *why); /* rank 0 logs it */
 void mpiwire_warn_of_deaths(const struct wire_config *config);                 /* the same, where nothing but MPI carries it */
+bool mpiwire_dies_with_peers(void); /* a send to a rank that died or exited may end this process or never return */
 
 /* close.c */
 void mpiwire_close(struct wire *wire);
