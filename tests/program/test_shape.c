@@ -72,18 +72,25 @@ static void cut(int32_t size, size_t n, enum comm_type type, size_t cap, size_t 
     program_free(&test_env, program);
 }
 
-/* With this many ranks, which share CPUs or not. */
-static bool goes_past_the_cache(uint32_t collective, const char *name, int32_t size, size_t bytes, bool oversubscribed)
+/* On this rank. */
+static bool bypasses(const char *name, const struct program_spec *spec, size_t bytes, bool oversubscribed, bool keeps_long)
 {
-    struct wire_channel channel = {.caps = {.once_max = 64, .chunk_all = 65536, .chunk_private = 65536}};
-    struct run run = {
-        .channel = &channel, .call = {NULL, NULL, bytes, COMM_U8, COMM_SUM, NULL, NULL}, .size = size, .oversubscribed = oversubscribed};
-    struct program_spec spec = {.collective = collective, .size = size};
-    struct comm_program *program = row_named(collective, name)->build(&test_env, &spec);
+    struct wire_channel channel = {.caps = {.once_max = 64, .chunk_all = 65536, .chunk_private = 65536, .keeps_long = keeps_long}};
+    struct run run = {.channel = &channel,
+                      .call = {NULL, NULL, bytes, COMM_U8, COMM_SUM, NULL, NULL},
+                      .size = spec->size,
+                      .oversubscribed = oversubscribed};
+    struct comm_program *program = row_named(spec->collective, name)->build(&test_env, spec);
     assert_non_null(program);
     run_start(&run, program);
     program_free(&test_env, program);
     return run.nontemporal;
+}
+
+/* With this many ranks, which share CPUs or not. */
+static bool goes_past_the_cache(uint32_t collective, const char *name, int32_t size, size_t bytes, bool oversubscribed)
+{
+    return bypasses(name, &(struct program_spec){.collective = collective, .size = size}, bytes, oversubscribed, false);
 }
 
 static void long_results_go_past_the_cache(void **state)
@@ -98,6 +105,23 @@ static void long_results_go_past_the_cache(void **state)
     assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 2, MI / 2 - 1, true));
     assert_true(goes_past_the_cache(COLLECTIVE_ALLGATHER, "pipeline", 16, MI / 16, true)); /* its result is all blocks */
     assert_false(goes_past_the_cache(COLLECTIVE_ALLGATHER, "pipeline", 16, MI / 16 - 1, true));
+}
+
+/* A large cache keeps longer results, and whatever a rank only copies from its peers. */
+static void a_large_cache_keeps_long_results(void **state)
+{
+    enum { MI = 1 << 20 };
+    static const struct program_spec sum = {.collective = COLLECTIVE_ALLREDUCE, .size = 2},
+                                     all = {.collective = COLLECTIVE_ALLGATHER, .size = 2};
+    static const struct program_spec leaf = {.collective = COLLECTIVE_BROADCAST, .rank = 1, .size = 2};
+    static const struct program_spec last = {.collective = COLLECTIVE_SCAN, .rank = 1, .size = 2}; /* it reduces what it receives */
+    (void)state;
+    assert_true(bypasses("slices", &sum, 2 * MI, false, true));
+    assert_false(bypasses("slices", &sum, 2 * MI - 64, false, true) || !bypasses("slices", &sum, 2 * MI - 64, false, false));
+    assert_true(bypasses("pipeline", &all, MI, false, true)); /* with its own block */
+    assert_false(bypasses("pipeline", &all, MI - 1, false, true) || !bypasses("pipeline", &all, MI - 1, false, false));
+    assert_false(bypasses("pipeline", &leaf, 64 * MI, false, true) || !bypasses("pipeline", &leaf, MI, false, false));
+    assert_true(bypasses("pipeline", &last, 2 * MI, false, true));
 }
 
 static void chunks_are_cut_by_rule(void **state)
@@ -133,6 +157,7 @@ int main(void)
         cmocka_unit_test(forms_that_make_no_sense_are_refused),
         cmocka_unit_test(chunks_are_cut_by_rule),
         cmocka_unit_test(long_results_go_past_the_cache),
+        cmocka_unit_test(a_large_cache_keeps_long_results),
         cmocka_unit_test(names_go_both_ways),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,6 +43,7 @@ struct env_identity {
     uint32_t parent;             /* process id of this process's parent */
     int32_t numa;                /* the NUMA node of all CPUs of this process; -1: they are on several nodes */
     uint64_t cpu[ENV_CPU_WORDS]; /* the first 1,024 CPUs, one bit for each that this process may run on */
+    bool only_reads;             /* these CPUs gain nothing if a reader of shared memory writes to the lines that it has read */
 };
 
 /* Something open that must notify its peers before the process ends. Its owner keeps it from farewell.add to

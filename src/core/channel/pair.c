@@ -12,12 +12,13 @@
  * heard. First it looks at the next announcement of the peer that sent the newest one: that needs one cache line, not two.
  */
 #include "channel/pair.h"
+#include "channel/shmchan_at.h"
 
 #include "data/data.h"
 
 #include <string.h>
 
-enum { NONTEMPORAL_BYTES = 1 << 19 };
+enum { NONTEMPORAL_BYTES = 1 << 19, NONTEMPORAL_LARGE_CACHE_BYTES = 1 << 21 };
 
 static bool is_in_slot(const struct shmchan_item *item)
 {
@@ -88,6 +89,12 @@ static void arrivals(struct shmchan_channel *c, uint32_t peer, struct wire_event
     }
 }
 
+/* From how many bytes on a message bypasses the receiver's cache. */
+static uint64_t long_bytes(const struct shmchan_channel *c)
+{
+    return c->handle.caps.keeps_long ? NONTEMPORAL_LARGE_CACHE_BYTES : NONTEMPORAL_BYTES;
+}
+
 static bool landings(struct shmchan_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n, size_t *copied)
 {
     struct shmchan_peer *p = &c->peer[peer];
@@ -107,7 +114,7 @@ static bool landings(struct shmchan_channel *c, uint32_t peer, struct wire_event
         struct shmchan_item *item = &c->items.item[index];
         uint64_t bytes = PAIR_READ_ONCE(line->of.place.bytes);
         BASE_ASSERT(bytes <= item->bytes - item->done && bytes <= SHMCHAN_CHUNK_BYTES);
-        data_take(item->at + item->done, (void *)(uintptr_t)(line + 1), bytes, item->bytes >= NONTEMPORAL_BYTES);
+        take_bytes(c, item->at + item->done, line + 1, bytes, item->bytes >= long_bytes(c));
         item->done += bytes;
         c->handle.moved = true;
         *copied += bytes;
@@ -132,7 +139,7 @@ static void take_early(struct shmchan_channel *c, uint32_t peer, const struct sh
     _Atomic uint32_t *taken = &inlet->eager_done[item->eager / SHMCHAN_EAGER_BYTES];
 
     if (bytes)
-        data_take(land, pair_eager(c, c->peer[peer].in_pair, item->eager), bytes, false);
+        take_bytes(c, land, pair_eager(c, c->peer[peer].in_pair, item->eager), bytes, false);
     atomic_store_explicit(taken, atomic_load_explicit(taken, memory_order_relaxed) + 1, memory_order_release);
     c->dirty = true;
 }

@@ -5,6 +5,8 @@
 
 #include "channel/shmchan.h"
 
+#include "data/data.h"
+
 static inline const struct shmchan_edge *edge_of(const struct shmchan_shape *shape, wire_key key)
 {
     BASE_DEBUG_ASSERT(wire_key_edge(key) < shape->once_edges);
@@ -80,6 +82,15 @@ static inline uint32_t landing_slot(const struct shmchan_shape *shape, wire_key 
 static inline struct shmchan_landing *landing_of(char *block, const struct shmchan_shape *shape, wire_key key)
 {
     return (struct shmchan_landing *)(void *)(block + shape->landings) + landing_slot(shape, key);
+}
+
+/* Copies bytes that only this rank reads, and dirties their lines if their owner writes there again sooner then. */
+static inline void take_bytes(const struct shmchan_channel *c, void *to, const void *from, size_t bytes, bool nontemporal)
+{
+    if (c->shape.only_reads)
+        data_copy(to, from, bytes, nontemporal);
+    else
+        data_take(to, (void *)(uintptr_t)from, bytes, nontemporal);
 }
 
 #endif

@@ -144,7 +144,8 @@ bool shmchan_shape_of(struct shmchan_shape *s, uint32_t size, const struct wire_
                                .calls = 2 * windows * window,
                                .whole_max = SHMCHAN_EAGER_BYTES,
                                .dirties = size == 2 && !limits->only_reads,
-                               .takes_growing = true};
+                               .takes_growing = true,
+                               .keeps_long = limits->only_reads};
     size_t at = 0;
     carve(&at, sizeof(struct shmchan_head));
     s->inbox = carve(&at, size * sizeof(struct shmchan_inbox));

@@ -48,7 +48,7 @@ static __attribute__((noinline)) void tell_next(struct shmchan_channel *c, wire_
 /* Only this rank reads the bytes, and their owner will write there again. */
 static inline bool is_exclusive(const struct shmchan_channel *c, const struct shmchan_line *line, uint32_t edge)
 {
-    return line->kind == SHMCHAN_KIND_PLACE && (c->size == 2 || !(edge & WIRE_TO_ALL)) && !c->shape.only_reads;
+    return line->kind == SHMCHAN_KIND_PLACE && (c->size == 2 || !(edge & WIRE_TO_ALL));
 }
 
 /* Takes the answer to an exposure of this rank. Then the place is this rank's again. */
@@ -83,7 +83,7 @@ static inline enum wire_result take(struct shmchan_channel *c, const struct shmc
     else if (line->kind == SHMCHAN_KIND_ANSWER)
         take_answer(c, w, key);
     else if (is_exclusive(c, line, w->edge))
-        data_take(w->land, (void *)(uintptr_t)at, bytes, w->flags & WIRE_NONTEMPORAL);
+        take_bytes(c, w->land, at, bytes, w->flags & WIRE_NONTEMPORAL);
     else if ((w->flags & WIRE_NONTEMPORAL) && line->kind != SHMCHAN_KIND_POINTER) /* a POINTER has only half the traffic anyway, and its
                                                                                    * copy may stay in the cache */
         data_copy(w->land, at, bytes, true);
@@ -233,7 +233,7 @@ enum wire_result shmchan_view(struct wire_channel *channel, const struct wire_lo
 /* A separate function, so that the release of a whole operation saves no registers for it. */
 static __attribute__((noinline)) void release_view(struct shmchan_channel *c, struct wire_view *view)
 {
-    if (view->exclusive)
+    if (view->exclusive && !c->shape.only_reads)
         data_dirty((void *)(uintptr_t)view->at, view->bytes);
     view->exclusive = false;
     if (view->ack) {

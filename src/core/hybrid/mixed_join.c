@@ -324,6 +324,7 @@ static enum comm_result offer_both(struct mixed_channel *c, const struct wire_te
                                         .chunk_private = lesser(a->chunk_private, b->chunk_private),
                                         .chunk_least = b->chunk_least,
                                         .takes_growing = a->takes_growing && b->takes_growing,
+                                        .keeps_long = a->keeps_long,
                                         .note_lead_ns = b->note_lead_ns};
     c->handle.traffic = c->far->traffic;
     c->handle.carrier = c->far->carrier ? c->far->carrier : c->far->class->name;

@@ -5,7 +5,12 @@
 
 #include <string.h>
 
-enum { RUN_NONTEMPORAL_BYTES = 1 << 20, RUN_NONTEMPORAL_SHARED_BYTES = 1 << 19, RUN_NONTEMPORAL_TOGETHER_BYTES = 1 << 22 };
+enum {
+    RUN_NONTEMPORAL_BYTES = 1 << 20,
+    RUN_NONTEMPORAL_LARGE_CACHE_BYTES = 1 << 21,
+    RUN_NONTEMPORAL_SHARED_BYTES = 1 << 19,
+    RUN_NONTEMPORAL_TOGETHER_BYTES = 1 << 22
+};
 
 size_t run_scratch_bytes(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel, int32_t size)
 {
@@ -23,13 +28,31 @@ struct run_cut run_cut_of(const struct comm_program *program, const struct wire_
     return (struct run_cut){shape.longest, shape.slice, shape.chunk, shape.scratch_item, shape.chunks};
 }
 
+static bool only_copies_from_peers(const struct comm_program *program)
+{
+    for (uint32_t i = 0; i < program->steps; i++) {
+        if (program->step[i].code == STEP_EXPOSE || program->step[i].code == STEP_REDUCE)
+            return false;
+    }
+    return true;
+}
+
+/* Stores that bypass the cache save reading what they overwrite. That gains nothing while a rank only waits for its peers' bytes, and a
+ * large cache keeps the result for its reader. */
+static size_t least_long(const struct run *run, const struct comm_program *program)
+{
+    if (!run->channel->caps.keeps_long)
+        return RUN_NONTEMPORAL_BYTES;
+    return only_copies_from_peers(program) ? SIZE_MAX : RUN_NONTEMPORAL_LARGE_CACHE_BYTES;
+}
+
 /* Whether the data is too long to stay in a cache: what this rank writes, with the block that it copies for itself
  * (own_in). If ranks share CPUs, also half as much without such a block, and what all of them write. */
 static bool is_long(const struct run *run, const struct comm_program *program, size_t bytes)
 {
-    size_t size = (size_t)run->size;
+    size_t size = (size_t)run->size, written = program->own_in ? bytes * size : bytes;
 
-    if ((program->own_in ? bytes * size : bytes) >= RUN_NONTEMPORAL_BYTES)
+    if (written >= RUN_NONTEMPORAL_BYTES && written >= least_long(run, program))
         return true;
     return run->oversubscribed &&
            ((!program->own_in && bytes >= RUN_NONTEMPORAL_SHARED_BYTES) || bytes * size >= RUN_NONTEMPORAL_TOGETHER_BYTES);

@@ -101,7 +101,8 @@ struct wire_view {
     void *ack;
     uint64_t word;
     struct wire_channel *from; /* the channel by which it came: a channel made of several wires releases it there */
-    bool exclusive; /* no other reader: `release` gives the bytes back, even on a ONCE edge. The caller clears this before the view */
+    bool exclusive; /* no other reader: an answer may be stored over the bytes, and `release` gives them back, even on a ONCE edge.
+                     * The caller clears this before the view */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ one exposure, one view */
@@ -203,6 +204,7 @@ struct wire_caps {
     uint32_t whole_max;     /* longest message that `send` and `next` can carry */
     bool dirties;         /* with two members: the reader of a ONCE edge's bytes that do not fit in a line marks them dirty (data_dirty) */
     bool takes_growing;   /* it knows wire_expose.there */
+    bool keeps_long;      /* caches are large: longer results than elsewhere stay in them */
     int64_t note_lead_ns; /* a note may arrive this much earlier than a message that was sent before it; 0: never earlier */
 };
 

@@ -253,6 +253,8 @@ static bool fill_agreement(const struct opening *o, struct agreement *mine)
     base_copy_text(mine->version, sizeof mine->version, o->version);
     memcpy(mine->cpu, o->engine->identity.cpu, sizeof mine->cpu);
     mine->machine.figures = cost_machine_default;
+    if (o->engine->identity.only_reads)
+        mine->machine.figures.shm_dirtied = mine->machine.figures.shm_read;
     if (o->launch.rank <= 0 && o->options.machine[0])
         machine_read(o->env, o->options.machine, &mine->machine);
     return !o->env->random(o->env, &mine->id, sizeof mine->id);
