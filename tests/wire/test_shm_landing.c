@@ -7,8 +7,10 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "channel/pair.h"
 #include "wire/test_shm.h"
 
+#include <sched.h>
 #include <string.h>
 
 enum { LANDED = 8192, LANDINGS = 11 /* more than a stream has credits */ };
@@ -192,13 +194,48 @@ static void read_and_give_back(struct rank *r)
     rank_meet(r);
 }
 
+/* The same for a message's slot, which only its receiver reads. */
+static void send_and_look_at_the_slot(struct rank *r)
+{
+    static char bytes[LANDED];
+    const bool only_reads = r->limits.only_reads;
+    const uint16_t peer = 1;
+    if (r->rank == 0) {
+        struct wire_span span = {bytes, LANDED};
+        struct wire_expose e = landing_expose(1, 0, &peer, &span);
+        e.flags = WIRE_MESSAGE;
+        memset(bytes, 7, LANDED);
+        CHECK(rank_expose(r, &e) == WIRE_DONE);
+    } else {
+        struct wire_event e;
+        struct wire_look l = {.key = wire_key_of(1, 0, 0), .flags = WIRE_MESSAGE, .peer = 0, .land = bytes, .bytes = LANDED};
+        while (!r->ch->class->advance(r->ch, &e, 1))
+            sched_yield();
+        CHECK(r->ch->class->view(r->ch, &l) == WIRE_DONE);
+        CHECK(all_are(bytes, 7));
+    }
+    rank_meet(r);
+    if (r->rank == 0) {
+        struct shmchan_channel *c = shmchan_of(r->ch);
+        struct shmchan_peer *p = &c->peer[1];
+        CHECK(all_are(pair_eager(c, p->out_pair, p->filling * SHMCHAN_EAGER_BYTES), 7) == only_reads);
+    }
+    rank_meet(r);
+}
+
+static void read_and_receive(struct rank *r)
+{
+    read_and_give_back(r);
+    send_and_look_at_the_slot(r);
+}
+
 void readers_write_where_it_gains(void **state)
 {
     (void)state;
     for (uint32_t only_reads = 0; only_reads < 2; only_reads++) {
         struct wire_limits limits = {.only_reads = only_reads};
         int status[RANKS_MAX] = {0};
-        world_processes("shm", 2, &limits, 0, read_and_give_back, status);
+        world_processes("shm", 2, &limits, 0, read_and_receive, status);
         assert_true(status[0] == 0 && status[1] == 0);
     }
 }

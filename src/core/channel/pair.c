@@ -14,8 +14,6 @@
 #include "channel/pair.h"
 #include "channel/shmchan_at.h"
 
-#include "data/data.h"
-
 #include <string.h>
 
 enum { NONTEMPORAL_BYTES = 1 << 19, NONTEMPORAL_LARGE_CACHE_BYTES = 1 << 21 };

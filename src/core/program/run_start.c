@@ -30,10 +30,9 @@ struct run_cut run_cut_of(const struct comm_program *program, const struct wire_
 
 static bool only_copies_from_peers(const struct comm_program *program)
 {
-    for (uint32_t i = 0; i < program->steps; i++) {
+    for (uint32_t i = 0; i < program->steps; i++)
         if (program->step[i].code == STEP_EXPOSE || program->step[i].code == STEP_REDUCE)
             return false;
-    }
     return true;
 }
 
