@@ -137,6 +137,9 @@ static void make_right(struct game *g, struct word *w, uint32_t which, size_t si
     case FRAME_RETIRED:
         f->key = wire_key_of(s->issued, 0, 0);
         return;
+    case FRAME_WANT:
+        f->key = wire_key_of(s->issued + 1, 0, which % (TCP_ROOMS + 1));
+        return;
     case FRAME_NOTE:
         f->key = wire_key_of(1, 0, which % WIRE_NOTE_SORTS);
         f->bytes = (uint32_t)wire_note_bytes(which % WIRE_NOTE_SORTS);

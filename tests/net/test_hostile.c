@@ -129,6 +129,7 @@ static void meanings(void **state)
     one(FRAME_ANNOUNCE, 0, wire_key_of(1, 0, 0), 8, UINT64_MAX, NULL); /* a length alone takes no memory */
     one(FRAME_CONSUMED, 0, wire_key_of(7, 0, 0), 0, 0, "more messages taken than were sent");
     one(FRAME_NOTE, 0, wire_key_of(1, 0, WIRE_NOTE_SORTS), 8, 0, "a note of no sort");
+    one(FRAME_WANT, 0, wire_key_of(1, 0, TCP_ROOMS), 0, 0, "room of no kind");
     one(FRAME_CALLS, 0, 0, 33, 0, "cut in pieces");
     one(FRAME_EAGER, 0, wire_key_of(1, 0, 0), FRAME_CONTROL_MAX + 1, 0, "its length");
 }

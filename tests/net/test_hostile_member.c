@@ -344,6 +344,7 @@ static const struct flood floods[] = {
     {"messages without room", {.kind = FRAME_EAGER, .tag = TAG, .bytes = TCP_EAGER_BYTES}, TCP_EAGER_ROOM / TCP_EAGER_BYTES + 1, true},
     {"a message that must be asked for", {.kind = FRAME_EAGER, .tag = TAG, .bytes = TCP_EAGER_BYTES + 1}, 1, true},
     {"questions", {.kind = FRAME_ASK}, 40000, false},
+    {"wishes for room", {.kind = FRAME_WANT}, 40000, false},
 };
 
 static void says_many(struct proc *proc, struct member *m, const void *arg)

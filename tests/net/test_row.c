@@ -246,20 +246,26 @@ static void submit_slowly(struct poller *poller)
     moment += PAUSE_NS;
 }
 
-/* With a poller that sends in batches, messages to several peers form a row however long the kernel takes for the first of them: only the
- * caller's own time is a gap. */
-static void slow_sends(void **state)
+static int64_t start_slowly(struct poller *poller, uint32_t socket, enum poller_way way, const struct iovec *pieces, uint32_t count)
+{
+    moment += PAUSE_NS;
+    return quick->start(poller, socket, way, pieces, count);
+}
+
+static void slow_sends_of(struct rig *r, bool collects)
 {
     static struct poller_class slow;
-    struct rig *r = *state;
     struct poller *p = r->pair.wire->poller;
-    bool collects = p->collects;
+    bool collected = p->collects;
 
     quick = p->class;
     slow = *quick;
-    slow.submit = submit_slowly;
+    if (collects)
+        slow.submit = submit_slowly;
+    else
+        slow.start = start_slowly;
     p->class = &slow;
-    p->collects = true;
+    p->collects = collects;
     moment += PAUSE_NS;
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
     assert_false(r->pair.wire->burst.held);
@@ -267,7 +273,14 @@ static void slow_sends(void **state)
     assert_true(r->pair.wire->burst.held);
     p->class = quick;
     end_row(r);
-    p->collects = collects;
+    p->collects = collected;
+}
+
+/* Messages to several peers form a row however long the kernel takes for the first of them: only the caller's own time is a gap. */
+static void slow_sends(void **state)
+{
+    slow_sends_of(*state, true);
+    slow_sends_of(*state, false);
 }
 
 static void pauses(void **state)

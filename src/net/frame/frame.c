@@ -81,6 +81,7 @@ static const struct bound bounds[FRAME_KINDS] = {
     [FRAME_ASK] = {0, 0},
     [FRAME_CALLS] = {0, FRAME_CONTROL_MAX},
     [FRAME_GOODBYE] = {0, 0},
+    [FRAME_WANT] = {0, 0},
     [FRAME_PASS] = {FRAME_PASS_HEAD, FRAME_CONTROL_MAX},
 };
 

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 enum {
-    FRAME_VERSION = 7,
+    FRAME_VERSION = 8,
     FRAME_HEAD = 32,
     FRAME_LINE = 64,
     FRAME_PASS_HEAD = 32,
@@ -41,6 +41,7 @@ enum frame_kind {
     FRAME_ASK,        /* requests the calls that the receiver has published */
     FRAME_CALLS,      /* published calls, 32 bytes each; tag 1: the last frame of the reply */
     FRAME_GOODBYE,    /* no channel: nothing follows, and the end of the connection is not a death */
+    FRAME_WANT,       /* the sender lacks room for an exposure of operation `key`; the key's edge is the kind of room */
     FRAME_PASS,       /* no channel: a note of some rank to all, forwarded; relay.c has the format */
     FRAME_KINDS,
 };

@@ -79,7 +79,7 @@ static void send_frame(struct tcp_channel *c, uint32_t peer, struct tcp_lane *la
     unsigned char *payload = make_frame(c, lane, &f, at);
     if (f.bytes)
         memcpy(payload, from, f.bytes);
-    if (c->retired - m->retired_told >= c->lag) {
+    if (tcp_hears_now(c, m)) {
         m->retired_told = c->retired;
         f = (struct frame){.kind = FRAME_RETIRED, .channel = m->channel, .key = wire_key_of(c->retired, 0, 0)};
         make_frame(c, lane, &f, at + all);
@@ -100,6 +100,8 @@ void tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t b
         c->retires = false;
     for (uint32_t i = 0; i < e->npeers; i++)
         send_frame(c, e->peers[i], &c->member[e->peers[i]].lane[TCP_LANE_SMALL], f, e->spans->at);
+    if (e->npeers > 1)
+        tcp_burst_sent(c->wire);
 }
 
 /* The same for the other rank of two, if it has room. At most TCP_SMALL_BYTES. */
@@ -113,6 +115,7 @@ static bool show_alone(struct tcp_channel *c, wire_key key, uint32_t fingerprint
     tcp_burst_goes_on(c->wire);
     c->wire->burst.row++;
     c->retires = false;
+    tcp_room_used(&c->member[peer].went[tcp_room_of(WIRE_ONCE, bytes)], wire_key_seq(key));
     send_frame(c, peer, lane, (struct frame){.edge = WIRE_ONCE | WIRE_TO_ALL, .key = key, .tag = fingerprint, .bytes = (uint32_t)bytes},
                from);
     return true;
@@ -157,6 +160,16 @@ static bool is_it(const struct tcp_channel *c, const struct wire_look *l, const 
     return same && f->tag == l->fingerprint && f->bytes == l->bytes && frame_span(f->bytes) <= here;
 }
 
+/* The accounts of a frame that was taken from the stage whole. */
+static void note_exposure(struct tcp_channel *c, struct tcp_lane *lane, const struct frame *f)
+{
+    tcp_count(&c->traffic.in, f);
+    lane->in_number++;
+    lane->body_bytes = f->bytes;
+    lane->kept = true;
+    tcp_room_used(&c->member[f->from].came[tcp_room_of(WIRE_ONCE, f->bytes)], wire_key_seq(f->key));
+}
+
 /* Takes the first frame of the stage, which has `here` bytes, and leaves the rest in it. False: no space for a block or slot. */
 static bool take_it(struct tcp_channel *c, const struct wire_look *l, struct tcp_lane *lane, const struct frame *f, uint32_t here)
 {
@@ -175,10 +188,7 @@ static bool take_it(struct tcp_channel *c, const struct wire_look *l, struct tcp
     memcpy(block->data, lane->stage + frame_payload_at(f->bytes), f->bytes);
     lane->begin = frame_span(f->bytes);
     lane->end = here;
-    tcp_count(&c->traffic.in, f);
-    lane->in_number++;
-    lane->body_bytes = f->bytes;
-    lane->kept = true;
+    note_exposure(c, lane, f);
     *l->view = (struct wire_view){block->data, f->bytes, NULL, l->key, &c->handle, false};
     return true;
 }
@@ -258,10 +268,7 @@ static bool take_seen(struct tcp_channel *c, struct tcp_lane *lane, struct frame
         return false;
     memcpy(c->seen->data, lane->stage + frame_payload_at(f->bytes), f->bytes);
     c->seen_key = f->key;
-    tcp_count(&c->traffic.in, f);
-    lane->in_number++;
-    lane->body_bytes = f->bytes;
-    lane->kept = true;
+    note_exposure(c, lane, f);
     return true;
 }
 

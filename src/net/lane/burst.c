@@ -37,6 +37,11 @@ void tcp_burst_goes_on(struct tcp_wire *w)
     w->burst.row_ns = now;
 }
 
+void tcp_burst_sent(struct tcp_wire *w)
+{
+    w->burst.row_ns = w->env->now(w->env);
+}
+
 /*
  * A packet costs as much as a hundred frames in it. So if a caller sends several times in a row without looking into the library, the first
  * sends leave at once and the rest together: when a thread polls, when a thread goes to sleep, or when the timer wakes the monitor,
@@ -65,8 +70,7 @@ void tcp_hold_or_send(struct tcp_wire *w)
     w->burst.messages = false;
     tcp_send_dirty(w);
     tcp_submit(w);
-    if (w->poller->collects) /* a batch of sends gains more than a reading of the clock costs, so the time of this call is no gap */
-        w->burst.row_ns = w->env->now(w->env);
+    tcp_burst_sent(w);
 }
 
 void tcp_unhold(struct tcp_wire *w)

@@ -40,6 +40,18 @@ static inline uint64_t *tcp_ack_of(struct tcp_channel *c, uint32_t peer, wire_ke
     return &c->acked[(place * WIRE_STREAM_EDGES + wire_key_edge(key) % WIRE_STREAM_EDGES) * c->credits + wire_key_round(key) % c->credits];
 }
 
+static inline enum tcp_room tcp_room_of(uint32_t edge, size_t bytes)
+{
+    if (!(edge & WIRE_ONCE))
+        return TCP_ROOM_AREAS;
+    return bytes <= TCP_INLINE ? TCP_ROOM_LINES : bytes <= TCP_SMALL_BYTES ? TCP_ROOM_FRAMES : TCP_ROOM_LONG;
+}
+/* last: the last operation that used a kind of room, or was to use it. */
+static inline void tcp_room_used(uint32_t *last, uint32_t seq)
+{
+    *last = tcp_reached(*last, seq) ? *last : seq;
+}
+
 /* lane.c: the life of a connection */
 int tcp_lane_start(struct tcp_lane *lane);   /* the socket is connected and now belongs to the poller. Returns 0 or an errno */
 void tcp_lane_opened(struct tcp_lane *lane); /* continues what waited for the connection */
@@ -70,13 +82,17 @@ void tcp_post_word(struct tcp_channel *c, uint32_t peer, uint32_t which, enum fr
 void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s);
 void tcp_owed(struct tcp_channel *c);
 void tcp_tell_acks(struct tcp_channel *c);
-void tcp_tell_with(struct tcp_channel *c, uint32_t peer, uint32_t which); /* after a frame that leaves on that lane anyway */
-void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link);    /* after a new link: the retirements that its peer has missed */
+void tcp_tell_with(struct tcp_channel *c, uint32_t peer, uint32_t which);    /* after a frame that leaves on that lane anyway */
+bool tcp_hears_now(const struct tcp_channel *c, const struct tcp_member *m); /* whether the member must be told of the retirements */
+void tcp_want_room(struct tcp_channel *c, uint32_t peer, uint32_t seq, enum tcp_room kind); /* says it once */
+const char *tcp_room_wanted(struct tcp_channel *c, uint32_t peer, wire_key key);
+void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link); /* after a new link: the retirements that its peer has missed */
 
 /* burst.c: frames that are sent in a row leave together */
 void tcp_hold_or_send(struct tcp_wire *w);  /* sends dirty lanes now or soon */
 void tcp_unhold(struct tcp_wire *w);        /* a pump begins: sends all dirty lanes */
 void tcp_burst_goes_on(struct tcp_wire *w); /* something leaves: continues a row, or begins one */
+void tcp_burst_sent(struct tcp_wire *w);    /* the time that the kernel took for several sends is no gap in the row */
 
 /* alone.c: the fast path for one short exposure */
 bool tcp_may_go_alone(const struct tcp_channel *c, const struct wire_expose *e, size_t bytes);

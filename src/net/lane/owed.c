@@ -1,5 +1,12 @@
-/* Words owed to peers: acknowledgements of exposures, retirements of operations, credits for messages. They can wait until another frame
- * leaves, since a sender has several slots. */
+/*
+ * Words owed to peers: acknowledgements of exposures, retirements of operations, credits for messages. They can wait until another frame
+ * leaves, since a sender has several slots.
+ *
+ * Most ranks send to few others. If each told each other of every second retirement, a broadcast of n ranks would cost n * n frames. So
+ * how soon a peer hears of retirements follows from what it has sent in the last TCP_HEARS operations: exposures with few places need it
+ * soon, and a peer that sends nothing hears only so often that it can begin with a line. A sender that lacks room and has not sent that
+ * much in half as many operations says so (WANT). From then until the other half is over the receiver tells by itself.
+ */
 #include "net/lane/lane.h"
 
 /* Skips exposures of retired operations: the retirement is sent too, and replaces their acknowledgement. */
@@ -21,6 +28,44 @@ static void tell_retired(struct tcp_channel *c, uint32_t peer, uint32_t which)
         return;
     m->retired_told = c->retired;
     tcp_post_word(c, peer, which, FRAME_RETIRED, wire_key_of(c->retired, 0, 0));
+}
+
+/* How many retirements this peer may not have been told of. */
+static uint32_t lag_of(const struct tcp_channel *c, const struct tcp_member *m)
+{
+    for (uint32_t kind = TCP_ROOMS; kind--;)
+        if (tcp_reached(m->came[kind] + TCP_HEARS, c->retired))
+            return c->lag[kind];
+    return c->lag_silent;
+}
+
+bool tcp_hears_now(const struct tcp_channel *c, const struct tcp_member *m)
+{
+    uint32_t untold = c->retired - m->retired_told;
+
+    return untold >= c->lag[TCP_ROOMS - 1] && untold >= lag_of(c, m);
+}
+
+void tcp_want_room(struct tcp_channel *c, uint32_t peer, uint32_t seq, enum tcp_room kind)
+{
+    uint32_t *went = c->member[peer].went;
+    bool tells = kind == TCP_ROOM_LINES; /* the peer, unasked */
+
+    for (uint32_t i = kind; i < TCP_ROOMS; i++)
+        tells |= tcp_reached(went[i] + TCP_HEARS / 2, seq);
+    if (tells)
+        return;
+    tcp_room_used(&went[kind], seq);
+    tcp_post_word(c, peer, TCP_LANE_SMALL, FRAME_WANT, wire_key_of(seq, 0, kind));
+}
+
+const char *tcp_room_wanted(struct tcp_channel *c, uint32_t peer, wire_key key)
+{
+    if (wire_key_edge(key) >= TCP_ROOMS)
+        return "room of no kind";
+    tcp_room_used(&c->member[peer].came[wire_key_edge(key)], wire_key_seq(key));
+    tell_retired(c, peer, TCP_LANE_SMALL);
+    return NULL;
 }
 
 /* Whether this chunk follows all that were acknowledged. Short chunks overtake long ones of their stream, which use the other lane. */
@@ -72,7 +117,7 @@ void tcp_owed(struct tcp_channel *c)
         uint32_t with = piggyback_of(m);
         bool piggyback = m->lane[TCP_LANE_SMALL].dirty;
         uint32_t retired = c->retired - m->retired_told, seen = m->seen - m->seen_told, taken = m->taken - m->taken_told;
-        if (retired && (with < TCP_LANES || retired >= c->lag)) {
+        if (with < TCP_LANES ? retired >= c->lag[TCP_ROOMS - 1] : tcp_hears_now(c, m)) {
             tell_retired(c, i, with < TCP_LANES ? with : TCP_LANE_SMALL);
             retired = 0;
         }

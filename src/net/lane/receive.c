@@ -34,7 +34,7 @@ static struct tcp_channel *channel_of(const struct tcp_lane *lane, const struct 
 /* Whether a sender can have had a credit for this key. */
 static bool is_near(const struct tcp_channel *c, wire_key key)
 {
-    return tcp_reached(c->retired + 2 * c->handle.caps.window + c->lag, wire_key_seq(key));
+    return tcp_reached(c->retired + c->places[TCP_ROOM_LINES], wire_key_seq(key));
 }
 
 static const char *open_exposure(struct tcp_lane *lane, struct tcp_channel *c, const struct frame *f)
@@ -55,6 +55,7 @@ static const char *open_exposure(struct tcp_lane *lane, struct tcp_channel *c, c
     s = s ? s : tcp_slot_make(c, f->from, f->key);
     if (!s)
         return "no memory for an exposure";
+    tcp_room_used(&c->member[f->from].came[tcp_room_of(f->edge, f->bytes)], wire_key_seq(f->key));
     s->begun = true;
     s->total = f->bytes;
     s->tag = f->tag;
@@ -167,6 +168,8 @@ static const char *control(struct tcp_lane *lane, const struct frame *f, const u
     case FRAME_RETIRED:
         *retired = stale_retired(*retired, wire_key_seq(f->key));
         return NULL;
+    case FRAME_WANT:
+        return tcp_room_wanted(c, f->from, f->key);
     case FRAME_NOTE:
         return tcp_note_took(c, f->from, f, payload, 0);
     case FRAME_ASK:

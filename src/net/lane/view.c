@@ -11,29 +11,33 @@
 #include "data/data.h"
 
 /* ------------------------------------------------------------------------------------------------------------ room */
-bool tcp_has_once_room(const struct tcp_channel *c, uint32_t peer, wire_key key, size_t bytes)
+static bool has_places(const struct tcp_channel *c, uint32_t peer, wire_key key, enum tcp_room kind)
 {
-    uint32_t behind = wire_key_seq(key) - (bytes <= TCP_INLINE ? 2 * c->handle.caps.window : c->once_places);
+    uint32_t behind = wire_key_seq(key) - c->places[kind];
 
     return tcp_reached(c->member[peer].retired, behind ? behind : UINT32_MAX);
+}
+
+bool tcp_has_once_room(const struct tcp_channel *c, uint32_t peer, wire_key key, size_t bytes)
+{
+    return has_places(c, peer, key, tcp_room_of(WIRE_ONCE, bytes));
 }
 
 static bool has_room(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes)
 {
     const struct tcp_member *m = &c->member[peer];
-    uint32_t seq = wire_key_seq(e->key), round = wire_key_round(e->key);
+    enum tcp_room kind = tcp_room_of(e->edge, bytes);
 
     if (m->lane[TCP_LANE_SMALL].ended)
         return true;
     if (BASE_UNLIKELY(m->lane[TCP_LANE_SMALL].fd < 0)) /* the peer sends its retirements when there is a link */
         tcp_want(m->lane->link, false);
-    if (e->edge & WIRE_ONCE)
-        return tcp_has_once_room(c, peer, e->key, bytes);
-    uint32_t behind = seq - c->areas;
-    if (!tcp_reached(m->retired, behind ? behind : UINT32_MAX))
+    if (!has_places(c, peer, e->key, kind)) {
+        tcp_want_room(c, peer, wire_key_seq(e->key), kind);
         return false;
+    }
     wire_key before = e->key - ((uint64_t)c->credits << 8);
-    return round < c->credits || *tcp_ack_of(c, peer, before) == before;
+    return (e->edge & WIRE_ONCE) || wire_key_round(e->key) < c->credits || *tcp_ack_of(c, peer, before) == before;
 }
 
 /* A root may make many ONCE exposures and never look, so the peer's words are read here. The sender of a stream waits for incoming data
@@ -103,6 +107,8 @@ static enum wire_result expose_work(struct tcp_channel *c, const struct wire_exp
     for (uint32_t i = 0; i < e->npeers; i++)
         if (!makes_room(c, e->peers[i], e, bytes))
             return WIRE_AGAIN;
+    for (uint32_t i = 0; i < e->npeers; i++)
+        tcp_room_used(&c->member[e->peers[i]].went[tcp_room_of(e->edge, bytes)], wire_key_seq(e->key));
     if (bytes > TCP_SMALL_BYTES && e->nspans == 1 && !(e->edge & WIRE_ONCE))
         return expose_lent(c, e, bytes);
     if (tcp_may_go_alone(c, e, bytes)) {

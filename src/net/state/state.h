@@ -32,6 +32,7 @@ enum {
     TCP_ONCE_PLACES = 8,
     TCP_AREAS = 4,
     TCP_CREDITS = 4,
+    TCP_HEARS = 256, /* operations after an exposure in which its sender hears of retirements as often as that kind needs */
     TCP_CHUNK = 262144,
     TCP_CHUNK_LEAST = 131072,
     TCP_EAGER_BYTES = 4096,
@@ -67,6 +68,14 @@ enum {
     TCP_DIALS = 128,     /* connections being made at once, if links are made when needed */
 };
 
+/* What an exposure needs of its receiver. Later kinds have fewer places. */
+enum tcp_room {
+    TCP_ROOM_LINES,  /* on a once-edge, up to TCP_INLINE */
+    TCP_ROOM_FRAMES, /* up to TCP_SMALL_BYTES */
+    TCP_ROOM_LONG,
+    TCP_ROOM_AREAS, /* of a stream */
+    TCP_ROOMS,
+};
 enum tcp_seal_choice { TCP_SEAL_AUTO, TCP_SEAL_YES, TCP_SEAL_NO };
 enum tcp_links { TCP_LINKS_AUTO, TCP_LINKS_ALL, TCP_LINKS_NEEDED };
 
@@ -137,6 +146,7 @@ struct tcp_member {
     uint32_t channel;                               /* its name of this channel */
     uint32_t retired;                               /* last operation that it retired */
     uint32_t retired_told;                          /* this rank's last retirement that was sent to it */
+    uint32_t came[TCP_ROOMS], went[TCP_ROOMS];      /* last operation with an exposure (or a WANT) of that kind from it, and to it */
     uint32_t sent, consumed, room_sent, room_taken; /* messages to it, and bytes of them in its eager room: all, and taken */
     uint32_t arrived, seen, seen_told;              /* messages from it: arrived, processed, and acknowledged */
     uint32_t filled, taken, taken_told;             /* bytes of them in the eager room: arrived, taken, and acknowledged */
@@ -177,7 +187,10 @@ struct tcp_channel {
     struct tcp_port *port;
     uint64_t id;
     uint32_t name, rank, size;
-    uint32_t areas, credits, once_places, lag; /* lag: how many retirements a peer may not have been told of */
+    uint32_t areas, credits;
+    uint32_t places[TCP_ROOMS]; /* how many operations may be unretired that have an exposure of that kind or could have one */
+    uint32_t lag[TCP_ROOMS];    /* how many retirements a peer that sends such exposures may not have been told of; at most places */
+    uint32_t lag_silent;        /* the same for a peer that sends nothing */
     uint32_t rendezvous;
     uint16_t other;         /* the other rank of two */
     struct tcp_block *seen; /* the last payload polled inline, valid until its operation is retired; NULL: none yet */

@@ -49,6 +49,18 @@ static uint32_t window_of(const struct wire_limits *limits)
     return window;
 }
 
+/* A peer that sends hears of retirements when half of its places may be free; one that sends nothing, shortly before it could lack one. */
+static void make_rooms(struct tcp_channel *c, uint32_t window, bool minimal)
+{
+    const uint32_t places[TCP_ROOMS] = {2 * window, window, TCP_ONCE_PLACES, TCP_AREAS};
+
+    for (uint32_t i = 0; i < TCP_ROOMS; i++) {
+        c->places[i] = minimal && i ? 1 : places[i];
+        c->lag[i] = minimal ? 1 : places[i] / 2;
+    }
+    c->lag_silent = minimal ? 1 : window + 3 * window / 4;
+}
+
 static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team, const struct wire_limits *limits)
 {
     const struct comm_env *env = w->env;
@@ -67,8 +79,7 @@ static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team
     c->size = (uint32_t)team->size;
     c->areas = (uint32_t)areas;
     c->credits = (uint32_t)credits;
-    c->once_places = limits->minimal ? 1 : TCP_ONCE_PLACES;
-    c->lag = limits->minimal ? 1 : TCP_AREAS / 2;
+    make_rooms(c, (uint32_t)window, limits->minimal);
     c->rendezvous = limits->rendezvous;
     c->slots.live_most = (uint32_t)(size * (2 * window * WIRE_ONCE_EDGES_MAX + areas * WIRE_STREAM_EDGES * credits * 2));
     c->world = team->world;
@@ -140,7 +151,7 @@ static enum comm_result connect_channel(struct tcp_channel *c, const struct wire
         struct offer o;
         memcpy(&o, offers + (size_t)i * WIRE_OFFER_BYTES, sizeof o);
         if (o.magic != OFFER_MAGIC || o.window != c->handle.caps.window || o.chunk != c->handle.caps.chunk_all || o.areas != c->areas ||
-            o.credits != c->credits || o.once_places != c->once_places)
+            o.credits != c->credits || o.once_places != c->places[TCP_ROOM_LONG])
             return COMM_ERR_CONFIG;
         c->member[i].channel = o.name;
     }
@@ -168,8 +179,11 @@ enum comm_result tcp_join(struct wire *wire, const struct wire_team *team, const
     struct tcp_channel *c = make(w, team, limits);
     if (!c)
         return COMM_ERR_MEMORY;
-    for (uint32_t i = 0; i < c->size; i++)
+    for (uint32_t i = 0; i < c->size; i++) {
+        for (uint32_t kind = 0; kind < TCP_ROOMS; kind++) /* nothing came or went for a long time */
+            c->member[i].came[kind] = c->member[i].went[kind] = (uint32_t)(-2 * TCP_HEARS);
         c->member[i].lane = c->port->link[c->world[i]].ours ? c->port->link[c->world[i]].lane : NULL;
+    }
     base_lock(&w->lock, env);
     bool entered = enter(w, c);
     base_unlock(&w->lock, env);
@@ -178,8 +192,8 @@ enum comm_result tcp_join(struct wire *wire, const struct wire_team *team, const
         env->give(env, c, c->bytes);
         return COMM_ERR_MEMORY;
     }
-    struct offer mine = {OFFER_MAGIC, c->name,    c->handle.caps.window, (uint32_t)c->handle.caps.chunk_all,
-                         c->areas,    c->credits, c->once_places};
+    struct offer mine = {OFFER_MAGIC, c->name,    c->handle.caps.window,   (uint32_t)c->handle.caps.chunk_all,
+                         c->areas,    c->credits, c->places[TCP_ROOM_LONG]};
     memset(offer, 0, WIRE_OFFER_BYTES);
     memcpy(offer, &mine, sizeof mine);
     *channel = &c->handle;
