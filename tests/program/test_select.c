@@ -96,23 +96,41 @@ static void scatters_of_few(void **state)
     assert_string_equal(algo_select(&query, NULL, 0)->name, "pairs");
 }
 
+/* Ranks that share CPUs and exchange over a network, and the choice if they do not share them, or exchange in memory. */
 static void crowds_over_a_network(void **state)
 {
-    static const uint32_t collectives[] = {COLLECTIVE_BARRIER, COLLECTIVE_ALLREDUCE, COLLECTIVE_GROUP};
+    static const struct {
+        uint32_t collective;
+        int32_t size;
+        size_t bytes;
+        const char *shared, *alone;
+    } choices[] = {
+        {COLLECTIVE_BARRIER, 4, 0, "read_all", "read_all"},    {COLLECTIVE_BARRIER, 5, 0, "doubling", "read_all"},
+        {COLLECTIVE_GROUP, 8, 8, "doubling", "read_all"},      {COLLECTIVE_ALLREDUCE, 2, 8, "read_all", "read_all"},
+        {COLLECTIVE_ALLREDUCE, 3, 8, "doubling", "read_all"},  {COLLECTIVE_ALLREDUCE, 4, 65536, "doubling", "read_all"},
+        {COLLECTIVE_ALLREDUCE, 4, 65537, "slices", "slices"},  {COLLECTIVE_ALLREDUCE, 5, 8, "tree", "read_all"},
+        {COLLECTIVE_ALLREDUCE, 16, 131072, "tree", "slices"},  {COLLECTIVE_ALLREDUCE, 16, 131073, "slices", "slices"},
+        {COLLECTIVE_ALLREDUCE, 17, 1 << 20, "tree", "slices"}, {COLLECTIVE_ALLREDUCE, 32, (1 << 20) + 1, "slices", "slices"},
+        {COLLECTIVE_BROADCAST, 7, 16384, "direct", "direct"},  {COLLECTIVE_BROADCAST, 8, 8192, "direct", "direct"},
+        {COLLECTIVE_BROADCAST, 8, 8193, "tree", "direct"},     {COLLECTIVE_BROADCAST, 8, 1 << 20, "tree", "pipeline"},
+    };
 
     (void)state;
-    for (size_t i = 0; i < sizeof collectives / sizeof *collectives; i++) {
-        struct algo_query query = {
-            .collective = collectives[i], .size = 8, .once_max = ONCE_MAX, .block_bytes = 8, .chunk_least = 131072, .oversubscribed = true};
-        assert_string_equal(algo_select(&query, NULL, 0)->name, "doubling");
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        struct algo_query query = {.collective = choices[i].collective,
+                                   .size = choices[i].size,
+                                   .once_max = ONCE_MAX,
+                                   .block_bytes = choices[i].bytes,
+                                   .chunk_least = 131072,
+                                   .oversubscribed = true};
+        assert_string_equal(algo_select(&query, NULL, 0)->name, choices[i].shared);
         query.oversubscribed = false;
-        assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
+        assert_string_equal(algo_select(&query, NULL, 0)->name, choices[i].alone);
         query.oversubscribed = true;
-        query.size = 7;
-        assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
-        query.size = 8;
         query.chunk_least = 0;
-        assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
+        const char *in_memory = algo_select(&query, NULL, 0)->name;
+        query.oversubscribed = false;
+        assert_string_equal(algo_select(&query, NULL, 0)->name, in_memory);
     }
 }
 

@@ -22,8 +22,11 @@ enum {
     SELECT_SHARED_BYTES_MIN = 131072,
     SELECT_EACH_BYTES_MAX = 524288,
     SELECT_PAIR_BYTES_MAX = 524288,
+    SELECT_TREE_BYTES_MAX = 131072,
+    SELECT_CROWD_TREE_BYTES_MAX = 1048576,
     SELECT_FEW_RANKS = 4,
-    SELECT_CROWD_RANKS = 8
+    SELECT_CROWD_RANKS = 8,
+    SELECT_LARGE_CROWD_RANKS = 17
 };
 
 /* ------------------------------------------------------------------------------------------------------------ conditions */
@@ -58,10 +61,28 @@ static bool oversubscribed(const struct algo_query *query)
     return query->oversubscribed && !query->chunk_least;
 }
 
-/* If ranks that share CPUs exchange over a network, each message costs CPU time of all: log p messages per rank are fewer than p. */
+/* If ranks that share CPUs exchange over a network, each message costs CPU time of all. An allreduce of p ranks takes p (p - 1) messages if
+ * each reads all, p log p by doubling, and 2 (p - 1) along a tree, whose trips are longer. Also the work of a broadcast's root is shared.
+ */
+static bool shares_cpus_over_a_network(const struct algo_query *query)
+{
+    return !query->hosts && query->oversubscribed && query->chunk_least;
+}
+static bool few_share_cpus_over_a_network(const struct algo_query *query)
+{
+    return shares_cpus_over_a_network(query) && query->size > 2 && query->size <= SELECT_FEW_RANKS;
+}
+static bool more_share_cpus_over_a_network(const struct algo_query *query)
+{
+    return shares_cpus_over_a_network(query) && query->size > SELECT_FEW_RANKS;
+}
+static bool large_crowd_over_a_network(const struct algo_query *query)
+{
+    return shares_cpus_over_a_network(query) && query->size >= SELECT_LARGE_CROWD_RANKS;
+}
 static bool crowded_over_a_network(const struct algo_query *query)
 {
-    return !query->hosts && query->oversubscribed && query->chunk_least && query->size >= SELECT_CROWD_RANKS;
+    return shares_cpus_over_a_network(query) && query->size >= SELECT_CROWD_RANKS;
 }
 
 /* If short pieces cost little, sharing the work pays earlier with more ranks: if each rank reads everything, that is p
@@ -111,11 +132,13 @@ static const struct preference {
     bool (*when)(const struct algo_query *query);
 } preferences[] = {
     {COLLECTIVE_BARRIER, "hosts_once", ANY, BLOCK, several_hosts},
-    {COLLECTIVE_BARRIER, "doubling", ANY, BLOCK, crowded_over_a_network},
+    {COLLECTIVE_BARRIER, "doubling", ANY, BLOCK, more_share_cpus_over_a_network},
     {COLLECTIVE_BARRIER, "read_all", ANY, BLOCK, always},
     {COLLECTIVE_BARRIER, "doubling", ANY, BLOCK, always},
     {COLLECTIVE_BROADCAST, "direct", SELECT_SPREAD_BYTES_MIN, BLOCK, several_hosts},
     {COLLECTIVE_BROADCAST, "hosts", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_BROADCAST, "direct", SELECT_BELOW_BYTES_MAX, BLOCK, crowded_over_a_network},
+    {COLLECTIVE_BROADCAST, "tree", ANY, BLOCK, crowded_over_a_network},
     {COLLECTIVE_BROADCAST, "direct", SELECT_ONCE_BYTES_MAX, BLOCK, always},
     {COLLECTIVE_BROADCAST, "pipeline", ANY, BLOCK, always},
     {COLLECTIVE_REDUCE, "read_all", SELECT_SPREAD_BYTES_MIN, BLOCK, several_hosts},
@@ -134,13 +157,15 @@ static const struct preference {
     {COLLECTIVE_ALLREDUCE, "doubling", SELECT_SHARED_BYTES_MIN, ALL, short_pieces_are_cheap},
     {COLLECTIVE_ALLREDUCE, "slices", ANY, ALL, short_pieces_are_cheap},
     {COLLECTIVE_ALLREDUCE, "read_all", SELECT_PAIR_BYTES_MAX, BLOCK, two_over_a_network},
-    {COLLECTIVE_ALLREDUCE, "doubling", SELECT_ONCE_BYTES_MAX, BLOCK, crowded_over_a_network},
+    {COLLECTIVE_ALLREDUCE, "doubling", SELECT_ONCE_BYTES_MAX, BLOCK, few_share_cpus_over_a_network},
+    {COLLECTIVE_ALLREDUCE, "tree", SELECT_TREE_BYTES_MAX, BLOCK, more_share_cpus_over_a_network},
+    {COLLECTIVE_ALLREDUCE, "tree", SELECT_CROWD_TREE_BYTES_MAX, BLOCK, large_crowd_over_a_network},
     {COLLECTIVE_ALLREDUCE, "read_all", SELECT_ONCE_BYTES_MAX, BLOCK, always},
     {COLLECTIVE_ALLREDUCE, "doubling", SELECT_ONCE_BYTES_MAX, BLOCK, always},
     {COLLECTIVE_ALLREDUCE, "slices", ANY, BLOCK, always},
     {COLLECTIVE_ALLREDUCE, "tree", ANY, BLOCK, always},
     {COLLECTIVE_GROUP, "hosts_once", SELECT_NEAR_BYTES_MAX, BLOCK, several_hosts},
-    {COLLECTIVE_GROUP, "doubling", ANY, BLOCK, crowded_over_a_network},
+    {COLLECTIVE_GROUP, "doubling", ANY, BLOCK, more_share_cpus_over_a_network},
     {COLLECTIVE_GROUP, "read_all", ANY, BLOCK, always},
     {COLLECTIVE_GROUP, "doubling", ANY, BLOCK, always},
     {COLLECTIVE_ALLGATHER, "direct", SELECT_SPREAD_BYTES_MIN, BLOCK, several_hosts},

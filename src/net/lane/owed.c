@@ -2,10 +2,11 @@
  * Words owed to peers: acknowledgements of exposures, retirements of operations, credits for messages. They can wait until another frame
  * leaves, since a sender has several slots.
  *
- * Most ranks send to few others. If each told each other of every second retirement, a broadcast of n ranks would cost n * n frames. So
- * how soon a peer hears of retirements follows from what it has sent in the last TCP_HEARS operations: exposures with few places need it
- * soon, and a peer that sends nothing hears only so often that it can begin with a line. A sender that lacks room and has not sent that
- * much in half as many operations says so (WANT). From then until the other half is over the receiver tells by itself.
+ * Most ranks send to few others. If each told each other of every second retirement, a broadcast of n ranks would cost n * n frames. So how
+ * soon a peer hears of retirements follows from what it has sent in the last TCP_HEARS operations: exposures with few places need it soon,
+ * and a peer that sends nothing hears only so often that it can begin with a line. A frame that leaves anyway takes the news with it when
+ * half as many are untold. A sender that lacks room and has not sent that much in half as many operations says so (WANT). From then until
+ * the other half is over the receiver tells by itself.
  */
 #include "net/lane/lane.h"
 
@@ -117,7 +118,7 @@ void tcp_owed(struct tcp_channel *c)
         uint32_t with = piggyback_of(m);
         bool piggyback = m->lane[TCP_LANE_SMALL].dirty;
         uint32_t retired = c->retired - m->retired_told, seen = m->seen - m->seen_told, taken = m->taken - m->taken_told;
-        if (with < TCP_LANES ? retired >= c->lag[TCP_ROOMS - 1] : tcp_hears_now(c, m)) {
+        if (with < TCP_LANES ? retired >= (lag_of(c, m) + 1) / 2 : tcp_hears_now(c, m)) {
             tell_retired(c, i, with < TCP_LANES ? with : TCP_LANE_SMALL);
             retired = 0;
         }

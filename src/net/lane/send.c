@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-enum { COLLECT_BYTES = 16384, SEND_TURNS = 16 };
+enum { COLLECT_BYTES = 32768, SEND_TURNS = 16 };
 
 static void make_dirty(struct tcp_lane *lane)
 {
