@@ -23,7 +23,8 @@ static const struct {
     size_t bytes;
 } kind[TCP_ROOMS] = {
     [TCP_ROOM_LINES] = {ONCE, 2 * WINDOW, TCP_INLINE},
-    [TCP_ROOM_FRAMES] = {ONCE, WINDOW, TCP_SMALL_BYTES},
+    [TCP_ROOM_FRAMES] = {ONCE, WINDOW, TCP_FRAME_BYTES},
+    [TCP_ROOM_PAGES] = {ONCE, WINDOW, TCP_SMALL_BYTES}, /* to one peer */
     [TCP_ROOM_LONG] = {ONCE, TCP_ONCE_PLACES, TCP_SMALL_BYTES + 1},
     [TCP_ROOM_AREAS] = {STREAM, TCP_AREAS, 8},
 };

@@ -44,7 +44,9 @@ static inline enum tcp_room tcp_room_of(uint32_t edge, size_t bytes)
 {
     if (!(edge & WIRE_ONCE))
         return TCP_ROOM_AREAS;
-    return bytes <= TCP_INLINE ? TCP_ROOM_LINES : bytes <= TCP_SMALL_BYTES ? TCP_ROOM_FRAMES : TCP_ROOM_LONG;
+    if (bytes <= TCP_FRAME_BYTES)
+        return bytes <= TCP_INLINE ? TCP_ROOM_LINES : TCP_ROOM_FRAMES;
+    return bytes <= TCP_SMALL_BYTES ? TCP_ROOM_PAGES : TCP_ROOM_LONG;
 }
 /* last: the last operation that used a kind of room, or was to use it. */
 static inline void tcp_room_used(uint32_t *last, uint32_t seq)

@@ -30,6 +30,8 @@ enum {
     TCP_INLINE = 240,      /* an exposure up to this length has room in two windows of operations */
     TCP_ONCE_MAX = 524288, /* limit of what two ranks expose at once; with more ranks it is seldom over an eighth of that */
     TCP_ONCE_PLACES = 8,
+    TCP_FRAME_BYTES = 2048,
+    TCP_PAGES_SHOWN = 256, /* exposures of TCP_FRAME_BYTES to TCP_SMALL_BYTES to all peers together: more would not stay in a cache */
     TCP_AREAS = 4,
     TCP_CREDITS = 4,
     TCP_HEARS = 256, /* operations after an exposure in which its sender hears of retirements as often as that kind needs */
@@ -71,7 +73,8 @@ enum {
 /* What an exposure needs of its receiver. Later kinds have fewer places. */
 enum tcp_room {
     TCP_ROOM_LINES,  /* on a once-edge, up to TCP_INLINE */
-    TCP_ROOM_FRAMES, /* up to TCP_SMALL_BYTES */
+    TCP_ROOM_FRAMES, /* up to TCP_FRAME_BYTES */
+    TCP_ROOM_PAGES,  /* up to TCP_SMALL_BYTES */
     TCP_ROOM_LONG,
     TCP_ROOM_AREAS, /* of a stream */
     TCP_ROOMS,

@@ -52,7 +52,10 @@ static uint32_t window_of(const struct wire_limits *limits)
 /* A peer that sends hears of retirements when half of its places may be free; one that sends nothing, shortly before it could lack one. */
 static void make_rooms(struct tcp_channel *c, uint32_t window, bool minimal)
 {
-    const uint32_t places[TCP_ROOMS] = {2 * window, window, TCP_ONCE_PLACES, TCP_AREAS};
+    uint32_t pages = TCP_PAGES_SHOWN / (c->size > 1 ? c->size - 1 : 1);
+
+    pages = pages > window ? window : pages < TCP_ONCE_PLACES ? TCP_ONCE_PLACES : pages;
+    const uint32_t places[TCP_ROOMS] = {2 * window, window, pages, TCP_ONCE_PLACES, TCP_AREAS};
 
     for (uint32_t i = 0; i < TCP_ROOMS; i++) {
         c->places[i] = minimal && i ? 1 : places[i];
