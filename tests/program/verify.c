@@ -140,8 +140,8 @@ static struct layout layout_of(const struct check *check, int32_t rank)
                                .in_place = root,
                                .in_has_own = true};
     case COLLECTIVE_ALLTOALL:
-    case COLLECTIVE_ALLTOALL_V: /* in place, a ragged program gets a copy of in */
-        return (struct layout){.in = all_in, .out = all_out, .in_place = !check->rank[0].program->ragged};
+    case COLLECTIVE_ALLTOALL_V: /* in place, a program that writes early gets a copy of in */
+        return (struct layout){.in = all_in, .out = all_out, .in_place = !program_writes_early(check->rank[0].program)};
     case COLLECTIVE_GATHER:
     case COLLECTIVE_GATHER_V:
         return (struct layout){.in = pair_count(check, rank, check->root),
@@ -281,7 +281,8 @@ static bool build_all(struct check *check)
         }
         if (mine->edges != first->edges || memcmp(mine->edge, first->edge, sizeof mine->edge) || mine->slices != first->slices ||
             mine->chunk_unit != first->chunk_unit || mine->wide != first->wide || mine->own_in != first->own_in ||
-            mine->own_out != first->own_out || mine->ragged != first->ragged || mine->brief != first->brief) {
+            mine->own_out != first->own_out || mine->ragged != first->ragged || mine->each_block != first->each_block ||
+            mine->brief != first->brief) {
             check_fail(check, rank, "cuts or names edges unlike rank 0");
             return false;
         }

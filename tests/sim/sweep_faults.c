@@ -202,7 +202,7 @@ static void sweep_ranks(struct sweep *sweep, int32_t ranks)
 {
     for (uint32_t i = 0; i < algo_count; i++) {
         const struct algo_row *row = &algo_table[i];
-        if (deed_of(row->collective) == DEED_KINDS || ranks > row->ranks_max)
+        if (deed_of(row->collective) == DEED_KINDS || ranks < row->ranks_min || ranks > row->ranks_max)
             continue;
         sweep_row(sweep, row, ranks, SIM_WIRE_LINES, false);
         sweep_row(sweep, row, ranks, SIM_WIRE_LINES, true);

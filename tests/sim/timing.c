@@ -141,7 +141,7 @@ static const struct algo_row *draw_row(uint64_t *s, int32_t ranks)
         const char *name = collective_name(row->collective);
         size_t length = strlen(name);
         bool alike = strcmp(name + length - 2, "_v") != 0 && strcmp(name, "broadcast_bytes") != 0;
-        if (alike && deed_of(row->collective) != DEED_KINDS && ranks <= row->ranks_max)
+        if (alike && deed_of(row->collective) != DEED_KINDS && ranks >= row->ranks_min && ranks <= row->ranks_max)
             return row;
     }
 }

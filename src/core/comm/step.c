@@ -151,12 +151,12 @@ static void start_pack(struct place *p, const struct entry *e, size_t scratch)
     run_start_as(&p->run, e->program, &element);
 }
 
-/* True for an alltoall in place by a program that writes `out` while it still reads `in`. It then reads from a copy. */
+/* Then it reads from a copy. */
 static bool reads_a_copy(const struct entry *e)
 {
     bool pairs = e->record.collective == COLLECTIVE_ALLTOALL || e->record.collective == COLLECTIVE_ALLTOALL_V;
 
-    return pairs && e->program->ragged && e->call.in == e->call.out;
+    return pairs && program_writes_early(e->program) && e->call.in == e->call.out;
 }
 
 /* Bytes behind the scratch memory that the operation uses instead of the caller's buffers. */

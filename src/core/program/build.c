@@ -185,7 +185,7 @@ static bool ref_fits(const struct build *b, const struct comm_ref *ref, bool chu
     switch (ref->buf) {
     case BUF_IN:
     case BUF_OUT:
-        if (unit == UNIT_SLICE && (!b->program.slices || ref->first >= b->program.slices))
+        if (unit == UNIT_SLICE && ref->first >= (uint32_t)b->program.slices * (b->program.each_block ? (uint32_t)b->spec.size : 1))
             return false;
         if (unit == UNIT_WHOLE)
             return ref->buf == BUF_IN && ref->count == 1 && !chunked;
@@ -253,13 +253,17 @@ static bool step_fits(const struct build *b, const struct comm_step *s)
     }
 }
 
-/* An answer replaces what it was made of: two views, released at once, of which the other rank's came by edge 0, a private stream. */
+/* An answer replaces what the other rank of two exposed on edge 0, a private stream, and what is then released: one of the two views that
+ * a REDUCE has used up, or the view that an EXPOSE answers with other bytes. */
 static bool may_answer(const struct build *b, uint32_t at)
 {
-    const struct comm_step *s = &b->step[at];
+    const struct comm_step *s = &b->step[at], *next = s + 1;
 
-    return s->flags & STEP_TEE && s->flags & STEP_FINAL && s->src.count == 2 && b->spec.size == 2 && !b->program.edge[0] &&
-           at + 1 < b->program.steps && b->step[at + 1].code == STEP_RELEASE;
+    if (b->spec.size != 2 || b->program.edge[0] || at + 1 >= b->program.steps || next->code != STEP_RELEASE)
+        return false;
+    if (s->code == STEP_EXPOSE)
+        return s->npeers == 1 && s->edge && s->src.buf != BUF_VIEW && next->src.count == 1;
+    return s->flags & STEP_TEE && s->flags & STEP_FINAL && s->src.count == 2;
 }
 
 /* A REDUCE with TEE feeds the next EXPOSE of its lane, which must have TEE too and name the same bytes. */

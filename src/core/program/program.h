@@ -43,8 +43,8 @@ uint32_t collective_parse(const char *name);      /* 0: no such name */
 enum program_code { STEP_EXPOSE = 1, STEP_VIEW, STEP_RELEASE, STEP_COPY, STEP_REDUCE, STEP_LOOP, STEP_END };
 enum program_buf { BUF_NONE = 0, BUF_IN, BUF_OUT, BUF_SCRATCH, BUF_VIEW };
 /* ELEMENT: elements of block 0. BLOCK: whole blocks. WHOLE: all blocks of a buffer without holes. SLICE: 1/slices of
- * block 0, cut at whole cache lines. BRIEF: a block that is no longer than program.brief; nothing of a longer one.
- * PARTIAL: or'ed in; items are in the accumulator type. */
+ * block 0, cut at whole cache lines; with each_block, slices of all blocks, counted on. BRIEF: a block that is no longer than
+ * program.brief; nothing of a longer one. PARTIAL: or'ed in; items are in the accumulator type. */
 enum program_unit { UNIT_BYTE = 0, UNIT_ELEMENT, UNIT_BLOCK, UNIT_SLICE, UNIT_WHOLE, UNIT_BRIEF, UNIT_PARTIAL = 0x80 };
 enum program_flag {
     STEP_FINAL = 1,   /* REDUCE: result in the type, AVG divided */
@@ -53,7 +53,7 @@ enum program_flag {
     STEP_CHUNKED = 4, /* refs mean chunk k of what they name; a LOOP or END with it counts k, otherwise i */
     STEP_LAND = 8,    /* VIEW: the bytes must go to dst */
     STEP_ANSWER = 16, /* REDUCE of two views, with TEE: one view is of the only reader of the result, on edge 0, and the next step releases
-                       * it: the result may be stored there */
+                       * it: the result may be stored there. EXPOSE: the same with the view that the next step releases */
     STEP_EACH = 32,   /* EXPOSE, VIEW: the exposer makes several on this edge for each k; the round is k * turns + turn instead of k */
 };
 
@@ -87,15 +87,16 @@ struct comm_program {
     uint16_t slices;                     /* number of parts, in whole lines, into which block 0 is cut; 0: not cut */
     uint8_t chunk_unit;                  /* what k counts chunks of: 0 (not chunked), UNIT_BLOCK or UNIT_SLICE */
     uint8_t depth;
-    uint16_t scratch; /* scratch items */
-    uint8_t counters; /* 0: no step waits or bumps */
-    uint8_t own_in;   /* IN is this rank's block alone (gathers): block x of IN is at its beginning */
-    uint8_t own_out;  /* the same for OUT (scatters) */
-    uint8_t ragged;   /* only the two ends of an edge know a block's length. Each loop over chunks counts those of its own ref, and every
-                       * exposure carries the length of its whole block in its fingerprint. Equal on every rank */
-    uint32_t brief;   /* bytes; only ragged programs, equal on every rank. A block of at most this length is exposed by the steps that name
-                       * it as BRIEF, and its chunks are left out. For a longer block those steps expose only that it is longer. 0: there
-                       * are no such steps */
+    uint16_t scratch;   /* scratch items */
+    uint8_t counters;   /* 0: no step waits or bumps */
+    uint8_t each_block; /* slices are of every block: the item is block * slices + slice */
+    uint8_t own_in;     /* IN is this rank's block alone (gathers): block x of IN is at its beginning */
+    uint8_t own_out;    /* the same for OUT (scatters) */
+    uint8_t ragged;     /* only the two ends of an edge know a block's length. Each loop over chunks counts those of its own ref, and every
+                         * exposure carries the length of its whole block in its fingerprint. Equal on every rank */
+    uint32_t brief; /* bytes; only ragged programs, equal on every rank. A block of at most this length is exposed by the steps that name
+                     * it as BRIEF, and its chunks are left out. For a longer block those steps expose only that it is longer. 0: there
+                     * are no such steps */
     uint8_t wide; /* its streams carry partial results: chunks are cut for the accumulator. Equal on every rank, as own_in and chunk_unit */
     uint8_t crossing; /* a lane reads views that another lane requested */
     uint16_t edges;
@@ -105,6 +106,12 @@ struct comm_program {
     const uint32_t *peer_wide;
     const struct comm_step *step;
 };
+
+/* Whether an alltoall by this program writes `out` while it still reads `in`. In place it needs a copy of `in`. */
+static inline bool program_writes_early(const struct comm_program *program)
+{
+    return program->ragged || program->each_block;
+}
 
 static inline uint32_t program_peer(const struct comm_program *program, uint32_t index)
 {

@@ -6,7 +6,7 @@
  *
  * Nothing here knows which wire it uses, allocates, or blocks.
  */
-#include "program/run_place.h"
+#include "program/run_expose.h"
 
 #include "base/check.h"
 #include "base/env.h"
@@ -15,113 +15,8 @@
 #include <string.h>
 
 enum { RUN_STEP_BYTES = 1 << 16 };
-enum run_cookie { RUN_COOKIE_VIEW = 0, RUN_COOKIE_LAND = 1, RUN_COOKIE_EXPOSE = 2 };
-enum verdict { VERDICT_NEXT, VERDICT_STAY /* the step has set the pc */, VERDICT_STAND, VERDICT_END, VERDICT_MISMATCH, VERDICT_FAILED };
-
-/* ------------------------------------------------------------------------------------------------------------ views, keys and cookies */
-static inline bool views_present(const struct run *run, uint32_t slot, uint32_t count)
-{
-    uint64_t mask = ones(count) << slot;
-    return (run->present & mask) == mask;
-}
-
-static inline const uint16_t *peers_of(const struct run *run, const struct comm_step *s, const struct run_lane *lane)
-{
-    const struct comm_program *p = run->program;
-    if (BASE_LIKELY(!s->peer_outer))
-        return &p->peer[s->peer];
-    return &p->peer[wrapped(s->peer + s->peer_outer * (int32_t)lane->i, p->peers)];
-}
-
-static inline wire_key key_of(const struct run *run, const struct comm_step *s, const struct run_lane *lane)
-{
-    return wire_key_of(run->seq, program_round(s, lane->k), s->edge);
-}
-
-static inline uint64_t cookie_of(const struct run *run, enum run_cookie kind, const struct comm_step *s, uint32_t slot)
-{
-    return (uint64_t)run->index << 32 | (uint32_t)kind << 30 | (uint32_t)(s - run->program->step) << 8 | slot;
-}
-
-static inline uint32_t rounds_left(const struct run *run, const struct comm_step *s, const struct run_lane *lane)
-{
-    uint32_t each = s->flags & STEP_EACH ? s->turns : 1;
-
-    return BASE_UNLIKELY(run->program->ragged) ? 0 : run->chunks * each - program_round(s, lane->k);
-}
-
-/* What both ends of an edge compare: the call and, if only they know it, the length of their block. */
-static inline uint32_t fingerprint_of(const struct run *run, const struct place *place)
-{
-    return run->program->ragged ? run->fingerprint ^ program_mark(place->whole) : run->fingerprint;
-}
-
-static inline void bump(struct run *run, const struct comm_step *s)
-{
-    if (s->bump) {
-        run->counter[s->bump]++;
-        run->bumped = true;
-    }
-}
-
-static inline void view_is_here(struct run *run, const struct comm_step *s, uint32_t slot)
-{
-    run->present |= UINT64_C(1) << slot;
-    run->bumped |= run->program->crossing;
-    bump(run, s);
-}
 
 /* ------------------------------------------------------------------------------------------------------------ steps */
-static struct wire_expose expose_of(const struct run *run, const struct comm_step *s, const struct run_lane *lane)
-{
-    return (struct wire_expose){
-        .key = key_of(run, s, lane),
-        .fingerprint = run->fingerprint,
-        .edge = run->program->edge[s->edge],
-        .flags = WIRE_WORK,
-        .peers = peers_of(run, s, lane),
-        .npeers = s->npeers,
-        .cookie = cookie_of(run, RUN_COOKIE_EXPOSE, s, 0),
-    };
-}
-
-static enum verdict step_expose(struct run *run, struct run_lane *lane, const struct comm_step *s)
-{
-    struct wire_span span;
-    struct wire_expose expose = expose_of(run, s, lane);
-    if (BASE_UNLIKELY(s->src.buf == BUF_VIEW)) {
-        uint32_t slot = slot_of(run, &s->src, lane);
-        if (!views_present(run, slot, 1))
-            return VERDICT_STAND;
-        span = (struct wire_span){run->view[slot].at, run->view[slot].bytes};
-    } else {
-        struct place place = place_of(run, s, &s->src, lane, 0);
-        if (program_leaves_out(run->program, s, place.whole * run->raw))
-            return VERDICT_NEXT;
-        span = (struct wire_span){place.at, place.bytes};
-        expose.fingerprint = fingerprint_of(run, &place);
-    }
-    expose.spans = &span;
-    expose.nspans = 1;
-    expose.flags |= lane->built;
-    switch (run->channel->class->expose(run->channel, &expose)) {
-    case WIRE_DONE:
-        bump(run, s);
-        break;
-    case WIRE_PENDING:
-        run->pending++;
-        break;
-    case WIRE_FAILED:
-        return VERDICT_FAILED;
-    default:
-        run->again = true;
-        return VERDICT_STAND;
-    }
-    run->bytes_out += span.bytes;
-    lane->built = 0;
-    return VERDICT_NEXT;
-}
-
 /* Makes a second name for a present view; the bytes' owner stays the same. */
 static enum verdict step_alias(struct run *run, struct run_lane *lane, const struct comm_step *s)
 {
@@ -275,33 +170,6 @@ static enum verdict step_copy(struct run *run, struct run_lane *lane, const stru
     return VERDICT_NEXT;
 }
 
-/* Asks where the EXPOSE that this REDUCE feeds wants its bytes. False: the wire has no room, and the REDUCE waits. */
-static bool reserve_pad(struct run *run, struct run_lane *lane, const struct comm_step *s, const struct place *to, void **pad)
-{
-    struct wire_expose expose = expose_of(run, &run->program->step[s->aside], lane);
-    struct wire_span span = {to->at, to->bytes};
-    expose.spans = &span;
-    expose.nspans = 1;
-    expose.answers = s->flags & STEP_ANSWER ? other_view(run, lane, s) : NULL;
-    switch (run->channel->class->reserve(run->channel, &expose, to->bytes, pad)) {
-    case WIRE_DONE:
-        lane->built = WIRE_BUILT;
-        return true;
-    case WIRE_LANDING:
-        lane->built = WIRE_BUILT | WIRE_DEPOSIT;
-        return true;
-    case WIRE_ANSWERS:
-        lane->built = WIRE_BUILT | WIRE_ANSWER;
-        return true;
-    case WIRE_NONE:
-        *pad = NULL;
-        return true;
-    default:
-        run->again = true;
-        return false;
-    }
-}
-
 /* Whether results in a peer's memory are stored past the cache. */
 static bool goes_past(struct run *run)
 {
@@ -351,6 +219,14 @@ static inline void reduce_views(struct run *run, const struct run_lane *lane, co
         run->reduce(&reduce);
 }
 
+/* For the EXPOSE that this REDUCE feeds. */
+static bool reserve_for(struct run *run, struct run_lane *lane, const struct comm_step *s, const struct place *to, void **pad)
+{
+    struct wire_view *answers = s->flags & STEP_ANSWER ? other_view(run, lane, s) : NULL;
+
+    return reserve_pad(run, lane, &run->program->step[s->aside], to, answers, pad);
+}
+
 static enum verdict step_reduce(struct run *run, struct run_lane *lane, const struct comm_step *s)
 {
     if (!views_present(run, slot_of(run, &s->src, lane), s->src.count))
@@ -364,7 +240,7 @@ static enum verdict step_reduce(struct run *run, struct run_lane *lane, const st
     }
     struct place to = place_of(run, s, &s->dst, lane, 0);
     void *also = NULL;
-    if (s->flags & STEP_TEE && !reserve_pad(run, lane, s, &to, &also))
+    if (s->flags & STEP_TEE && !reserve_for(run, lane, s, &to, &also))
         return VERDICT_STAND;
     if (to.elements)
         reduce_views(run, lane, s, &to, also);
