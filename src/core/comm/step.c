@@ -151,7 +151,7 @@ static void start_pack(struct place *p, const struct entry *e, size_t scratch)
     run_start_as(&p->run, e->program, &element);
 }
 
-/* Then it reads from a copy. */
+/* For an alltoall in place by a program that writes early. */
 static bool reads_a_copy(const struct entry *e)
 {
     bool pairs = e->record.collective == COLLECTIVE_ALLTOALL || e->record.collective == COLLECTIVE_ALLTOALL_V;
