@@ -23,10 +23,9 @@ bool tcp_has_once_room(const struct tcp_channel *c, uint32_t peer, wire_key key,
     return has_places(c, peer, key, tcp_room_of(WIRE_ONCE, bytes));
 }
 
-static bool has_room(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes)
+static bool has_room(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, enum tcp_room kind)
 {
     const struct tcp_member *m = &c->member[peer];
-    enum tcp_room kind = tcp_room_of(e->edge, bytes);
 
     if (m->lane[TCP_LANE_SMALL].ended)
         return true;
@@ -42,14 +41,14 @@ static bool has_room(struct tcp_channel *c, uint32_t peer, const struct wire_exp
 
 /* A root may make many ONCE exposures and never look, so the peer's words are read here. The sender of a stream waits for incoming data
  * anyway. */
-static bool makes_room(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes)
+static bool makes_room(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, enum tcp_room kind)
 {
-    if (has_room(c, peer, e, bytes))
+    if (has_room(c, peer, e, kind))
         return true;
     if (!(e->edge & WIRE_ONCE))
         return false;
     tcp_hear(c, peer);
-    return has_room(c, peer, e, bytes);
+    return has_room(c, peer, e, kind);
 }
 
 static size_t bytes_of(const struct wire_expose *e)
@@ -102,13 +101,14 @@ static bool leaves_straight(struct tcp_channel *c, const struct wire_expose *e, 
 static enum wire_result expose_work(struct tcp_channel *c, const struct wire_expose *e)
 {
     size_t bytes = bytes_of(e);
+    enum tcp_room kind = tcp_room_of(e->edge, bytes);
 
     BASE_ASSERT(!c->aborted);
     for (uint32_t i = 0; i < e->npeers; i++)
-        if (!makes_room(c, e->peers[i], e, bytes))
+        if (!makes_room(c, e->peers[i], e, kind))
             return WIRE_AGAIN;
     for (uint32_t i = 0; i < e->npeers; i++)
-        tcp_room_used(&c->member[e->peers[i]].went[tcp_room_of(e->edge, bytes)], wire_key_seq(e->key));
+        tcp_room_used(&c->member[e->peers[i]].went[kind], wire_key_seq(e->key));
     if (bytes > TCP_SMALL_BYTES && e->nspans == 1 && !(e->edge & WIRE_ONCE))
         return expose_lent(c, e, bytes);
     if (tcp_may_go_alone(c, e, bytes)) {
