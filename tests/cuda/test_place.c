@@ -462,8 +462,8 @@ static void an_abort_while_nccl_splits_leaves_no_communicator(void **state)
     assert_int_equal(native_nccl.join(native, &alone, offer, NULL, &channel), COMM_OK);
     while (!atomic_load(&begun))
         bench_turn();
-    native_nccl.leave(channel, WIRE_ABORT);
-    native_nccl.leave(channel, WIRE_CLOSE);
+    native_nccl.leave(channel, NATIVE_LEAVE_FAILED);
+    native_nccl.leave(channel, NATIVE_LEAVE_CLOSE);
     native_nccl.close(native);
     mock_at(NULL, NULL, NULL);
     assert_int_equal(mock_live(), live);

@@ -9,6 +9,7 @@ void an_operation_that_fails(void **state);
 void a_call_that_a_native_refuses(void **state);
 void contract_4_5_calls_that_differ(void **state);
 void contract_4_3_buffers_are_held_until_close(void **state);
+void contract_4_3_a_native_is_told_that_a_rank_is_gone(void **state);
 void contract_2_3_a_native_has_the_deadline_too(void **state);
 
 /* native_plans.c */

@@ -260,6 +260,7 @@ int main(void)
         cmocka_unit_test(contract_4_5_plans_that_differ),
         cmocka_unit_test(a_kept_call_that_finds_no_memory),
         cmocka_unit_test(contract_4_3_buffers_are_held_until_close),
+        cmocka_unit_test(contract_4_3_a_native_is_told_that_a_rank_is_gone),
         cmocka_unit_test(contract_2_3_a_native_has_the_deadline_too),
         cmocka_unit_test(children_have_a_native_when_all_members_have),
         cmocka_unit_test(a_child_whose_native_does_not_connect),

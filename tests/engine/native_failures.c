@@ -217,12 +217,34 @@ RIG_CASE(contract_4_3_buffers_are_held_until_close)
         EQUAL(flags_of(q[r]), COMM_INFO_BUFFERS_HELD);
     }
     EQUAL(flags_of(queued), 0); /* it never started */
+    CHECK(fake.failed >= RANKS && !fake.gone);
     IS(comm_close(rig.world[0], RIG_S / 10), COMM_ERR_TIMEOUT);
     EQUAL(fake.channels, RANKS); /* kept on purpose */
     fake.holds = false;
     MUST(comm_close(rig.world[1], RIG_S)); /* OK: the caller owns the buffers again */
     MUST(comm_close(rig.world[2], RIG_S));
     comm_event_free(gate);
+}
+
+/* Some libraries do not survive another call once a rank is gone, so they are told why they are left. */
+RIG_CASE(contract_4_3_a_native_is_told_that_a_rank_is_gone)
+{
+    struct rig rig;
+    int32_t in[RANKS], out[RANKS];
+    struct comm_request q[RANKS];
+    fake.stalls = fake.holds = true;
+    rig_open(&rig, RANKS, COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = 30 * RIG_S));
+    issue_sums(rig.world, in, out, q);
+    IS(comm_close(rig.world[0], RIG_S / 10), COMM_ERR_TIMEOUT);
+    uint64_t of_closing = fake.failed;
+    for (int32_t r = 1; r < RANKS; r++) {
+        IS(comm_wait(q[r], RIG_PATIENCE), COMM_ERR_CLOSED);
+        EQUAL(flags_of(q[r]), COMM_INFO_BUFFERS_HELD);
+    }
+    CHECK(fake.gone >= RANKS - 1 && fake.failed == of_closing);
+    for (int32_t r = 1; r < RANKS; r++)
+        IS(comm_close(rig.world[r], RIG_S / 10), COMM_ERR_TIMEOUT); /* it asks with the same cause */
+    CHECK(fake.gone >= 2 * (RANKS - 1) && fake.failed == of_closing);
 }
 
 RIG_CASE(contract_2_3_a_native_has_the_deadline_too)

@@ -428,17 +428,19 @@ static uint32_t fake_advance(struct native_channel *channel, struct native_event
     return made;
 }
 
-static uint32_t fake_leave(struct native_channel *channel, enum wire_leave how)
+static uint32_t fake_leave(struct native_channel *channel, enum native_leave how)
 {
     struct channel *c = (struct channel *)channel;
+    atomic_fetch_add(&fake.failed, how == NATIVE_LEAVE_FAILED);
+    atomic_fetch_add(&fake.gone, how == NATIVE_LEAVE_GONE);
     pthread_mutex_lock(&lock);
     static struct channel *kept[GROUPS]; /* kept on purpose, and reachable, so that a leak detector accepts it */
     static uint32_t count;
     uint32_t left = fake.holds ? c->count : 0;
-    if (how == WIRE_CLOSE && left)
+    if (how == NATIVE_LEAVE_CLOSE && left)
         kept[count++ % GROUPS] = c;
     (void)kept;
-    if (how == WIRE_CLOSE && !left)
+    if (how == NATIVE_LEAVE_CLOSE && !left)
         channel_free(c);
     pthread_mutex_unlock(&lock);
     return left;

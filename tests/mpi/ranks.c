@@ -270,7 +270,8 @@ static void idle(void)
 int main(int count, char **argument)
 {
     const char *what = count > 1 ? argument[1] : "suite", *file = getenv("SAY_TO");
-    rig_end_after(selection_all() || strcmp(what, "large") == 0 ? 100 : 60);
+    bool is_long = selection_all() || strcmp(what, "large") == 0, is_short = strcmp(what, "killed") == 0;
+    rig_end_after(is_short ? 20 : is_long ? 100 : 60);
     if (file && !freopen(file, "a", stdout))
         return 3;
     if (strcmp(what, "suite") == 0)

@@ -142,6 +142,12 @@ hung_with_gone_peer()
     printf '%s\n' "$said" | grep -q '(mca_btl_tcp_endpoint_close+'
 }
 
+# In MPI_Test of a collective with a dead rank, Intel MPI may connect to it again and again (in one run of 170).
+stuck_with_dead_peer()
+{
+    [ $kind = intel ] && [ "$END_1" = 'signal 9' ] && printf '%s\n' "$said" | grep -q '(PMPI_Test+'
+}
+
 # Open MPI 4.1 ends the process if the connection breaks under a send.
 ended_by_gone_peer()
 {
@@ -165,10 +171,17 @@ judge()
         case $end in
         "$(end_of $rank)") said_it $rank || : ;;
         'signal 9' | 'signal 15') said_it $rank || missing="$missing $rank" ;;
-        'exit 1') said_it $rank && hung_with_gone_peer || wrong "rank $rank ended with '$end', expected $(end_of $rank)" ;;
+        'exit 1')
+            if stuck_with_dead_peer; then
+                said_it $rank || missing="$missing $rank"
+            elif ! said_it $rank || ! hung_with_gone_peer; then
+                wrong "rank $rank ended with '$end', expected $(end_of $rank)"
+            fi
+            ;;
         'exit 255') said_it $rank && ended_by_gone_peer || wrong "rank $rank ended with '$end', expected $(end_of $rank)" ;;
-        'signal 11') # MPICH 5 does so when it sends to a rank that has left
-            said_it $rank && [ $kind = abi ] || wrong "rank $rank ended with '$end', expected $(end_of $rank)"
+        'signal 11') # MPICH 5 does so when it sends to a rank that has left, and inside MPI_Test of a collective with it
+            [ $kind = abi ] || wrong "rank $rank ended with '$end', expected $(end_of $rank)"
+            said_it $rank || missing="$missing $rank"
             ;;
         *) wrong "rank $rank ended with '$end', expected $(end_of $rank)" ;;
         esac
@@ -196,9 +209,9 @@ while [ -n "$missing" ] && [ $turn -lt 25 ]; do
     fi
     missing=''
     [ "${FAILS:-ignored}" = ignored ] || judge
-    [ -z "$missing" ] || echo "run.sh: turn $turn: the launcher ended ranks$missing"
+    [ -z "$missing" ] || echo "run.sh: turn $turn: the launcher, or MPI, ended ranks$missing"
 done
-[ -z "$missing" ] || wrong "the launcher ended a rank in each turn"
+[ -z "$missing" ] || wrong "the launcher, or MPI, ended a rank in each turn"
 if ! printf '%s\n' "$said" | grep -Eq -- "$WANT"; then
     wrong "expected to read: $WANT"
 fi

@@ -115,7 +115,7 @@ int main(void)
     use(channels, TEAMS + 1);
     MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i <= TEAMS; i++)
-        EQUAL(native->class->leave(channels[i], WIRE_CLOSE), 0);
+        EQUAL(native->class->leave(channels[i], NATIVE_LEAVE_CLOSE), 0);
     native->class->close(native);
     MPI_Finalize();
     return 0;

@@ -69,7 +69,7 @@ static enum comm_result connect(struct comm_state *b, const struct team_offer *o
     if (!b->native)
         return COMM_OK;
     if (!all) /* some member has none for this communicator: then no member uses it */
-        b->native->native->class->leave(b->native, WIRE_CLOSE);
+        b->native->native->class->leave(b->native, NATIVE_LEAVE_CLOSE);
     if (!all)
         return go_without(b, COMM_OK);
     for (int32_t r = 0; r < b->team.size; r++)
@@ -97,8 +97,8 @@ static void drop(struct comm_state *b)
     const struct native_class *class = b->native->native->class;
 
     base_home_visit(&b->unit.handle->lock, b->unit.engine->env);
-    (void)class->leave(b->native, WIRE_ABORT);
-    (void)class->leave(b->native, WIRE_CLOSE);
+    (void)class->leave(b->native, NATIVE_LEAVE_FAILED);
+    (void)class->leave(b->native, NATIVE_LEAVE_CLOSE);
     (void)go_without(b, COMM_OK);
     b->line.ahead = b->line.window;
     b->terms.unpacked = false;
@@ -330,6 +330,13 @@ static bool step(struct comm_state *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ failing and leaving */
+static uint32_t leave_failed(const struct comm_state *b)
+{
+    bool gone = b->failure.cause.result == COMM_ERR_PEER || b->failure.cause.result == COMM_ERR_CLOSED;
+
+    return b->native->native->class->leave(b->native, gone ? NATIVE_LEAVE_GONE : NATIVE_LEAVE_FAILED);
+}
+
 static void failing(struct comm_state *b, enum comm_result result)
 {
     (void)result;
@@ -340,7 +347,7 @@ static void failing(struct comm_state *b, enum comm_result result)
     b->library_work.served = false;
     b->library_work.suspect.ticket = 0;
     b->library_work.alone = 0;
-    b->library_work.held = may_enter(b) ? b->native->native->class->leave(b->native, WIRE_ABORT) : pending;
+    b->library_work.held = may_enter(b) ? leave_failed(b) : pending;
     for (uint64_t t = b->line.done + 1; b->library_work.held && t <= b->line.started; t++) {
         struct entry *e = state_entry(b, t);
         if (e->by == ENTRY_BY_NATIVE && e->head.state == TIMELINE_STARTED)
@@ -351,7 +358,7 @@ static void failing(struct comm_state *b, enum comm_result result)
 bool native_holds(struct comm_state *b)
 {
     if (b->library_work.held && may_enter(b))
-        b->library_work.held = b->native->native->class->leave(b->native, WIRE_ABORT);
+        b->library_work.held = leave_failed(b);
     return b->library_work.held != 0;
 }
 
@@ -368,7 +375,7 @@ static void leave(struct comm_state *b)
         count(b, false);
     if (!b->native)
         return;
-    uint32_t left = b->library_work.held = b->native->native->class->leave(b->native, WIRE_CLOSE);
+    uint32_t left = b->library_work.held = b->native->native->class->leave(b->native, NATIVE_LEAVE_CLOSE);
     standing_end(b);
     b->native = NULL;
     b->library = NULL;

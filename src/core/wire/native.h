@@ -38,6 +38,12 @@ enum native_flag {
 enum { NATIVE_IN_ORDER = NATIVE_STREAM | NATIVE_DEVICE }; /* a device does its calls one after the other, in the order of their starts */
 enum { NATIVE_OFFER_BYTES = 192, NATIVE_VERSION_BYTES = 64 };
 
+enum native_leave {
+    NATIVE_LEAVE_FAILED = 1, /* the communicator failed */
+    NATIVE_LEAVE_GONE = 2,   /* it failed because a rank died, closed or cannot be reached, which some libraries do not survive */
+    NATIVE_LEAVE_CLOSE = 3,  /* the last call on the channel */
+};
+
 /* Every native's instance and every channel begin with these. */
 struct native {
     const struct native_class *class;
@@ -191,10 +197,10 @@ struct native_class {
      * returns another result than PENDING: OK, or an error, after which it is not registered here. */
     enum comm_result (*enlist_all)(struct native_channel *channel, void *memory, size_t bytes);
     enum comm_result (*enlisted_all)(struct native_channel *channel);
-    /* WIRE_ABORT: the communicator failed. Stop what can be stopped and release what is parked, without blocking;
-     * called again, look again. WIRE_CLOSE: the last call on the channel. Both return the number of operations whose
-     * buffers the library may still access. What is left at WIRE_CLOSE the native keeps for ever, on purpose. */
-    uint32_t (*leave)(struct native_channel *channel, enum wire_leave how);
+    /* After a failure: stop what can be stopped and release what is parked, without blocking; called again, look again. Returns the
+     * number of operations whose buffers the library may still access. What is left at NATIVE_LEAVE_CLOSE the native keeps for ever, on
+     * purpose. */
+    uint32_t (*leave)(struct native_channel *channel, enum native_leave how);
     /* Writes a text for the code of an event or a start. */
     void (*explain)(struct native *native, int32_t code, char *text, size_t bytes);
     void (*close)(struct native *native);

@@ -338,7 +338,7 @@ static enum comm_result class_may_close(struct native_channel *channel, char *wh
     return cuda_may_close(c->owner->env, &c->held, why, why_bytes);
 }
 
-static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
+static uint32_t class_leave(struct native_channel *channel, enum native_leave how)
 {
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
     uint32_t state = atomic_load_explicit(&c->state, memory_order_acquire);
@@ -346,7 +346,7 @@ static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
 
     (void)nccl_group(channel, false, &code); /* a call of the group failed: NCCL must not abort a communicator of an open group */
     uint32_t pending = (uint32_t)(c->issued - c->told);
-    if (how == WIRE_ABORT || pending || state == NCCL_JOINING || (!c->threads.ends && c->windows.runs)) {
+    if (how != NATIVE_LEAVE_CLOSE || pending || state == NCCL_JOINING || (!c->threads.ends && c->windows.runs)) {
         c->aborted = true;
         nccl_release_all(c);
         nccl_begin_end(c, true);
@@ -357,7 +357,7 @@ static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
     if (state == NCCL_LEFT || state == NCCL_FAILED)
         pending = 0;
     pending += atomic_load_explicit(&c->held.graphs, memory_order_acquire); /* NCCL does not end before they do */
-    if (how == WIRE_CLOSE)
+    if (how == NATIVE_LEAVE_CLOSE)
         drop_channel(c);
     return pending;
 }

@@ -37,7 +37,7 @@ static enum comm_result join_alone(const struct comm_env *env, struct native *na
     if (r != COMM_OK)
         return r;
     r = await_joined(env, channel);
-    native_nccl.leave(channel, WIRE_CLOSE);
+    native_nccl.leave(channel, NATIVE_LEAVE_CLOSE);
     return r;
 }
 

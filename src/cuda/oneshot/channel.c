@@ -337,17 +337,17 @@ uint32_t oneshot_reap(struct oneshot *n)
     return left;
 }
 
-uint32_t oneshot_leave(struct native_channel *channel, enum wire_leave how)
+uint32_t oneshot_leave(struct native_channel *channel, enum native_leave how)
 {
     struct oneshot_channel *c = (struct oneshot_channel *)(void *)channel;
 
     bool runs = is_held(c);
 
-    if (c->abort && (runs || how == WIRE_ABORT)) /* first, since what follows may wait for another rank of this process */
+    if (c->abort && (runs || how != NATIVE_LEAVE_CLOSE)) /* first, since what follows may wait for another rank of this process */
         atomic_store_explicit(&c->d->words[c->abort], 1, memory_order_release);
     oneshot_stop_choosing(c);
     if (c->pipeline)
         pipeline_stop(c->pipeline);
     c->issued = c->launched; /* what has not begun never will */
-    return how == WIRE_ABORT ? runs : drop(c);
+    return how == NATIVE_LEAVE_CLOSE ? drop(c) : runs;
 }

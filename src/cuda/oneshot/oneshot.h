@@ -194,7 +194,7 @@ unsigned oneshot_rests(const struct oneshot_channel *c); /* CUDA's answer about 
 /* channel.c */
 enum comm_result oneshot_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
                               struct native_channel **channel);
-uint32_t oneshot_leave(struct native_channel *channel, enum wire_leave how);
+uint32_t oneshot_leave(struct native_channel *channel, enum native_leave how);
 /* Frees the closed channels whose kernels have ended. Returns how many are left. */
 uint32_t oneshot_reap(struct oneshot *n);
 /* issue.c */

@@ -228,20 +228,21 @@ enum comm_result mpi_joined(struct native_channel *channel)
 }
 
 /* MPI cannot cancel a collective. MPI owns the buffers of a started collective until it completes, and after a failure it may never
- * complete. */
-uint32_t mpi_leave(struct native_channel *channel, enum wire_leave how)
+ * complete. Once a rank is gone, some libraries must not even be asked. */
+uint32_t mpi_leave(struct native_channel *channel, enum native_leave how)
 {
     struct mpi_channel *c = mpi_channel_of(channel);
     struct native_event ignored[64];
     uint32_t left = mpi_is_over() ? 0 : c->count; /* after MPI_Finalize MPI holds nothing any more */
 
-    while (left && mpi_advance(channel, ignored, sizeof ignored / sizeof *ignored))
+    c->untouchable |= how == NATIVE_LEAVE_GONE && c->world->dies_with_peers;
+    while (left && !c->untouchable && mpi_advance(channel, ignored, sizeof ignored / sizeof *ignored))
         left = c->count;
-    if (how == WIRE_ABORT) {
+    if (how != NATIVE_LEAVE_CLOSE) {
         mpi_failed();
         return left;
     }
-    if (left || (c->in_thread && atomic_exchange(&c->state, MPI_JOIN_LEFT) == MPI_JOINING))
+    if (left || c->untouchable || (c->in_thread && atomic_exchange(&c->state, MPI_JOIN_LEFT) == MPI_JOINING))
         mpi_keep(); /* MPI has the buffers, or the thread has the channel */
     else
         channel_end(c);

@@ -29,3 +29,24 @@ const struct mpi_fault *mpi_faults_here(void)
         fault++;
     return fault;
 }
+
+/* No other version was tried. */
+bool mpi_is_later_mpich_over_ucx(void)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+
+    if (MPI_Get_library_version(version, &length) != MPI_SUCCESS || strncmp(version, "MPICH", 5) != 0 || !strstr(version, "ch4:ucx"))
+        return false;
+    return strncmp(version + strcspn(version, "0123456789"), "4.0.", 4) != 0;
+}
+
+/* Seen on two hosts, when the rank died and when it had just exited: MPICH 5.0.2 over UCX ends with a signal inside MPI_Isend and inside
+ * MPI_Test of a collective, and MPI_Isend of Intel MPI 2021.18 may not return. */
+bool mpi_dies_with_peers(void)
+{
+    char version[NATIVE_VERSION_BYTES];
+
+    mpi_library_text(version, sizeof version);
+    return mpi_is_later_mpich_over_ucx() || strncmp(version, "Intel(R) MPI", 12) == 0;
+}

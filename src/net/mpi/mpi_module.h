@@ -45,6 +45,7 @@ struct mpi_world {
     uint32_t without;           /* bit collective: this MPI does it wrong */
     uint32_t slow_standing;     /* bit collective: its persistent call is slower than the nonblocking one, unless short */
     uint32_t apart;             /* bit collective: it goes wrong if long and in place on some ranks only */
+    bool dies_with_peers;       /* mpi_dies_with_peers */
 };
 
 struct mpi_standing;
@@ -73,10 +74,11 @@ struct mpi_channel {
     struct mpi_world *world;
     MPI_Comm comm;
     int size, rank;
-    bool begun;      /* has begun to create its MPI_Comm */
-    bool makes_base; /* the first channel of a world without base: its MPI_Comm will be base */
-    bool told;       /* has logged why it failed */
-    bool in_thread;  /* a thread creates its MPI_Comm; otherwise `joined` does */
+    bool begun;       /* has begun to create its MPI_Comm */
+    bool makes_base;  /* the first channel of a world without base: its MPI_Comm will be base */
+    bool told;        /* has logged why it failed */
+    bool untouchable; /* a rank is gone, which MPI may not survive: no call of MPI for this channel follows */
+    bool in_thread;   /* a thread creates its MPI_Comm; otherwise `joined` does */
     uint32_t count, room;
     MPI_Request *request;
     struct mpi_pending *pending;
@@ -145,7 +147,7 @@ int mpi_create_group(const struct mpi_world *w, const int *members, int size, in
 enum comm_result mpi_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
                           struct native_channel **channel);
 enum comm_result mpi_joined(struct native_channel *channel);
-uint32_t mpi_leave(struct native_channel *channel, enum wire_leave how);
+uint32_t mpi_leave(struct native_channel *channel, enum native_leave how);
 
 /* faults.c: what this library does wrong; the last row of the table if nothing is known */
 struct mpi_fault {
@@ -157,6 +159,8 @@ struct mpi_fault {
     uint32_t slow_standing;
 };
 const struct mpi_fault *mpi_faults_here(void);
+bool mpi_is_later_mpich_over_ucx(void); /* later than 4.0 */
+bool mpi_dies_with_peers(void);         /* a call may end this process or never return once another rank has died or exited */
 
 /* types.c */
 MPI_Datatype mpi_type_moved(size_t element_bytes); /* MPI_DATATYPE_NULL: MPI has no type of that width */

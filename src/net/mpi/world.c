@@ -256,6 +256,7 @@ static void agree_on_rules(struct mpi_world *w)
     w->without = fault->without;
     w->apart = fault->apart;
     w->slow_standing = fault->slow_standing;
+    w->dies_with_peers = mpi_dies_with_peers();
 }
 
 static void hear_of_end(const struct mpi_world *w)

@@ -49,7 +49,7 @@ static bool is_dead(const struct mpiwire *w, int32_t rank)
 
 static void send_last(struct mpiwire *w)
 {
-    if (w->failed && mpiwire_dies_with_peers())
+    if (w->failed && mpi_dies_with_peers())
         return;
     for (int32_t i = 0; i < w->ranks && !mpi_is_over(); i++) {
         struct mpiwire_block *b = w->joined[i] && !w->gone[i].kind ? mpiwire_block_take(w, 0) : NULL;

@@ -18,16 +18,6 @@ struct fit_card {
     int32_t fit;
 };
 
-/* Seen on two hosts: MPICH 5.0.2 over UCX ends with a signal inside MPI_Isend, and that call of Intel MPI 2021.18 may not return, when the
- * rank died and when it has just exited. */
-bool mpiwire_dies_with_peers(void)
-{
-    char version[NATIVE_VERSION_BYTES];
-
-    mpi_library_text(version, sizeof version);
-    return mpiwire_must_find() || strncmp(version, "Intel(R) MPI", 12) == 0;
-}
-
 /* Whether rank 0 has a peer on another host. (With the program's own exchange function a world of one host is opened like one of several.)
  */
 static bool has_far_peer(const struct wire_config *config)
@@ -56,7 +46,7 @@ void mpiwire_warn_of_deaths(const struct wire_config *config)
 {
     char line[512], version[NATIVE_VERSION_BYTES];
 
-    if (!mpiwire_dies_with_peers())
+    if (!mpi_dies_with_peers())
         return;
     mpi_library_text(version, sizeof version);
     snprintf(
@@ -106,7 +96,7 @@ enum comm_result mpiwire_fits(const struct wire_config *config, bool *fits)
     enum comm_result started = mpi_start_process(&native, &level), r;
     mine.result = (int32_t)started;
     if (started == COMM_OK)
-        mine.fit = level < MPI_THREAD_MULTIPLE ? BELOW_MULTIPLE : mpiwire_dies_with_peers() ? DIES_WITH_PEERS : FITS;
+        mine.fit = level < MPI_THREAD_MULTIPLE ? BELOW_MULTIPLE : mpi_dies_with_peers() ? DIES_WITH_PEERS : FITS;
     r = config->boot->class->allgather(config->boot, &mine, sizeof mine, cards);
     if (started != COMM_OK)
         r = started;

@@ -111,7 +111,7 @@ static enum comm_result open_over_mpi(const struct wire_config *config, struct w
     }
     void *go_on = mpi_library_symbol("MPIX_Comm_failure_ack");
     memcpy(&w->go_on, &go_on, sizeof go_on);
-    w->finds = mpiwire_must_find();
+    w->finds = mpi_is_later_mpich_over_ucx();
     pthread_mutex_init(&w->lock, NULL);
     *wire = &w->wire;
     return COMM_OK;

@@ -224,7 +224,6 @@ uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max
 enum comm_result mpiwire_fits(const struct wire_config *config, bool *fits);
 void mpiwire_tell_of_guard(const struct wire_config *config, const char *why); /* rank 0 logs it */
 void mpiwire_warn_of_deaths(const struct wire_config *config);                 /* the same, where nothing but MPI carries it */
-bool mpiwire_dies_with_peers(void); /* a send to a rank that died or exited may end this process or never return */
 
 /* close.c */
 void mpiwire_close(struct wire *wire);
@@ -244,7 +243,6 @@ void mpiwire_sends(struct mpiwire *w, struct mpiwire_block *b); /* adds a block 
 /* Looks for frames that have arrived, and for sends that have ended if there are none. True: there is more to do now. */
 bool mpiwire_progress(struct mpiwire *w);
 void mpiwire_look(struct mpiwire_channel *c); /* the same, for a call that lacks something, but once in a pass */
-bool mpiwire_must_find(void);                 /* whether this MPI loses what receives from any source take */
 void mpiwire_receive_end(struct mpiwire *w);  /* withdraws the receives that wait for frames */
 void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event);
 void mpiwire_lose(struct mpiwire_channel *c); /* reports LOST for members that have died or left, or after MPI_Finalize */

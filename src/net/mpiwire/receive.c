@@ -1,7 +1,7 @@
 /*
  * Receiving frames. MPI always has some receives of this wire, from any rank, so a look is one MPI_Test, and what comes is copied only
- * once. MPI fills them in the order in which they were posted, and it keeps the order of one rank's messages. Where that fails
- * (mpiwire_must_find), a look asks MPI for frames, and posts a receive for each that it finds.
+ * once. MPI fills them in the order in which they were posted, and it keeps the order of one rank's messages. With a later MPICH over UCX
+ * such a receive may take a message and never end, so a look asks MPI for frames there, and posts a receive for each that it finds.
  *
  * A long frame comes as its head, and its payload with another tag. Only its source's later frames wait for the payload: frames of one rank
  * are processed in the order in which it sent them, because messages are numbered; frames of different ranks in any order.
@@ -179,18 +179,6 @@ static void post(struct mpiwire *w, struct mpiwire_block *b, int source)
         return;
     }
     w->posted[(w->posted_first + w->posts++) % MPIWIRE_POSTED] = b;
-}
-
-/* MPICH 5.0.2 over UCX loses messages between hosts: a receive from any source takes one and never ends. MPICH 4.0 does not, and no other
- * version was tried. */
-bool mpiwire_must_find(void)
-{
-    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-    int length = 0;
-
-    if (MPI_Get_library_version(version, &length) != MPI_SUCCESS || strncmp(version, "MPICH", 5) != 0 || !strstr(version, "ch4:ucx"))
-        return false;
-    return strncmp(version + strcspn(version, "0123456789"), "4.0.", 4) != 0;
 }
 
 /* The source of the next receive. False: MPI has no frame, and a receive from any source may not be posted. */
