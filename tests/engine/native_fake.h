@@ -49,7 +49,7 @@ struct fake_native {
      * still ran, or that was forgotten while it ran. */
     _Atomic uint64_t noted, forgotten, moved, overlaps;
     _Atomic uint64_t failed, gone; /* calls of leave with these causes */
-    _Atomic uint64_t order; /* starts on one channel with a ticket below an earlier one */
+    _Atomic uint64_t order;        /* starts on one channel with a ticket below an earlier one */
 };
 extern struct fake_native fake;
 void fake_reset(void);

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void others(const struct rank *r, uint16_t *peers)
 {
@@ -45,8 +46,8 @@ static void verify(const void *at, size_t bytes, int32_t rank, wire_key key)
 /* ------------------------------------------------------------------------------------------------------------ once */
 static size_t once_bytes(uint32_t seq)
 {
-    static const size_t sizes[] = {8, 0, 48, 1, 49, 200, 8, 4096, 40, 65536};
-    return sizes[seq % 10];
+    static const size_t sizes[] = {8, 0, 48, 1, 49, 200, 8, 4096, 40, 65536, 16384, 2048, 16385};
+    return sizes[seq % (sizeof sizes / sizeof *sizes)];
 }
 
 static void expose_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned char *buffer)
@@ -86,29 +87,32 @@ static void expose_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned ch
     CHECK(rank_expose(r, &e) == WIRE_DONE);
 }
 
-static void look_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned char *buffer)
+static void look_once(struct rank *r, uint32_t seq, uint32_t edge, int32_t peer, unsigned char *buffer)
 {
-    struct wire_view view[RANKS_MAX];
+    struct wire_view view;
     size_t bytes = once_bytes(seq + edge);
-    for (int32_t i = 0; i < r->size; i++) {
-        if (i == r->rank)
-            continue;
-        bool land = (seq + (uint32_t)i) % 2;
-        struct wire_look l = {.key = wire_key_of(seq, 0, edge),
-                              .fingerprint = seq ^ 77,
-                              .edge = WIRE_ONCE | WIRE_TO_ALL,
-                              .peer = (uint32_t)i,
-                              .bytes = bytes,
-                              .cookie = 1000 + (uint64_t)i,
-                              .land = land ? buffer : NULL,
-                              .view = land ? NULL : &view[i],
-                              .flags = seq % 4 == 3 ? WIRE_NONTEMPORAL : 0};
-        CHECK(rank_look(r, &l) == WIRE_DONE);
-        CHECK(land || view[i].bytes == bytes);
-        verify(land ? buffer : view[i].at, bytes, i, l.key);
-        if (!land)
-            r->ch->class->release(r->ch, seq, &view[i]);
-    }
+    bool land = (seq + (uint32_t)peer) % 2;
+    struct wire_look l = {.key = wire_key_of(seq, 0, edge),
+                          .fingerprint = seq ^ 77,
+                          .edge = WIRE_ONCE | WIRE_TO_ALL,
+                          .peer = (uint32_t)peer,
+                          .bytes = bytes,
+                          .cookie = 1000 + (uint64_t)peer,
+                          .land = land ? buffer : NULL,
+                          .view = land ? NULL : &view,
+                          .flags = seq % 4 == 3 ? WIRE_NONTEMPORAL : 0};
+    CHECK(rank_look(r, &l) == WIRE_DONE);
+    CHECK(land || view.bytes == bytes);
+    verify(land ? buffer : view.at, bytes, peer, l.key);
+    if (!land)
+        r->ch->class->release(r->ch, seq, &view);
+}
+
+static void look_at_all(struct rank *r, uint32_t seq, uint32_t edge, unsigned char *buffer)
+{
+    for (int32_t i = 0; i < r->size; i++)
+        if (i != r->rank)
+            look_once(r, seq, edge, i, buffer);
 }
 
 void scenario_once(struct rank *r)
@@ -125,8 +129,28 @@ void scenario_once(struct rank *r)
             expose_once(r, ahead + 1, 0, buffer);
         }
         expose_once(r, seq, 1, buffer);
-        look_once(r, seq, 0, buffer);
-        look_once(r, seq, 1, buffer + 65536);
+        look_at_all(r, seq, 0, buffer);
+        look_at_all(r, seq, 1, buffer + 65536);
+        r->ch->class->release(r->ch, seq, NULL);
+        r->ch->class->flush(r->ch);
+    }
+    rank_meet(r);
+    free(buffer);
+}
+
+/* Only a root exposes. When the others are late, it takes all the room there is. */
+void scenario_ahead(struct rank *r)
+{
+    uint32_t operations = rank_count(r, 3000);
+    unsigned char *buffer = malloc(65536);
+    for (uint32_t seq = 1; seq <= operations; seq++) {
+        int32_t root = (int32_t)(seq / 256 % (uint32_t)r->size);
+        if (root != r->rank && rank_random(r) % 64 == 0)
+            usleep(200);
+        if (root == r->rank)
+            expose_once(r, seq, 0, buffer);
+        else
+            look_once(r, seq, 0, root, buffer);
         r->ch->class->release(r->ch, seq, NULL);
         r->ch->class->flush(r->ch);
     }

@@ -5,6 +5,7 @@
 #include "wire/world.h"
 
 scenario_fn scenario_once;     /* thousands of operations over lines and once places, with some ranks ahead of others */
+scenario_fn scenario_ahead;    /* the same from one root, which is ahead of all others */
 scenario_fn scenario_each;     /* the same for edges with a line for each reader */
 scenario_fn scenario_streams;  /* private and to-all streams, many rounds, landed and not landed */
 scenario_fn scenario_messages; /* of all sizes, from all to all, taken out of order, some discarded */

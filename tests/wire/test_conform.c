@@ -15,8 +15,9 @@ static const struct {
     const char *name;
     scenario_fn *fn;
 } scenarios[] = {
-    {"once", scenario_once},   {"each", scenario_each},   {"streams", scenario_streams},   {"messages", scenario_messages},
-    {"notes", scenario_notes}, {"board", scenario_board}, {"mismatch", scenario_mismatch}, {"reuse", scenario_reuse},
+    {"once", scenario_once},       {"ahead", scenario_ahead},       {"each", scenario_each},
+    {"streams", scenario_streams}, {"messages", scenario_messages}, {"notes", scenario_notes},
+    {"board", scenario_board},     {"mismatch", scenario_mismatch}, {"reuse", scenario_reuse},
 };
 
 static void run_all(const struct wire_backend *b, int32_t ranks, const struct wire_limits *limits, int32_t variant, bool processes)
@@ -61,6 +62,12 @@ static void threads_two(void **state)
     (void)state;
     on_each(2, NULL, 0, false);
 }
+/* Lines are not written to by their readers, so places are used in another order. */
+static void threads_only_read(void **state)
+{
+    (void)state;
+    on_each(2, &(struct wire_limits){.only_reads = 1}, 0, false);
+}
 static void threads_three(void **state)
 {
     (void)state;
@@ -92,8 +99,9 @@ static void processes_four(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_two),   cmocka_unit_test(threads_three), cmocka_unit_test(threads_minimal),
-        cmocka_unit_test(threads_ahead), cmocka_unit_test(processes_two), cmocka_unit_test(processes_four),
+        cmocka_unit_test(threads_two),     cmocka_unit_test(threads_only_read), cmocka_unit_test(threads_three),
+        cmocka_unit_test(threads_minimal), cmocka_unit_test(threads_ahead),     cmocka_unit_test(processes_two),
+        cmocka_unit_test(processes_four),
 
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

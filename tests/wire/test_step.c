@@ -131,7 +131,10 @@ static void no_room_on(struct rank *ranks, int32_t count)
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_DONE);
     retire(ranks, 2, seq);
     seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 64, 100);
-    seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 8, 2049);
+    seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 64, 2048);
+    seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 32, 2049);
+    seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 32, 16384);
+    seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 8, 16385);
     seq = no_places_on(ranks, seq, WIRE_ONCE, 64, WIRE_EACH_BYTES);
     no_credit_on(ranks, count, seq + 1, 0, 16, 1000);
 }

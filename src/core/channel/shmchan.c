@@ -50,13 +50,25 @@ static __attribute__((noinline)) bool make_places(struct shmchan_channel *c, uin
     return make_region(c, index, c->shape.each.bytes, &c->own.each, &c->own.each_where, &c->head->each);
 }
 
+/* Where lines are better written again soon, a rank uses few places as long as its readers keep up. It looks at them once in a turn. */
+static enum shmchan_places_kind kind_of(struct shmchan_channel *c, const struct shmchan_edge *edge, uint32_t seq, size_t bytes)
+{
+    const uint32_t mask = edge->places[SHMCHAN_LONG].mask, before = seq - (mask + 1);
+
+    if (bytes <= SHMCHAN_BRIEF_BYTES)
+        return SHMCHAN_BRIEF;
+    if (bytes > SHMCHAN_SPARE_BYTES)
+        return SHMCHAN_LONG;
+    return c->shape.reuses && (seq & mask ? known_retired(c, before) : all_retired(c, before)) ? SHMCHAN_LONG : SHMCHAN_SPARE;
+}
+
 /* The rules for room. DONE: returns the line, and the place of the bytes if they do not fit in a line. */
 static enum wire_result room_once(struct shmchan_channel *c, wire_key key, size_t bytes, struct shmchan_line **line, char **place)
 {
     const struct shmchan_shape *shape = &c->shape;
     const struct shmchan_edge *edge = &shape->edge[wire_key_edge(key)];
-    bool brief = bytes <= SHMCHAN_BRIEF_BYTES;
-    uint32_t mask = bytes <= SHMCHAN_INLINE ? edge->line_mask : brief ? edge->brief_mask : shape->once_mask;
+    const enum shmchan_places_kind kind = kind_of(c, edge, wire_key_seq(key), bytes);
+    uint32_t mask = bytes <= SHMCHAN_INLINE ? edge->line_mask : edge->places[kind].mask;
     if (!all_retired(c, wire_key_seq(key) - (mask + 1)))
         return WIRE_AGAIN;
     *line = once_line(c->block.at, &c->shape, key);
@@ -67,8 +79,7 @@ static enum wire_result room_once(struct shmchan_channel *c, wire_key key, size_
     BASE_ASSERT(bytes <= c->handle.caps.once_max);
     if (!c->own.once && !make_places(c, SHMCHAN_REGION_ONCE))
         return WIRE_FAILED;
-    size_t index = (size_t)(wire_key_seq(key) & mask) * shape->once_edges + wire_key_edge(key);
-    *place = c->own.once + (brief ? brief_offset(shape, key) : index * shape->once_stride);
+    *place = c->own.once + once_offset(shape, key, kind);
     return WIRE_DONE;
 }
 
@@ -120,6 +131,12 @@ static inline struct shmchan_line *stream_line(struct shmchan_channel *c, const 
     return (struct shmchan_line *)(void *)(c->own.stream + stream_offset(&c->shape, e->key, e->edge, reader, c->rank));
 }
 
+/* In the line, because `reserve` and `expose` may find room in places of different kinds. */
+static void note_place(const struct shmchan_channel *c, struct shmchan_line *line, const char *place)
+{
+    line->of.place.offset = c->own.once_where + (uint64_t)(place - c->own.once);
+}
+
 /* Whether peers can read an exposure's bytes in place, without a copy, and where. The exposer alone decides this, and
  * its line says so. */
 static bool points(struct shmchan_channel *c, const struct wire_expose *e, size_t bytes, uint64_t *where)
@@ -168,6 +185,8 @@ enum wire_result shmchan_reserve(struct wire_channel *channel, const struct wire
         enum wire_result result = all ? room_once(c, e->key, bytes, &line, &place) : room_each(c, e, bytes, &line, &place);
         if (result != WIRE_DONE)
             return result == WIRE_FAILED ? WIRE_NONE : result;
+        if (all && place)
+            note_place(c, line, place);
     } else {
         if (e->npeers != 1 && !(e->edge & WIRE_TO_ALL))
             return WIRE_NONE;
@@ -274,7 +293,7 @@ static inline void fetch_to_write(struct shmchan_channel *c, wire_key key, size_
     base_fetch_to_write(once_line(c->block.at, &c->shape, next));
     if (bytes <= SHMCHAN_INLINE || bytes > SHMCHAN_BRIEF_BYTES)
         return;
-    const char *place = c->own.once + brief_offset(&c->shape, next);
+    const char *place = c->own.once + once_offset(&c->shape, next, SHMCHAN_BRIEF);
     for (size_t at = 0; at < bytes; at += sizeof(struct shmchan_line))
         base_fetch_to_write(place + at);
 }
@@ -348,7 +367,9 @@ static __attribute__((noinline)) enum wire_result expose_any(struct shmchan_chan
     enum wire_result result = room_once(c, e->key, bytes, &line, &place);
     if (BASE_UNLIKELY(result != WIRE_DONE))
         return result;
-    publish(line, e, place, place ? c->own.once_where + (uint64_t)(place - c->own.once) : 0, bytes);
+    if (place && !(e->flags & WIRE_BUILT))
+        note_place(c, line, place);
+    publish(line, e, place, place ? line->of.place.offset : 0, bytes);
     fetch_to_write(c, e->key, bytes);
     c->dirty = true;
     return WIRE_DONE;

@@ -5,8 +5,8 @@
  *
  * Every shared word has one writer or is a single atomic, and there is no lock in shared memory. The key of an exposure
  * determines where it lies, so nothing is allocated or searched, and no younger operation can hold it up:
- *   - ONCE edge, to all    line [seq % lines][edge]; over 48 bytes also place [seq % brief_places][edge],
- *                          over 2 KiB instead place [seq % once_places][edge]
+ *   - ONCE edge, to all    line [seq % lines][edge]; over 48 bytes also place [seq % places][edge], of one of three
+ *                          lengths: there are more short ones
  *   - ONCE edge, private   line [seq % lines][reader]; over 48 bytes also place [seq % places][reader]
  *   - stream               place [seq % areas][edge][reader, or 0 when TO_ALL][round % credits], which begins with
  *                          a line of its own
@@ -33,12 +33,14 @@
 
 enum {
     SHMCHAN_INLINE = 48,
-    SHMCHAN_ONCE_PLACES = 8,
-    SHMCHAN_WINDOWS = 2,       /* windows of lines per edge .. */
-    SHMCHAN_BRIEF_PLACES = 64, /* .. and places for few bytes */
+    SHMCHAN_WINDOWS = 2,       /* windows of lines per edge, .. */
+    SHMCHAN_BRIEF_PLACES = 64, /* .. places for few bytes, .. */
+    SHMCHAN_LONG_PLACES = 8,   /* .. for many, .. */
+    SHMCHAN_SPARE_PLACES = 32, /* .. and for fewer than that, of a rank that is further ahead of its readers */
     SHMCHAN_AHEAD_WINDOWS = 8, /* the same for the first edge where ranks share CPUs: a rank runs ahead of ranks that have no CPU yet, .. */
     SHMCHAN_AHEAD_PLACES = 256, /* .. and each of its waits for room costs a turn of theirs */
     SHMCHAN_BRIEF_BYTES = 2048,
+    SHMCHAN_SPARE_BYTES = 16384,
     SHMCHAN_EACH_LINES_BYTES = 1 << 19, /* an exposer's memory for lines of single readers, and for their places: the more .. */
     SHMCHAN_EACH_BYTES = 1 << 21,       /* .. readers there are, the fewer operations fit */
     SHMCHAN_EACH_LEAST = 2,
@@ -171,12 +173,20 @@ struct shmchan_head {
     _Atomic uint64_t long_word[WIRE_NOTE_LONG_BYTES / 8];
 };
 
-/* A ONCE edge's lines, in the block, and its places for few bytes, among the once places. The steps lead from one
- * operation to the next. */
+/* The kinds of a ONCE edge's places. An operation's place of each kind is free when all have retired the operation that had it before. */
+enum shmchan_places_kind { SHMCHAN_BRIEF, SHMCHAN_LONG, SHMCHAN_SPARE, SHMCHAN_PLACES_KINDS };
+
+/* The places of one kind, `step` apart from one operation to the next. */
+struct shmchan_row {
+    uint32_t mask;
+    size_t at, step;
+};
+
+/* A ONCE edge's lines, in the block, and its places, among the once places. The step leads from one operation to the next. */
 struct shmchan_edge {
     _Alignas(64) uint32_t line_mask;
-    uint32_t brief_mask;
-    size_t line, line_step, brief, brief_step;
+    size_t line, line_step;
+    struct shmchan_row places[SHMCHAN_PLACES_KINDS];
 };
 
 /* An exposer's memory for single readers: per operation a row of lines and a row of places. */
@@ -190,12 +200,12 @@ struct shmchan_shape {
     struct shmchan_edge edge[WIRE_ONCE_EDGES_MAX];
     struct shmchan_each each;
     uint32_t size, window, once_edges;
-    uint32_t once_mask, area_mask;
+    uint32_t area_mask;
     struct shmchan_credits all, private;
-    uint32_t rendezvous, copies, only_reads;
+    uint32_t rendezvous, copies, only_reads, reuses;
     size_t inbox, calls, acks, pairs, chunks, inlets, bytes;      /* of the block */
     size_t landings;                                              /* only with two members; 0: none */
-    size_t once_stride, once_bytes;                               /* of the once places */
+    size_t once_bytes;                                            /* of the once places */
     size_t private_stride, all_stride, edge_stride, stream_bytes; /* of the stream places */
     size_t pair_bytes, chunk_stride, chunk_bytes;                 /* of a pair's regions */
 };

@@ -65,11 +65,11 @@ static inline wire_key shmchan_asked(wire_key key)
     return key & ~(wire_key)255;
 }
 
-/* Where few bytes lie among a rank's once places. */
-static inline size_t brief_offset(const struct shmchan_shape *shape, wire_key key)
+/* Where an operation's place of this kind is, among a rank's once places. */
+static inline size_t once_offset(const struct shmchan_shape *shape, wire_key key, enum shmchan_places_kind kind)
 {
-    const struct shmchan_edge *edge = &shape->edge[wire_key_edge(key)];
-    return edge->brief + (wire_key_seq(key) & edge->brief_mask) * edge->brief_step;
+    const struct shmchan_row *places = &shape->edge[wire_key_edge(key)].places[kind];
+    return places->at + (wire_key_seq(key) & places->mask) * places->step;
 }
 
 /* The slot of one edge and credit; operations that share an area share it. */

@@ -49,21 +49,30 @@ static void shape_lines(struct shmchan_shape *s, const struct wire_limits *limit
     }
 }
 
-/* The same layout for brief places, behind the other once places. */
-static void shape_briefs(struct shmchan_shape *s, const struct wire_limits *limits)
+/* The same layout for each kind of places. A place is not a power of two long, because places a power of two apart would share few sets of
+ * every cache. */
+static void shape_once(struct shmchan_shape *s, const struct wire_limits *limits)
 {
+    static const struct {
+        size_t place;
+        uint32_t count, ahead;
+    } kinds[SHMCHAN_PLACES_KINDS] = {
+        [SHMCHAN_BRIEF] = {SHMCHAN_BRIEF_BYTES + sizeof(struct shmchan_line), SHMCHAN_BRIEF_PLACES, SHMCHAN_AHEAD_PLACES},
+        [SHMCHAN_LONG] = {SHMCHAN_PLACE_BYTES + SHMCHAN_PLACE_SKEW, SHMCHAN_LONG_PLACES, SHMCHAN_LONG_PLACES},
+        [SHMCHAN_SPARE] = {SHMCHAN_SPARE_BYTES + sizeof(struct shmchan_line), SHMCHAN_SPARE_PLACES, SHMCHAN_SPARE_PLACES},
+    };
     uint32_t apart = limits->ahead ? 1 : 0, together = s->once_edges - apart;
-    size_t place = SHMCHAN_BRIEF_BYTES + sizeof(struct shmchan_line); /* not a power of two either */
-    size_t at = s->once_bytes;
 
-    for (uint32_t i = 0; i < s->once_edges; i++) {
-        struct shmchan_edge *e = &s->edge[i];
-        bool alone = i < apart;
-        e->brief_mask = limits->minimal ? 0 : lesser(e->line_mask, (alone ? SHMCHAN_AHEAD_PLACES : SHMCHAN_BRIEF_PLACES) - 1);
-        e->brief_step = (alone ? 1 : together) * place;
-        e->brief = at;
-        at += alone ? (e->brief_mask + 1) * place : place; /* together: here begins this edge's first row */
-        s->once_bytes += (e->brief_mask + 1) * place;
+    for (int kind = 0; kind < SHMCHAN_PLACES_KINDS; kind++) {
+        size_t place = kinds[kind].place, at = s->once_bytes;
+        for (uint32_t i = 0; i < s->once_edges; i++) {
+            bool alone = i < apart;
+            uint32_t count = alone ? kinds[kind].ahead : kinds[kind].count;
+            uint32_t mask = limits->minimal ? 0 : lesser(s->edge[i].line_mask, count - 1);
+            s->edge[i].places[kind] = (struct shmchan_row){mask, at, (alone ? 1 : together) * place};
+            at += alone ? (mask + 1) * place : place; /* together: here begins this edge's first row */
+            s->once_bytes += (mask + 1) * place;
+        }
     }
 }
 
@@ -105,15 +114,12 @@ static struct shmchan_credits credits(const struct wire_limits *limits, size_t r
 static void shape_places(struct shmchan_shape *s, const struct wire_limits *limits, struct wire_caps *caps)
 {
     s->area_mask = limits->minimal ? 0 : SHMCHAN_AREAS - 1;
-    s->once_mask = limits->minimal ? 0 : SHMCHAN_ONCE_PLACES - 1;
     caps->chunk_all = limits->chunk ? limits->chunk : SHMCHAN_PLACE_BYTES;
     caps->chunk_private = limits->chunk ? limits->chunk : limits->chunk_private ? limits->chunk_private : private_chunk(s->size);
     s->all = credits(limits, 1, caps->chunk_all);
     s->private = credits(limits, s->size - 1, caps->chunk_private);
     caps->once_max = SHMCHAN_PLACE_BYTES;
-    s->once_stride = SHMCHAN_PLACE_BYTES + SHMCHAN_PLACE_SKEW;
-    s->once_bytes = (size_t)(s->once_mask + 1) * s->once_edges * s->once_stride;
-    shape_briefs(s, limits);
+    shape_once(s, limits);
     shape_each(s, limits);
     s->all_stride = sizeof(struct shmchan_line) + ((caps->chunk_all + 63) & ~(uint64_t)63);
     s->private_stride = sizeof(struct shmchan_line) + ((caps->chunk_private + 63) & ~(uint64_t)63);
@@ -137,7 +143,8 @@ bool shmchan_shape_of(struct shmchan_shape *s, uint32_t size, const struct wire_
                                 .once_edges = once_edges_of(limits, size),
                                 .rendezvous = limits->rendezvous,
                                 .copies = limits->copies,
-                                .only_reads = limits->only_reads};
+                                .only_reads = limits->only_reads,
+                                .reuses = limits->ahead || !limits->only_reads};
     uint32_t windows = limits->ahead ? SHMCHAN_AHEAD_WINDOWS : SHMCHAN_WINDOWS;
     *caps = (struct wire_caps){.inline_max = SHMCHAN_INLINE,
                                .window = window,

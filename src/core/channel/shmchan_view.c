@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { FETCH_BYTES = 512 /* the hardware fetches longer sequences by itself, and many prefetches at once arrive too late */ };
+enum { FETCH_BYTES = 512 };
 
 /* Tells the peer where these bytes shall go, if the slot is free. */
 static void tell_landing(struct shmchan_channel *c, struct shmchan_wait *w, wire_key key)
@@ -133,15 +133,16 @@ static bool may_wait(const struct shmchan_channel *c, wire_key key)
     return c->waiting < c->waiting_max && shmchan_reached(c->retired + 1, wire_key_seq(key));
 }
 
-/* Prefetches the place that the line will point to, so that line and place are fetched at the same time. */
+/* Prefetches the place that the line will point to, so that line and place are fetched at the same time. Of more bytes than FETCH_BYTES the
+ * first half, because the CPU fetches the rest by itself. */
 static __attribute__((noinline)) void fetch_place(struct shmchan_channel *c, wire_key key, uint32_t peer, size_t bytes)
 {
     struct shmchan_peer *p = &c->peer[peer];
 
     if (!find_places(p, &p->once, &p->head->once))
         return;
-    const char *place = p->once + brief_offset(&c->shape, key);
-    for (size_t at = 0; at < bytes; at += sizeof(struct shmchan_line))
+    const char *place = p->once + once_offset(&c->shape, key, SHMCHAN_BRIEF);
+    for (size_t at = 0; at < (bytes <= FETCH_BYTES ? bytes : bytes / 2); at += sizeof(struct shmchan_line))
         __builtin_prefetch(place + at);
 }
 
@@ -150,7 +151,7 @@ void shmchan_fetch(struct wire_channel *channel, wire_key key, uint32_t peer, si
     struct shmchan_channel *c = shmchan_of(channel);
 
     __builtin_prefetch(once_line(c->peer[peer].block, &c->shape, key));
-    if (BASE_UNLIKELY(bytes > SHMCHAN_INLINE && bytes <= FETCH_BYTES))
+    if (BASE_UNLIKELY(bytes > SHMCHAN_INLINE && bytes <= SHMCHAN_BRIEF_BYTES))
         fetch_place(c, key, peer, bytes);
 }
 

@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* FETCH_SOON_BYTES: a peer that called at the same time has written this much by then; longer data are fetched later */
-enum { FETCH_EARLY = 3, FETCH_SOON_BYTES = 256 };
+enum { FETCH_EARLY = 3, FETCH_SOON_BYTES = 256, FETCH_FEW_BYTES = 512 };
 
 /* ------------------------------------------------------------------------------------------------------------ eligibility */
 /* Does the call conflict with operations in progress? A barrier conflicts with everything. The union of all address ranges may overlap the
@@ -177,11 +177,12 @@ static inline __attribute__((always_inline)) struct entry *enter(struct comm_sta
     return e;
 }
 
-void fastpath_fetch(struct comm_state *b, const struct call_template *f, uint32_t seq)
+/* there: the bytes have probably come. Otherwise many prefetches would take lines away from a peer that is writing them. */
+void fastpath_fetch(struct comm_state *b, const struct call_template *f, uint32_t seq, bool there)
 {
     for (uint32_t ranks = f->fetched; ranks; ranks &= ranks - 1) {
         uint32_t r = (uint32_t)__builtin_ctz(ranks);
-        b->wire->fetch(b->channel, wire_key_of(seq, 0, f->takes[r].edge), r, f->came[r]);
+        b->wire->fetch(b->channel, wire_key_of(seq, 0, f->takes[r].edge), r, there || f->came[r] <= FETCH_FEW_BYTES ? f->came[r] : 0);
     }
 }
 
@@ -249,7 +250,7 @@ static inline __attribute__((always_inline)) bool end_in_call(struct comm_state 
         (f->looked && fastpath_come(b, f, e, call->in, call->out, seq, chain) != WIRE_DONE) || e->unshown)
         return false;
     if (f->looked)
-        fastpath_fetch(b, f, seq + FETCH_EARLY);
+        fastpath_fetch(b, f, seq + FETCH_EARLY, !f->npeers);
     if (f->writes)
         fastpath_make_result(b, f, call->in, call->out);
     pass_through(b, f, call, chain, req);
@@ -266,7 +267,7 @@ static inline __attribute__((always_inline)) void enqueue(struct comm_state *b, 
     enter(b, f, call, e, chain);
     bool alone = b->line.done + 1 == b->line.next;
     if (f->npeers && f->looked && alone)
-        fastpath_fetch(b, f, e->seq);
+        fastpath_fetch(b, f, e->seq, false);
     state_publish_call(b, e, call, COMM_OK);
     uint64_t ticket = alone ? timeline_issue_alone(&b->line, &e->head) : timeline_issue_beside(&b->line, &e->head);
     x->last = f->last = ticket;
@@ -355,7 +356,7 @@ static inline __attribute__((always_inline)) bool issue_straight_as(struct comm_
     e->head.write = write;
     fill(b, f, e, (const void *)from, (void *)to, chain);
     if (soon && alone)
-        fastpath_fetch(b, f, seq);
+        fastpath_fetch(b, f, seq, false);
     state_publish(b, seq, f->call.fingerprint, chain, &f->as, f->as.op, COMM_OK);
     count(b, f);
     (void)(alone ? timeline_issue_alone(line, &e->head) : timeline_issue_beside(line, &e->head));
@@ -364,7 +365,7 @@ static inline __attribute__((always_inline)) bool issue_straight_as(struct comm_
     if (req)
         *req = (struct comm_request){b->unit.handle, ticket};
     if (!soon && alone)
-        fastpath_fetch(b, f, seq);
+        fastpath_fetch(b, f, seq, false);
     fastpath_flush(b);
     if (BASE_UNLIKELY(!b->is_active))
         state_activate(b);

@@ -110,7 +110,7 @@ struct call_template *call_template_of(struct comm_state *b, const struct engine
 /* Does a call with these vectors have the layout of this template, which has counts? */
 bool fastpath_same_layout(const struct comm_state *b, const struct call_template *f, const struct engine_vectors *v);
 /* Prefetches the lines together, so that they travel in parallel. */
-void fastpath_fetch(struct comm_state *b, const struct call_template *f, uint32_t seq);
+void fastpath_fetch(struct comm_state *b, const struct call_template *f, uint32_t seq, bool there);
 
 bool fastpath_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);
 /* Issues a call like the one before, if its template is straight. */

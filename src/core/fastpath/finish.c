@@ -190,7 +190,7 @@ static inline void fetch_ahead(struct comm_state *b, uint64_t oldest)
         x->fetched = oldest;
     while (x->fetched < to) {
         const struct entry *e = state_entry(b, ++x->fetched);
-        fastpath_fetch(b, e->template, e->seq);
+        fastpath_fetch(b, e->template, e->seq, false);
     }
 }
 
@@ -308,7 +308,7 @@ bool fastpath_wait_in_turn(struct engine *engine, struct comm_request request)
         if (!b)
             return timeline_test(request) != COMM_PENDING;
         const struct entry *e = state_entry(b, b->line.done + 1);
-        fastpath_fetch(b, e->template, e->seq);
+        fastpath_fetch(b, e->template, e->seq, false);
         fastpath_poll(b);
         if (let_go(b, request.ticket))
             return true;
