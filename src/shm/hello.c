@@ -29,11 +29,11 @@ void shm_hello_fill(struct shm_hello *hello, const struct comm_env *env, size_t 
                                 .call_bytes = sizeof(struct wire_call),
                                 .note_bytes = sizeof(struct shmchan_note),
                                 .inlet_bytes = sizeof(struct shmchan_inlet)};
-    const uint32_t limits[] = {SHMCHAN_INLINE,        SHMCHAN_BRIEF_PLACES,  SHMCHAN_BRIEF_BYTES,  SHMCHAN_SPARE_PLACES,
-                               SHMCHAN_SPARE_BYTES,   SHMCHAN_LONG_PLACES,   SHMCHAN_AREAS,        SHMCHAN_CREDITS,
-                               SHMCHAN_CREDITS_LEAST, SHMCHAN_EDGE_BYTES,    SHMCHAN_PLACE_BYTES,  SHMCHAN_WINDOW,
-                               SHMCHAN_EAGER_SLOTS,   SHMCHAN_EAGER_BYTES,   SHMCHAN_CHUNKS,       SHMCHAN_GRANTS,
-                               SHMCHAN_WINDOWS,       SHMCHAN_AHEAD_WINDOWS, SHMCHAN_AHEAD_PLACES, SHMCHAN_CHUNK_BYTES};
+    const uint32_t limits[] = {
+        SHMCHAN_INLINE,      SHMCHAN_BRIEF_PLACES,  SHMCHAN_BRIEF_BYTES,   SHMCHAN_SPARE_PLACES, SHMCHAN_SPARE_BYTES, SHMCHAN_LONG_PLACES,
+        SHMCHAN_AREAS,       SHMCHAN_CREDITS,       SHMCHAN_CREDITS_LEAST, SHMCHAN_EDGE_BYTES,   SHMCHAN_PLACE_BYTES, SHMCHAN_WINDOW,
+        SHMCHAN_EAGER_SLOTS, SHMCHAN_EAGER_LEAST,   SHMCHAN_EAGER_ALL,     SHMCHAN_EAGER_BYTES,  SHMCHAN_CHUNKS,      SHMCHAN_GRANTS,
+        SHMCHAN_WINDOWS,     SHMCHAN_AHEAD_WINDOWS, SHMCHAN_AHEAD_PLACES,  SHMCHAN_CHUNK_BYTES};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         hello->limits = base_hash(hello->limits, limits[i]);
 }

@@ -12,7 +12,7 @@ static const char usage[] =
     "usage: comm-perf COLLECTIVE [options]      measures one call; run it under comm-run or another launcher\n"
     "  COLLECTIVE         %s\n"
     "  --backend NAME     auto local shm tcp shm+tcp mpi shm+mpi nccl cuda (auto)\n"
-    "  --min, --max SIZE  bytes that each rank gives, first and last: 8, 64K, 16M, 1G (8 and 16M; sendrecv: 64 and 64)\n"
+    "  --min, --max SIZE  bytes that each rank gives, first and last: 8, 64K, 16M, 1G (8 and 16M; sendrecv, send: 64 and 64)\n"
     "  --factor N         from one size to the next (4)\n"
     "  --type TYPE        %s (f32)\n"
     "  --op OP            %s (sum)\n"

@@ -114,6 +114,19 @@ static enum comm_result start_sendrecv(const struct perf *perf, struct comm_comm
     return comm_send(c, at.in, perf->n, perf->type->type, partner, 0, req ? &req[1] : NULL);
 }
 
+/* One way: ranks with even numbers send, and the others receive. A rank without a partner does both. */
+static enum comm_result start_send(const struct perf *perf, struct comm_communicator *c, struct perf_buffers at, struct comm_request *req)
+{
+    int32_t partner = partner_of(perf);
+    if (partner == perf->rank)
+        return start_sendrecv(perf, c, at, req);
+    if (req)
+        req[1] = (struct comm_request){0};
+    if (perf->rank % 2)
+        return comm_recv(c, at.out, perf->n, perf->type->type, partner, 0, NULL, req);
+    return comm_send(c, at.in, perf->n, perf->type->type, partner, 0, req);
+}
+
 static bool check_reduced(const struct perf *perf, struct perf_buffers at, size_t *bad)
 {
     return perf_check_reduced(perf->type, perf->op, perf->ranks, 0, at.out, perf->n, bad);
@@ -186,6 +199,11 @@ static bool check_exchanged(const struct perf *perf, struct perf_buffers at, siz
     return perf_check_given(perf->type, perf->op, partner_of(perf), 0, at.out, perf->n, bad);
 }
 
+static bool check_sent(const struct perf *perf, struct perf_buffers at, size_t *bad)
+{
+    return (perf->rank % 2 == 0 && partner_of(perf) != perf->rank) || check_exchanged(perf, at, bad);
+}
+
 static const struct perf_collective collectives[] = {
     {"allreduce", start_allreduce, check_reduced, OUT_SAME, true, true, true},
     {"reduce", start_reduce, check_root, OUT_SAME, true, true, true},
@@ -204,6 +222,7 @@ static const struct perf_collective collectives[] = {
     {"alltoall_v", start_alltoall_v, check_transposed, OUT_BLOCK, true, true, false},
     {"barrier", start_barrier, NULL, OUT_SAME, false, true, true},
     {"sendrecv", start_sendrecv, check_exchanged, OUT_SAME, true, false, false},
+    {"send", start_send, check_sent, OUT_SAME, true, false, false},
 };
 
 const struct perf_collective *perf_collective_find(const char *name)
@@ -219,5 +238,5 @@ const char *perf_collective_names(void)
 {
     return "allreduce reduce broadcast allgather allgather_v reduce_scatter reduce_scatter_v scan exscan gather gather_v scatter scatter_v "
            "alltoall "
-           "alltoall_v barrier sendrecv";
+           "alltoall_v barrier sendrecv send";
 }

@@ -106,7 +106,7 @@ static void make_pair(size_t bytes)
     char *pair = (char *)c->peer[1].out_pair;
     model_name(&c->peer[1].out_pair->served, sizeof(uint32_t), "served");
     model_name(pair + sizeof(struct shmchan_pair), WINDOW * sizeof(struct shmchan_line), "announcement");
-    model_name(pair + sizeof(struct shmchan_pair) + WINDOW * sizeof(struct shmchan_line), SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES,
+    model_name(pair + sizeof(struct shmchan_pair) + WINDOW * sizeof(struct shmchan_line), c->shape.eager_slots * SHMCHAN_EAGER_BYTES,
                "eager slot");
     if (c->peer[1].out_chunks)
         model_name(c->peer[1].out_chunks, c->shape.chunk_bytes, "chunk");

@@ -28,7 +28,8 @@ import tables as text  # noqa: E402
 from tables import CONSISTENCY, FLOOR, OURS, STILL, GUIDELINES, side_text  # noqa: E402
 
 COLLECTIVES = ("allreduce reduce broadcast allgather allgather_v reduce_scatter reduce_scatter_v scan exscan gather gather_v scatter "
-               "scatter_v alltoall alltoall_v barrier sendrecv").split()
+               "scatter_v alltoall alltoall_v barrier sendrecv send").split()
+MESSAGES = ("sendrecv", "send")
 FAMILIES = {
     "openmpi": ("Open MPI", ("mpirun.openmpi", "mpirun", "mpiexec"), ()),
     "mpich": ("MPICH", ("mpiexec.hydra", "mpirun.mpich", "mpirun", "mpiexec"), ("-bind-to", "core")),
@@ -161,7 +162,7 @@ class Bench:
                         csv.writer(file).writerow(cell)
 
     def sizes(self, collective, mode):
-        if collective == "sendrecv" and not self.args.max:
+        if collective in MESSAGES and not self.args.max:
             return ["--min", "64", "--max", "64"]
         longest = SHORT if mode == "aligned" else 8 << 20
         return ["--min", str(self.args.min), "--max", str(self.args.max or longest)]
@@ -281,7 +282,7 @@ def parse():
     parser.add_argument("--ranks", type=int, default=0, help="2; of --page 2 and then 4")
     parser.add_argument("--mode", choices=("request", "blocking", "isolated", "aligned", "pipelined", "plan", "overlap"), default="request")
     parser.add_argument("--min", type=int, default=8, metavar="BYTES")
-    parser.add_argument("--max", type=int, default=0, metavar="BYTES", help="8388608; of sendrecv 64")
+    parser.add_argument("--max", type=int, default=0, metavar="BYTES", help="8388608; of messages 64")
     parser.add_argument("--rounds", type=int, default=0, help="5; of --quick and --page 3")
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--memory", choices=("malloc", "comm"), default="malloc", help="where our buffers come from")
@@ -300,7 +301,7 @@ def parse():
 
 
 def page(bench, args):
-    collectives = args.collective or [c for c in COLLECTIVES if c != "sendrecv"]
+    collectives = args.collective or [c for c in COLLECTIVES if c not in MESSAGES]
     tables = [(c, r, "request") for r in ([args.ranks] if args.ranks else [2, 4]) for c in collectives]
     tables += [(c, 2, mode) for mode in ("isolated", "aligned", "pipelined") for c in collectives]
     if ("allreduce", 2, "request") not in tables:

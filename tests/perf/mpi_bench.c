@@ -158,6 +158,24 @@ static void start_sendrecv(const struct bench *bench, float *in, float *out, enu
     MPI_Isend(in, bench->n, MPI_FLOAT, partner, 0, MPI_COMM_WORLD, &req[1]);
 }
 
+static void start_send(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    int partner = bench->rank ^ 1;
+    if (partner >= bench->ranks) {
+        start_sendrecv(bench, in, out, way, req);
+        return;
+    }
+    req[1] = MPI_REQUEST_NULL;
+    if (way == CALL && bench->rank % 2)
+        MPI_Recv(out, bench->n, MPI_FLOAT, partner, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else if (way == CALL)
+        MPI_Send(in, bench->n, MPI_FLOAT, partner, 0, MPI_COMM_WORLD);
+    else if (bench->rank % 2)
+        MPI_Irecv(out, bench->n, MPI_FLOAT, partner, 0, MPI_COMM_WORLD, &req[0]);
+    else
+        MPI_Isend(in, bench->n, MPI_FLOAT, partner, 0, MPI_COMM_WORLD, &req[0]);
+}
+
 static const struct collective collectives[] = {
     {"allreduce", start_allreduce, 1, false, false, true},
     {"reduce", start_reduce, 1, false, false, true},
@@ -176,6 +194,7 @@ static const struct collective collectives[] = {
     {"alltoall_v", start_alltoall_v, 1, false, true, true},
     {"barrier", start_barrier, 1, false, false, false},
     {"sendrecv", start_sendrecv, 2, false, false, true},
+    {"send", start_send, 2, false, false, true},
 };
 
 /* ------------------------------------------------------------------------------------------------------------ one batch */

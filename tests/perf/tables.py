@@ -296,7 +296,7 @@ def sections(bench, tables, collectives, folder):
             if not any(figures.fastest(c, ranks, mode, s)[0] for c in shown for s in figures.sizes_of(c, ranks, mode)):
                 continue
             picture = f"ratios_{ranks}_{mode}_{state.replace(' ', '_')}.svg"
-            drawn = draw_ratios(figures, [c for c in shown if c not in ("barrier", "sendrecv")], ranks, mode, os.path.join(folder, picture))
+            drawn = draw_ratios(figures, [c for c in shown if c not in ("barrier", "sendrecv", "send")], ranks, mode, os.path.join(folder, picture))
             title = f"Every collective, {ranks} ranks: {TITLES[mode]} ({state})"
             yield SECTION.format(title=title, summary=summary(figures, shown, ranks, mode), matrix=matrix(figures, shown, ranks, mode))
             if drawn:

@@ -91,7 +91,7 @@ expect 1 'has no cells' "$perf" --fit "$work/machine" --cells /dev/null
 [ ! -e "$work/machine" ] || wrong 'a fit that failed left a file'
 
 header='collective,backend,ranks,type,bytes,mode,min_us,median_us,max_us,overlap_pct,algorithm'
-for collective in allreduce reduce broadcast allgather allgather_v reduce_scatter barrier sendrecv; do
+for collective in allreduce reduce broadcast allgather allgather_v reduce_scatter barrier sendrecv send; do
     expect 0 "$header" "$perf" "$collective" --check --format csv --min 64 --max 64
     grep -q "^$collective,local,1,f32,64,request,[0-9.]*,[0-9.]*,[0-9.]*,0.0,[a-z_]*$" "$work/out" || wrong "no row of $collective"
 done
@@ -101,7 +101,7 @@ expect 0 'hidden %' "$perf" allreduce --min 8 --max 8 --mode overlap
 
 # Over more ranks every result is checked, in types whose sums round. Large, as comm-perf repeats small ones often.
 if "$info" backends | grep -q '^  shm *here'; then
-    for collective in allreduce reduce broadcast allgather allgather_v reduce_scatter sendrecv; do
+    for collective in allreduce reduce broadcast allgather allgather_v reduce_scatter sendrecv send; do
         expect 0 ",2,f32,524288," "$run" -n 2 "$perf" "$collective" --check --format csv --min 512K --max 512K
     done
     for collective in allreduce broadcast allgather; do

@@ -103,7 +103,7 @@ static void forge(struct shmchan_channel *c, uint32_t seq, int32_t how)
     struct shmchan_line *line = (struct shmchan_line *)(void *)(c->peer[1].out_pair + 1) + (seq & (c->shape.window - 1));
 
     if (how == FORGED_SLOT || how == FORGED_EMPTY || how == FORGED_EARLY_SLOT)
-        line->of.message.eager = SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES;
+        line->of.message.eager = c->shape.eager_slots * SHMCHAN_EAGER_BYTES;
     if (how == FORGED_EMPTY)
         line->of.message.bytes = line->bytes = 0;
     if (how == FORGED_END)
@@ -159,8 +159,8 @@ static void forged_messages(void **state)
 /* A window of messages that do not fit in their lines leaves before the receiver looks: several of them share a slot. */
 static void window_of_short_messages(struct rank *r)
 {
-    enum { LENGTH = 1024, COUNT = SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES / LENGTH };
-    _Static_assert(COUNT == (int)SHMCHAN_WINDOW, "a whole window");
+    enum { LENGTH = 2048, COUNT = SHMCHAN_WINDOW };
+    _Static_assert((int)COUNT <= (int)SHMCHAN_EAGER_SLOTS * (int)SHMCHAN_EAGER_BYTES / (int)LENGTH, "they fit");
     static char bytes[COUNT][LENGTH], land[LENGTH];
     struct wire_channel *ch = r->ch;
     uint16_t peer = 1;

@@ -249,13 +249,13 @@ static void taken_whole_on(struct rank *ranks, int32_t count)
     (void)count;
     assert_false(sent_whole(a, number, 8)); /* the first one makes the place of the pair's messages */
     assert_int_equal(expose_to(a, 1, wire_key_of(number, 0, 0), 0, WIRE_MESSAGE, 8), WIRE_DONE);
-    while (sent_whole(a, ++number, 4096))
+    while (sent_whole(a, ++number, 8192))
         ;
     assert_in_range(number, 3, a->ch->caps.window);
-    assert_false(sent_whole(a, number, 4096));
+    assert_false(sent_whole(a, number, 8192));
     assert_false(sent_whole(a, number, sizeof sent));
     assert_true(sent_whole(a, number, 8));
-    assert_int_equal(expose_to(a, 1, wire_key_of(number + 1, 0, 0), 0, WIRE_MESSAGE, 4096), WIRE_PENDING);
+    assert_int_equal(expose_to(a, 1, wire_key_of(number + 1, 0, 0), 0, WIRE_MESSAGE, 8192), WIRE_PENDING);
 }
 static void taken_whole(void **state)
 {

@@ -18,33 +18,33 @@
 
 enum { NONTEMPORAL_BYTES = 1 << 19, NONTEMPORAL_LARGE_CACHE_BYTES = 1 << 21 };
 
-static bool is_in_slot(const struct shmchan_item *item)
+static bool is_in_slot(const struct shmchan_shape *shape, const struct shmchan_item *item)
 {
-    return item->eager < SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES && item->eager % SHMCHAN_EAGER_BYTES + item->done <= SHMCHAN_EAGER_BYTES;
+    return item->eager < shape->eager_slots * SHMCHAN_EAGER_BYTES && item->eager % SHMCHAN_EAGER_BYTES + item->done <= SHMCHAN_EAGER_BYTES;
 }
 
 /* Checks what the sender said of a message, in our own copy. */
-static bool is_sound(const struct shmchan_item *item)
+static bool is_sound(const struct shmchan_shape *shape, const struct shmchan_item *item)
 {
     switch (item->kind) {
     case SHMCHAN_KIND_INLINE:
         return item->bytes <= SHMCHAN_MESSAGE_INLINE;
     case SHMCHAN_KIND_EAGER:
-        return item->done == item->bytes && is_in_slot(item);
+        return item->done == item->bytes && is_in_slot(shape, item);
     default:
-        return item->kind == SHMCHAN_KIND_ANNOUNCED && item->done <= item->bytes && (!item->done || is_in_slot(item));
+        return item->kind == SHMCHAN_KIND_ANNOUNCED && item->done <= item->bytes && (!item->done || is_in_slot(shape, item));
     }
 }
 
 /* Reads once what the sender said of a message, and checks it. */
-static inline void read_announcement(const struct shmchan_line *line, struct shmchan_item *item)
+static inline void read_announcement(const struct shmchan_shape *shape, const struct shmchan_line *line, struct shmchan_item *item)
 {
     item->kind = PAIR_READ_ONCE(line->kind);
     item->bytes = PAIR_READ_ONCE(line->of.message.bytes);
     item->done = PAIR_READ_ONCE(line->bytes);
     if (item->kind != SHMCHAN_KIND_INLINE)
         item->eager = PAIR_READ_ONCE(line->of.message.eager);
-    BASE_ASSERT(is_sound(item));
+    BASE_ASSERT(is_sound(shape, item));
 }
 
 /* The message of this number was read: its line may be written again. */
@@ -74,7 +74,7 @@ static void arrivals(struct shmchan_channel *c, uint32_t peer, struct wire_event
         struct shmchan_item *item = *n < max ? shmchan_item_new(c, pair_name(PAIR_ARRIVED, peer, seq)) : NULL;
         if (!item)
             return;
-        read_announcement(line, item);
+        read_announcement(&c->shape, line, item);
         if (item->kind == SHMCHAN_KIND_INLINE)
             memcpy(item->data, line->of.message.data, SHMCHAN_MESSAGE_INLINE);
         events[(*n)++] = (struct wire_event){.kind = WIRE_EVENT_ANNOUNCED,
@@ -134,11 +134,11 @@ static bool landings(struct shmchan_channel *c, uint32_t peer, struct wire_event
 static void take_early(struct shmchan_channel *c, uint32_t peer, const struct shmchan_item *item, char *land, uint64_t bytes)
 {
     struct shmchan_inlet *inlet = pair_inlet(c, c->block.at, peer);
-    _Atomic uint32_t *taken = &inlet->eager_done[item->eager / SHMCHAN_EAGER_BYTES];
+    _Atomic uint16_t *taken = &inlet->eager_done[item->eager / SHMCHAN_EAGER_BYTES];
 
     if (bytes)
         take_bytes(c, land, pair_eager(c, c->peer[peer].in_pair, item->eager), bytes, false);
-    atomic_store_explicit(taken, atomic_load_explicit(taken, memory_order_relaxed) + 1, memory_order_release);
+    atomic_store_explicit(taken, (uint16_t)(atomic_load_explicit(taken, memory_order_relaxed) + 1), memory_order_release);
     c->dirty = true;
 }
 
@@ -203,7 +203,7 @@ bool shmchan_next(struct wire_channel *channel, uint32_t peer, struct wire_event
     wire_key key = atomic_load_explicit(&line->key, memory_order_acquire);
     if (wire_key_seq(key) != seq)
         return false;
-    read_announcement(line, &c->next_message);
+    read_announcement(&c->shape, line, &c->next_message);
     *message = (struct wire_event){.key = key, .peer = (int32_t)peer, .tag = line->fingerprint, .bytes = c->next_message.bytes};
     return c->next_message.kind != SHMCHAN_KIND_ANNOUNCED;
 }

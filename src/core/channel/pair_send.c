@@ -37,10 +37,10 @@ static int32_t take_eager(struct shmchan_channel *c, uint32_t peer, size_t bytes
 {
     struct shmchan_peer *p = &c->peer[peer];
     const struct shmchan_inlet *inlet = pair_inlet(c, p->block, c->rank);
-    uint32_t filled = p->filled;
+    uint32_t filled = p->filled, slots = c->shape.eager_slots;
 
-    for (uint32_t i = 0; i < SHMCHAN_EAGER_SLOTS; i++) {
-        uint32_t slot = (p->filling + i) & (SHMCHAN_EAGER_SLOTS - 1);
+    for (uint32_t i = 0; i < slots; i++) {
+        uint32_t slot = (p->filling + i) & (slots - 1);
         if (atomic_load_explicit(&inlet->eager_done[slot], memory_order_acquire) == p->eager[slot])
             filled = 0;
         if (filled + bytes <= SHMCHAN_EAGER_BYTES) {

@@ -55,8 +55,10 @@ enum {
     SHMCHAN_WINDOW_MIN = 4,
     SHMCHAN_WINDOW_MAX = 1024,
     SHMCHAN_MESSAGE_INLINE = 40,
-    SHMCHAN_SHORTCUTS = 16, /* one look in so many goes to all peers, even if the newest sender goes on sending */
-    SHMCHAN_EAGER_SLOTS = 4,
+    SHMCHAN_SHORTCUTS = 16,   /* one look in so many goes to all peers, even if the newest sender goes on sending */
+    SHMCHAN_EAGER_SLOTS = 16, /* of a pair; fewer in a large team, .. */
+    SHMCHAN_EAGER_LEAST = 4,
+    SHMCHAN_EAGER_ALL = 1 << 22, /* .. so that those of one sender for all its peers are at most this many bytes, if there is no less */
     SHMCHAN_EAGER_BYTES = 16384,
     SHMCHAN_CHUNKS = 4,            /* chunks of the stream that carries a pair's large messages .. */
     SHMCHAN_CHUNK_BYTES = 32768,   /* .. and their lengths: a quarter of the message, but not more than this .. */
@@ -121,7 +123,7 @@ struct shmchan_inlet {
     _Alignas(64) _Atomic uint32_t consumed;           /* announcements read */
     _Atomic uint32_t granted;                         /* grants published */
     _Atomic uint64_t taken;                           /* chunks copied out */
-    _Atomic uint32_t eager_done[SHMCHAN_EAGER_SLOTS]; /* messages taken out of the slot */
+    _Atomic uint16_t eager_done[SHMCHAN_EAGER_SLOTS]; /* messages taken out of the slot, with wrapping: it holds 256 at most */
     _Alignas(64) struct {
         uint32_t seq, reserved;
         uint64_t bytes;
@@ -208,6 +210,7 @@ struct shmchan_shape {
     size_t once_bytes;                                            /* of the once places */
     size_t private_stride, all_stride, edge_stride, stream_bytes; /* of the stream places */
     size_t pair_bytes, chunk_stride, chunk_bytes;                 /* of a pair's regions */
+    uint32_t eager_slots;
 };
 
 /* One bit each in shmchan_channel.reported. Only with two members, where a stream to all and a private one have the same
@@ -272,7 +275,7 @@ struct shmchan_peer {
     uint32_t out_last, out_served, out_item; /* last number announced; grants served; message being sent, 0: none */
     uint32_t out_consumed, knocks;           /* announcements that it has read, as last seen; knocks of this rank */
     uint32_t in_granted, in_landed, in_landings;
-    uint32_t eager[SHMCHAN_EAGER_SLOTS]; /* messages that this rank has put into the slot */
+    uint16_t eager[SHMCHAN_EAGER_SLOTS]; /* messages that this rank has put into the slot */
     uint32_t filling, filled;            /* the eager slot that is being filled, and how far */
     uint64_t out_chunk, in_chunk;        /* chunks filled, chunks taken */
     uint32_t landing[SHMCHAN_LANDINGS];  /* items in the order of their grants */

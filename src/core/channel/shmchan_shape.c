@@ -111,6 +111,15 @@ static struct shmchan_credits credits(const struct wire_limits *limits, size_t r
     return (struct shmchan_credits){credits - 1, (uint32_t)__builtin_ctz(credits)};
 }
 
+static uint32_t eager_slots(size_t peers)
+{
+    uint32_t slots = SHMCHAN_EAGER_SLOTS;
+
+    while (slots > SHMCHAN_EAGER_LEAST && slots * peers * SHMCHAN_EAGER_BYTES > SHMCHAN_EAGER_ALL)
+        slots /= 2;
+    return slots;
+}
+
 static void shape_places(struct shmchan_shape *s, const struct wire_limits *limits, struct wire_caps *caps)
 {
     s->area_mask = limits->minimal ? 0 : SHMCHAN_AREAS - 1;
@@ -127,7 +136,8 @@ static void shape_places(struct shmchan_shape *s, const struct wire_limits *limi
     size_t all = (s->all.mask + 1) * s->all_stride, each = (size_t)(s->size - 1) * (s->private.mask + 1) * s->private_stride;
     s->edge_stride = all > each ? all : each;
     s->stream_bytes = (size_t)(s->area_mask + 1) * WIRE_STREAM_EDGES * s->edge_stride;
-    s->pair_bytes = sizeof(struct shmchan_pair) + s->window * sizeof(struct shmchan_line) + SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES;
+    s->eager_slots = eager_slots(s->size - 1);
+    s->pair_bytes = sizeof(struct shmchan_pair) + s->window * sizeof(struct shmchan_line) + s->eager_slots * SHMCHAN_EAGER_BYTES;
     s->chunk_stride = sizeof(struct shmchan_line) + SHMCHAN_CHUNK_BYTES;
     s->chunk_bytes = SHMCHAN_CHUNKS * s->chunk_stride;
 }
