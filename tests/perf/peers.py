@@ -32,7 +32,8 @@ class Peer:
         self.folder = tools.folder(f"peer-{key}", self.packages)
         self.place = self.folder / "venv"
         self.python = self.place / "bin" / "python"
-        source = (HERE / "mpi_bench.c").read_bytes() if self.library else b""
+        sources = [HERE / "mpi_bench.c", HERE / "mpi_bench_calls.h"] if self.library else []
+        source = b"".join(path.read_bytes() for path in sources)
         self.program = self.folder / f"mpi_bench-{hashlib.sha256(source).hexdigest()[:10]}"
 
     @property

@@ -13,6 +13,7 @@ enum {
     SELECT_TOGETHER_BYTES_MAX = 256, /* a small team's whole buffer is a few lines: one exposure is cheaper than one for each rank */
     SELECT_SHARE_BYTES_MAX = 512,
     SELECT_WHOLE_BYTES_MAX = 4096,
+    SELECT_TWO_WHOLE_BYTES_MAX = 16384, /* of two ranks: half of what each copies is in vain, which costs less than a stream */
     SELECT_SPREAD_BYTES_MIN = 4096,
     SELECT_BELOW_BYTES_MAX = 8192,
     SELECT_NEAR_BYTES_MAX = 16384,
@@ -182,10 +183,12 @@ static const struct preference {
     {COLLECTIVE_ALLGATHER_V, "pipeline", ANY, BLOCK, always},
     {COLLECTIVE_REDUCE_SCATTER, "read_all", SELECT_WHOLE_BYTES_MAX / 4, BLOCK, several_hosts},
     {COLLECTIVE_REDUCE_SCATTER, "hosts", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_REDUCE_SCATTER, "read_all", SELECT_TWO_WHOLE_BYTES_MAX, BLOCK, two_in_memory},
     {COLLECTIVE_REDUCE_SCATTER, "read_all", SELECT_WHOLE_BYTES_MAX, BLOCK, always},
     {COLLECTIVE_REDUCE_SCATTER, "direct", ANY, BLOCK, always},
     {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_WHOLE_BYTES_MAX / 4, BLOCK, several_hosts},
     {COLLECTIVE_REDUCE_SCATTER_V, "hosts", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_TWO_WHOLE_BYTES_MAX, BLOCK, two_in_memory},
     {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_WHOLE_BYTES_MAX, BLOCK, always},
     {COLLECTIVE_REDUCE_SCATTER_V, "direct", ANY, BLOCK, always},
     {COLLECTIVE_SCAN, "read_all", SELECT_BELOW_BYTES_MAX, BLOCK, several_hosts},
