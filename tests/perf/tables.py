@@ -194,7 +194,7 @@ PAGE = """# Performance
 `./dev bench --page` measures everything on this page and writes the page. This one was measured on:
 {where}.
 
-Each figure is the median of {rounds} interleaved rounds; a ratio is the median of the ratios of neighbouring rounds.
+Each figure is {rounds}.
 Type f32, operator sum; each rank is bound to a CPU if there are enough. Below 1, commstream is faster. `bytes` is what each rank
 contributes (for `scatter`: the root). Compared with: {peers}.
 With more ranks than CPUs MPICH is left out: it does not give up the CPU, so most of its calls take milliseconds. Gloo is
@@ -237,9 +237,8 @@ PAGE_OF_TCP = """# Performance over TCP
 `./dev bench --page --backend tcp` measures everything on this page and writes the page. This one was measured on:
 {where}.
 
-All ranks are on one machine and speak over loopback, so with more ranks than CPUs they share them. Each figure is the
-median of {rounds} interleaved rounds, in microseconds; a ratio is the median of the ratios of neighbouring rounds.
-Type f32, operator sum. Below 1, commstream is faster. Open MPI uses its tcp transport and Intel MPI that of libfabric
+All ranks are on one machine and speak over loopback, so with more ranks than CPUs they share them. Times are in microseconds;
+each is {rounds}. Type f32, operator sum. Below 1, commstream is faster. Open MPI uses its tcp transport and Intel MPI that of libfabric
 (`ofi`, provider `tcp`). MPICH is left out: it does not give up the CPU.
 [network.md](network.md) has hosts, limited links, and both pollers.
 
@@ -322,10 +321,13 @@ def write_page(path, content):
 
 
 def rounds_text(bench, tables):
-    """How many rounds the programs of each table have, in the states in which the table is complete."""
+    """What a figure is, by the rounds that the programs of each table have in the states in which the table is complete."""
     counts = [bench.done[(*table, column, state)] for table in tables for state in bench.states([table])
               for column in {key[3] for key in bench.done if key[:3] == table}]
-    return f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else str(counts[0])
+    if max(counts) == 1:
+        return "of one round, in which the programs ran in turn"
+    rounds = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else str(counts[0])
+    return f"the median of {rounds} interleaved rounds; a ratio is the median of the ratios of neighbouring rounds"
 
 
 def page(bench, tables, collectives):
