@@ -41,8 +41,8 @@ bool mpi_is_later_mpich_over_ucx(void)
     return strncmp(version + strcspn(version, "0123456789"), "4.0.", 4) != 0;
 }
 
-/* Seen on two hosts, when the rank died and when it had just exited: inside MPI_Isend, and inside MPI_Test of a collective, MPICH 5.0.2 over
- * UCX ends with a signal, and Intel MPI 2021.18 may never return. */
+/* Seen on two hosts, when the rank died and when it had just exited: inside MPI_Isend, and inside MPI_Test of a collective, MPICH 5.0.2
+ * over UCX ends with a signal, and Intel MPI 2021.18 may never return. */
 bool mpi_dies_with_peers(void)
 {
     char version[NATIVE_VERSION_BYTES];
