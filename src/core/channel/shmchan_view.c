@@ -142,7 +142,8 @@ static __attribute__((noinline)) void fetch_place(struct shmchan_channel *c, wir
     if (!find_places(p, &p->once, &p->head->once))
         return;
     const char *place = p->once + once_offset(&c->shape, key, SHMCHAN_BRIEF);
-    for (size_t at = 0; at < (bytes <= FETCH_BYTES ? bytes : bytes / 2); at += sizeof(struct shmchan_line))
+    const size_t some = bytes <= FETCH_BYTES ? bytes : bytes / 2;
+    for (size_t at = 0; at < some; at += sizeof(struct shmchan_line))
         __builtin_prefetch(place + at);
 }
 
