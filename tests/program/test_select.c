@@ -52,8 +52,8 @@ static void thresholds(void **state)
     assert_string_equal(chosen(COLLECTIVE_ALLGATHER, 2, 16385, NULL), "swap");
     assert_string_equal(chosen(COLLECTIVE_ALLTOALL, 2, 16384, NULL), "pairs");
     assert_string_equal(chosen(COLLECTIVE_ALLTOALL, 2, 16385, NULL), "swap");
-    assert_string_equal(chosen(COLLECTIVE_ALLTOALL, 2, 65537, NULL), "throttled");
     assert_string_equal(chosen(COLLECTIVE_ALLTOALL, 2, (2 << 20) + 1, NULL), "swap");
+    assert_string_equal(chosen(COLLECTIVE_ALLGATHER_V, 2, 16385, NULL), "swap");
     assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 2, 16384, NULL), "read_all");
     assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER_V, 2, 16384, NULL), "read_all");
     assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 2, 16385, NULL), "direct");

@@ -8,6 +8,7 @@ enum {
     TAKE_BYTES = 1024,      /* copied at a time: few enough to be in the first-level cache when they are dirtied; .. */
     TAKE_LONG_BYTES = 4096, /* .. in a long copy as many as memcpy moves by the CPU's string instructions, if that has fast ones, .. */
     LONG_BYTES = 16384,     /* .. which take long to begin */
+    SWAP_BYTES = 16384,     /* moved by each copy of a swap before the next copy reads them again */
 };
 
 static inline void dirty_line(char *line)
@@ -50,6 +51,32 @@ static void take_lines(char *to, char *from, size_t lines)
     _mm_sfence();
 }
 
+static inline void stream_line(char *to, const __m128i line[4])
+{
+    for (int i = 0; i < 4; i++)
+        _mm_stream_si128((__m128i *)(void *)(to + 16 * i), line[i]);
+}
+
+/* takes, keeps: constants, so that each call has a loop of its own. */
+DATA_INLINE void swap_lines(const struct data_swap *swap, size_t at, size_t end, bool takes, bool keeps)
+{
+    for (; at < end; at += LINE_BYTES) {
+        __m128i was[4], now[4];
+        for (int i = 0; i < 4; i++) {
+            if (takes)
+                was[i] = _mm_loadu_si128((const __m128i *)(const void *)(swap->view + at + 16 * i));
+            now[i] = _mm_loadu_si128((const __m128i *)(const void *)(swap->given + at + 16 * i));
+        }
+        for (int i = 0; i < 4; i++)
+            _mm_storeu_si128((__m128i *)(void *)(swap->place + at + 16 * i), now[i]);
+        if (takes)
+            stream_line(swap->taken + at, was);
+        if (keeps)
+            stream_line(swap->kept + at, now);
+    }
+    _mm_sfence();
+}
+
 static void copy_past_cache(char *to, const char *from, size_t bytes)
 {
     const size_t before = -(uintptr_t)to % LINE_BYTES;
@@ -77,6 +104,53 @@ void data_copy(void *to, const void *from, size_t bytes, bool nontemporal)
     (void)nontemporal;
 #endif
     memcpy(to, from, bytes);
+}
+
+static void swap_part(const struct data_swap *swap, size_t at, size_t bytes, bool nontemporal)
+{
+    if (swap->taken)
+        data_copy(swap->taken + at, swap->view + at, bytes, nontemporal);
+    if (swap->place)
+        data_copy(swap->place + at, swap->given + at, bytes, false);
+    if (swap->kept)
+        data_copy(swap->kept + at, swap->given + at, bytes, nontemporal);
+}
+
+#if DATA_X86
+/* Whole lines past the cache, without the parts before and behind them. False: the two destinations lie differently in their lines, or
+ * there is nothing to combine. */
+static bool swap_past_cache(const struct data_swap *swap)
+{
+    const uintptr_t taken = (uintptr_t)swap->taken, kept = (uintptr_t)swap->kept;
+    const size_t before = -(taken ? taken : kept) % LINE_BYTES;
+
+    if (!swap->place || !(taken | kept) || (taken && kept && (taken ^ kept) % LINE_BYTES) || swap->bytes < before + LINE_BYTES)
+        return false;
+    const size_t end = swap->bytes - (swap->bytes - before) % LINE_BYTES;
+    swap_part(swap, 0, before, false);
+    if (taken && kept)
+        swap_lines(swap, before, end, true, true);
+    else if (taken)
+        swap_lines(swap, before, end, true, false);
+    else
+        swap_lines(swap, before, end, false, true);
+    swap_part(swap, end, swap->bytes - end, false);
+    return true;
+}
+#endif
+
+void data_swap(const struct data_swap *swap)
+{
+#if DATA_X86
+    if (swap->nontemporal && swap_past_cache(swap))
+        return;
+#endif
+    const size_t most = swap->nontemporal ? swap->bytes : SWAP_BYTES;
+
+    for (size_t at = 0, some; at < swap->bytes; at += some) {
+        some = swap->bytes - at < most ? swap->bytes - at : most;
+        swap_part(swap, at, some, swap->nontemporal);
+    }
 }
 
 void data_dirty(void *at, size_t bytes)

@@ -95,6 +95,16 @@ void data_compare_swap(void *at, const void *expected, const void *desired, void
 
 void data_copy(void *to, const void *from, size_t bytes, bool nontemporal);
 
+/* Two ranks that exchange bytes through the same memory: what `view` holds goes to `taken`, and `given` goes to `place` and to `kept`, in
+ * one pass. A destination may be NULL. `place` may be `view`; no other overlap. nontemporal: stores to taken and kept bypass the cache. */
+struct data_swap {
+    char *taken, *place, *kept;
+    const char *view, *given;
+    size_t bytes;
+    bool nontemporal;
+};
+void data_swap(const struct data_swap *swap);
+
 /* A cache line that several caches have read costs its next writer an upgrade, which is several times as slow as taking
  * it from the one cache that modified it. So a reader of shared memory that nobody else reads, and that its owner
  * writes next, writes one byte of each line before it releases them. The bytes are lost. */

@@ -33,7 +33,7 @@ static void add_expose(struct sum *sum, const struct cost_rate *rate, const stru
     sum->streams |= !(p->edge[s->edge] & WIRE_ONCE);
     for (uint32_t j = 0; rate->host_ranks && j < s->npeers; j++)
         remote += cost_remote(rate, r, peer_at(p, s, j));
-    sum->busy += (cost_expose(rate, bytes, sum->built) + remote * m->net_overhead) * trips;
+    sum->busy += (cost_expose(rate, s, bytes, sum->built) + remote * m->net_overhead) * trips;
     sum->sent += remote * (m->net_gap + cost_of_bytes(m->net_byte, bytes)) * trips;
     sum->built = false;
 }

@@ -66,11 +66,12 @@ static inline size_t cost_ref_bytes(const struct cost_rate *rate, const struct c
     return (to - from) * width;
 }
 
-/* The cost of putting bytes where readers find them; built: they are there already. */
-static inline uint64_t cost_expose(const struct cost_rate *rate, size_t bytes, bool built)
+/* The cost of putting bytes where readers find them; built: they are there already. With a dst they are stored twice. */
+static inline uint64_t cost_expose(const struct cost_rate *rate, const struct comm_step *s, size_t bytes, bool built)
 {
     const struct cost_machine *m = rate->machine;
-    return m->shm_expose + (bytes > rate->inline_max ? m->shm_place + (built ? 0 : cost_of_bytes(rate->copy, bytes)) : 0);
+    return m->shm_expose + (bytes > rate->inline_max ? m->shm_place + (built ? 0 : cost_of_bytes(rate->copy, bytes)) : 0) +
+           (s->dst.buf ? cost_of_bytes(rate->copy / 2, bytes) : 0);
 }
 
 static inline uint64_t cost_reduce(const struct cost_rate *rate, size_t bytes, uint32_t ways, bool tee)

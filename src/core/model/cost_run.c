@@ -61,7 +61,7 @@ static enum verdict step_expose(struct cost_sim *sim, uint32_t r, struct cost_la
     }
     if (!cost_room(sim, r, s, lane, bytes))
         return STAND;
-    charge(rank, cost_expose(&sim->rate, bytes, lane->built));
+    charge(rank, cost_expose(&sim->rate, s, bytes, lane->built));
     lane->built = false;
     cost_publish(sim, r, s, lane, bytes);
     bump(sim, rank, s);

@@ -215,6 +215,12 @@ static bool peers_fit(const struct build *b, const struct comm_step *s)
     return true;
 }
 
+/* A rank can keep what it exposes of IN, at a place of OUT that is cut in the same way. */
+static bool keep_fits(const struct build *b, const struct comm_step *s, bool chunked)
+{
+    return s->dst.buf == BUF_OUT && s->src.buf == BUF_IN && s->dst.unit == s->src.unit && ref_fits(b, &s->dst, chunked);
+}
+
 static bool step_fits(const struct build *b, const struct comm_step *s)
 {
     bool chunked = s->flags & STEP_CHUNKED;
@@ -227,7 +233,7 @@ static bool step_fits(const struct build *b, const struct comm_step *s)
         /* A stream consists of chunks; partial results travel on it only if chunks are cut for the accumulator. */
         if (!(b->program.edge[s->edge % PROGRAM_EDGES_MAX] & WIRE_ONCE) && (!chunked || (s->src.unit & UNIT_PARTIAL && !b->program.wide)))
             return false;
-        return peers_fit(b, s) && ref_fits(b, &s->src, chunked);
+        return peers_fit(b, s) && ref_fits(b, &s->src, chunked) && (!s->dst.buf || keep_fits(b, s, chunked));
     case STEP_VIEW:
         if (s->flags & STEP_LAND && s->dst.buf == BUF_SCRATCH &&
             (s->dst.step < 0 || s->dst.first + reach_of(b, &s->dst) + (uint16_t)s->dst.step * (s->npeers - 1u) >= b->program.scratch))
@@ -254,16 +260,17 @@ static bool step_fits(const struct build *b, const struct comm_step *s)
 }
 
 /* An answer replaces what the other rank of two exposed on edge 0, a private stream, and what is then released: one of the two views that
- * a REDUCE has used up, or the view that an EXPOSE answers with other bytes. */
+ * a REDUCE has used up, or the view that a COPY has taken and that the next EXPOSE answers with other bytes. */
 static bool may_answer(const struct build *b, uint32_t at)
 {
     const struct comm_step *s = &b->step[at], *next = s + 1;
 
-    if (b->spec.size != 2 || b->program.edge[0] || at + 1 >= b->program.steps || next->code != STEP_RELEASE)
+    if (b->spec.size != 2 || b->program.edge[0] || at + 2 >= b->program.steps)
         return false;
-    if (s->code == STEP_EXPOSE)
-        return s->npeers == 1 && s->edge && s->src.buf != BUF_VIEW && next->src.count == 1;
-    return s->flags & STEP_TEE && s->flags & STEP_FINAL && s->src.count == 2;
+    if (s->code == STEP_COPY)
+        return s->src.buf == BUF_VIEW && s->src.count == 1 && next->code == STEP_EXPOSE && next->flags & STEP_TEE && next->npeers == 1 &&
+               next->edge && next->src.buf != BUF_VIEW && next[1].code == STEP_RELEASE && next[1].src.first == s->src.first;
+    return next->code == STEP_RELEASE && s->flags & STEP_TEE && s->flags & STEP_FINAL && s->src.count == 2;
 }
 
 /* A REDUCE with TEE feeds the next EXPOSE of its lane, which must have TEE too and name the same bytes. */

@@ -49,11 +49,12 @@ enum program_unit { UNIT_BYTE = 0, UNIT_ELEMENT, UNIT_BLOCK, UNIT_SLICE, UNIT_WH
 enum program_flag {
     STEP_FINAL = 1,   /* REDUCE: result in the type, AVG divided */
     STEP_TEE = 2,     /* REDUCE: the next EXPOSE of this lane exposes this result: reserve its place first and store to both. Set on that
-                       * EXPOSE too */
+                       * EXPOSE too, and on one that a COPY with ANSWER feeds */
     STEP_CHUNKED = 4, /* refs mean chunk k of what they name; a LOOP or END with it counts k, otherwise i */
     STEP_LAND = 8,    /* VIEW: the bytes must go to dst */
     STEP_ANSWER = 16, /* REDUCE of two views, with TEE: one view is of the only reader of the result, on edge 0, and the next step releases
-                       * it: the result may be stored there. EXPOSE: the same with the view that the next step releases */
+                       * it: the result may be stored there. COPY of such a view: the same with what the next EXPOSE exposes, which the
+                       * COPY moves in the same pass, to where it is exposed and to the dst of that EXPOSE */
     STEP_EACH = 32,   /* EXPOSE, VIEW: the exposer makes several on this edge for each k; the round is k * turns + turn instead of k */
 };
 
@@ -74,8 +75,8 @@ struct comm_step {
     uint16_t edge, wait, bump; /* a VIEW of several peers bumps once for each */
     uint16_t aside; /* END of a loop: its first step (0: the lane ends); REDUCE with TEE: the EXPOSE that it feeds. Set by the builder */
     int32_t need, need_outer, need_inner; /* the wait: counter[wait] >= need + need_outer*i + need_inner*k */
-    struct comm_ref dst, src;
-    uint16_t turn, turns; /* with EACH: which one, and how many the exposer makes */
+    struct comm_ref dst, src;             /* dst of an EXPOSE: where this rank keeps the same bytes; BUF_NONE: nowhere */
+    uint16_t turn, turns;                 /* with EACH: which one, and how many the exposer makes */
 };
 _Static_assert(sizeof(struct comm_ref) == 16 && sizeof(struct comm_step) == 64, "a step is one cache line");
 

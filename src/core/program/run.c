@@ -154,12 +154,45 @@ static enum verdict step_release(struct run *run, struct run_lane *lane, const s
     return VERDICT_NEXT;
 }
 
+/* A COPY of a view which the next EXPOSE answers: the view's bytes, and those that answer it, are moved together. Their lengths differ if
+ * the two ranks' blocks do. */
+static enum verdict step_swap(struct run *run, struct run_lane *lane, const struct comm_step *s)
+{
+    const struct comm_step *answer = s + 1;
+    struct place taken = place_of(run, s, &s->dst, lane, 0), given = place_of(run, answer, &answer->src, lane, 0);
+    struct wire_view *view = &run->view[slot_of(run, &s->src, lane)];
+    void *pad = NULL;
+
+    if (!reserve_pad(run, lane, answer, &given, view, &pad))
+        return VERDICT_STAND;
+    bool away = lane->built & WIRE_DEPOSIT;
+    struct data_swap take = {.taken = taken.at, .view = view->at, .bytes = taken.bytes, .nontemporal = run->nontemporal};
+    struct data_swap give = {.place = away ? NULL : pad,
+                             .kept = kept_at(run, lane, answer, &given),
+                             .given = given.at,
+                             .bytes = given.bytes,
+                             .nontemporal = run->nontemporal};
+    if (taken.bytes == given.bytes) {
+        give.taken = take.taken;
+        give.view = take.view;
+    } else {
+        data_swap(&take);
+    }
+    data_swap(&give);
+    if (away)
+        data_copy(pad, given.at, given.bytes, true);
+    bump(run, s);
+    return VERDICT_NEXT;
+}
+
 static enum verdict step_copy(struct run *run, struct run_lane *lane, const struct comm_step *s)
 {
     bool viewed = s->src.buf == BUF_VIEW;
     uint32_t slot = viewed ? slot_of(run, &s->src, lane) : 0, count = viewed ? s->src.count : 1;
     if (viewed && !views_present(run, slot, count))
         return VERDICT_STAND;
+    if (BASE_UNLIKELY(s->flags & STEP_ANSWER))
+        return step_swap(run, lane, s);
     for (uint32_t j = 0; j < count; j++) {
         struct place to = place_of(run, s, &s->dst, lane, j);
         const char *from = viewed ? view_at(run, &s->src, slot + j) : place_of(run, s, &s->src, lane, 0).at;

@@ -1,6 +1,6 @@
 /*
  * The interpreter's exposures (run.c). Bytes lie in the caller's buffer, in scratch memory or in a view. If the wire has a place for them,
- * they are put there instead: by the REDUCE that makes them (TEE), or here if they answer what a view held (ANSWER).
+ * they are put there instead: by an earlier step (TEE), or here if this rank keeps them as well.
  */
 #ifndef PROGRAM_RUN_EXPOSE_H
 #define PROGRAM_RUN_EXPOSE_H
@@ -48,18 +48,27 @@ static bool reserve_pad(struct run *run, struct run_lane *lane, const struct com
     }
 }
 
-/* Puts bytes that answer a view in its place, if the wire allows it. The next step releases the view, which nobody needs any more. */
-static bool put_answer(struct run *run, struct run_lane *lane, const struct comm_step *s, const struct place *from)
+/* Where this rank keeps the bytes of an EXPOSE; NULL: nowhere, or they lie there already. */
+static char *kept_at(const struct run *run, const struct run_lane *lane, const struct comm_step *s, const struct place *from)
 {
-    struct wire_view *answered = &run->view[slot_of(run, &s[1].src, lane)];
+    char *at = s->dst.buf ? place_of(run, s, &s->dst, lane, 0).at : NULL;
+
+    return at == from->at ? NULL : at;
+}
+
+/* Puts bytes where they are exposed and where they are kept, in one pass. A wire without a place copies them itself, first, and `kept`
+ * follows. */
+static bool put_and_keep(struct run *run, struct run_lane *lane, const struct comm_step *s, const struct place *from, char *kept)
+{
     void *pad = NULL;
 
     if (lane->built)
         return true;
-    if (!reserve_pad(run, lane, s, from, answered, &pad))
+    if (!reserve_pad(run, lane, s, from, NULL, &pad))
         return false;
-    if (pad && from->bytes)
-        data_copy(pad, from->at, from->bytes, lane->built & WIRE_DEPOSIT);
+    if (pad)
+        data_swap(
+            &(struct data_swap){.place = pad, .kept = kept, .given = from->at, .bytes = from->bytes, .nontemporal = run->nontemporal});
     return true;
 }
 
@@ -67,6 +76,7 @@ static enum verdict step_expose(struct run *run, struct run_lane *lane, const st
 {
     struct wire_span span;
     struct wire_expose expose = expose_of(run, s, lane);
+    char *kept = NULL;
     if (BASE_UNLIKELY(s->src.buf == BUF_VIEW)) {
         uint32_t slot = slot_of(run, &s->src, lane);
         if (!views_present(run, slot, 1))
@@ -78,7 +88,8 @@ static enum verdict step_expose(struct run *run, struct run_lane *lane, const st
             return VERDICT_NEXT;
         span = (struct wire_span){place.at, place.bytes};
         expose.fingerprint = fingerprint_of(run, &place);
-        if (BASE_UNLIKELY(s->flags & STEP_ANSWER) && !put_answer(run, lane, s, &place))
+        if (BASE_UNLIKELY(s->dst.buf) && !(s->flags & STEP_TEE) && (kept = kept_at(run, lane, s, &place)) &&
+            !put_and_keep(run, lane, s, &place, kept))
             return VERDICT_STAND;
     }
     expose.spans = &span;
@@ -97,6 +108,8 @@ static enum verdict step_expose(struct run *run, struct run_lane *lane, const st
         run->again = true;
         return VERDICT_STAND;
     }
+    if (BASE_UNLIKELY(kept) && !lane->built)
+        data_copy(kept, span.at, span.bytes, run->nontemporal);
     run->bytes_out += span.bytes;
     lane->built = 0;
     return VERDICT_NEXT;

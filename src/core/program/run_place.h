@@ -60,8 +60,11 @@ static struct place place_of(const struct run *run, const struct comm_step *s, c
 
     if ((ref->unit & ~UNIT_PARTIAL) == UNIT_SLICE) {
         uint32_t slice = wrapped(x, run->program->slices);
-        if (BASE_UNLIKELY(run->program->each_block) && !(ref->buf == BUF_IN && run->program->own_in))
-            start = block_start(run, ref->buf, (uint32_t)x / run->program->slices);
+        if (BASE_UNLIKELY(run->program->each_block)) {
+            uint32_t block = (uint32_t)x / run->program->slices;
+            to = block_length(run, ref->buf, block);
+            start = ref->buf == BUF_IN && run->program->own_in ? 0 : block_start(run, ref->buf, block);
+        }
         from = smaller(slice * run->slice, to);
         to = smaller(from + run->slice, to);
     } else if (BASE_UNLIKELY((ref->unit & ~UNIT_PARTIAL) == UNIT_WHOLE)) {
