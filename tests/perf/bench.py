@@ -245,10 +245,6 @@ class Bench:
         columns = columns or {key[3] for key in self.done if key[:3] == table}
         return all(self.done.get((*table, column, state), 0) >= self.args.rounds for column in columns)
 
-    def all_columns(self, ranks, mode):
-        """Of every collective that was measured."""
-        return list(dict.fromkeys(key[3] for key in self.rounds if key[1:3] == (ranks, mode)))
-
     def states(self, tables):
         """Those in which some of the tables are complete, the most frequent one first."""
         complete = [state for table in tables for _, state in STATES if (*table, OURS, state) in self.done and self.is_complete(table, state)]

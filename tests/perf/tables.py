@@ -2,6 +2,7 @@
 import datetime
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -12,6 +13,7 @@ sys.path.insert(0, os.path.join(ROOT, "docs", "performance"))
 from plot import Plot  # noqa: E402
 
 OURS, FLOOR, STILL = "commstream", "floor", "floor, one buffer"
+LEVEL = 1.05  # a round or two cannot show a smaller difference
 CONSISTENCY = "consistency"  # in place of a mode: its columns are other ways to the same, its figures ratios
 
 # J. L. Traeff, W. D. Gropp, R. Thakur: Self-Consistent MPI Performance Guidelines, IEEE TPDS 21 (2010). What is on the left does no more
@@ -118,45 +120,88 @@ def table(figures, collective, ranks, mode):
 
 
 def letters(names):
-    """A letter for each peer, in a matrix; lower case: its nonblocking call."""
-    found = {}
-    for name in names:
-        peer, kind = name.rsplit(" ", 1)
-        taken = [letter for letter, _ in found.values()]
-        if peer not in {p for _, p in found.values()}:
-            letter = next(c for c in peer.replace(" ", "") + "XYZW" if c.upper() not in taken)
-            found[name] = (letter.upper(), peer)
-        else:
-            found[name] = next(pair for pair in found.values() if pair[1] == peer)
-        del kind
-    return {name: pair[0] if name.endswith(" blocking") else pair[0].lower() for name, pair in found.items()}
+    """A short name for each peer's calls: its initial, and its major version where peers share the initial; lower case: nonblocking."""
+    peers = list(dict.fromkeys(name.rsplit(" ", 1)[0] for name in names))
+    initials = [peer[0].upper() for peer in peers]
+    major = {peer: peer.rsplit(" ", 1)[-1].split(".")[0] for peer in peers}
+    short = {peer: first + (major[peer] if initials.count(first) > 1 else "") for peer, first in zip(peers, initials)}
+    return {name: short[name.rsplit(" ", 1)[0]] if name.endswith(" blocking") else short[name.rsplit(" ", 1)[0]].lower() for name in names}
+
+
+def peers_of(bench):
+    """The calls of every peer on the page, so that a short name means the same in each table."""
+    return [name for name in dict.fromkeys(key[3] for key in bench.rounds if key[2] != CONSISTENCY) if name not in (OURS, FLOOR, STILL)]
+
+
+def legend(bench):
+    names = peers_of(bench)
+    short = letters(names)
+    return ", ".join(dict.fromkeys(f"`{short[name].upper()}` {name.rsplit(' ', 1)[0]}" for name in names))
+
+
+def brief(figures, collective):
+    """As table, but of the peers only the fastest call of each kind, and Gloo."""
+    names, short, key = figures.column_names(collective, 2, "request"), letters(peers_of(figures.bench)), (collective, 2, "request")
+    kinds = [kind for kind in (" nonblocking", " blocking") if any(name.endswith(kind) for name in names)]
+    alone = [name for name in names if name in (OURS, FLOOR) or name.startswith("Gloo")]
+    sizes = figures.sizes_of(*key)
+    lines = ["| bytes | " + " | ".join([name.rsplit(" ", 1)[0] for name in alone] + [f"fastest{kind}" for kind in kinds] +
+                                       ["to floor"] + [f"to{kind}" for kind in kinds]) + " | algorithm |",
+             "|---:|" + "---:|" * (len(alone) + 2 * len(kinds) + 1) + "---|"]
+    for size in sizes:
+        cells = [time_text(figures.median(*key, name, size)) for name in alone]
+        for kind in kinds:
+            name = figures.fastest(*key, size, kind)[1]
+            cells.append(f"{time_text(figures.median(*key, name, size))} {short[name]}" if name else "-")
+        cells += [ratio_text(figures.ratio(*key, size, against)) for against in [FLOOR] + kinds]
+        lines.append(f"| {size_text(size)} | " + " | ".join(cells) + f" | {figures.algorithms[(*key, size)]} |")
+    means = [mean([figures.ratio(*key, size, against) for size in sizes]) for against in [FLOOR] + kinds]
+    lines.append("| geometric mean |" + " |" * (len(alone) + len(kinds)) + "".join(f" **{ratio_text(m)}** |" for m in means) + " |")
+    return "\n".join(lines)
 
 
 def matrix(figures, collectives, ranks, mode):
     """A line for each collective, a column for each size; in the cells our time divided by the fastest peer's call, and that peer."""
     sizes = sorted({size for collective in collectives for size in figures.sizes_of(collective, ranks, mode)})
-    names = [name for name in figures.bench.all_columns(ranks, mode) if name not in (OURS, FLOOR, STILL)]
-    letter = letters(names)
+    short = letters(peers_of(figures.bench))
     lines = ["| | " + " | ".join(size_text(s) for s in sizes) + " | mean |", "|---|" + "---:|" * (len(sizes) + 1)]
     for collective in collectives:
         fastest = [figures.fastest(collective, ranks, mode, size) for size in sizes]
-        cells = ["-" if not r else f"**{ratio_text(r)}** {letter[name]}" if r > 1 else f"{ratio_text(r)} {letter[name]}" for r, name in fastest]
+        marks = ["**" if r and r > LEVEL else "" for r, _ in fastest]
+        cells = [f"{mark}{ratio_text(r)}{mark} {short[name]}" if r else "-" for (r, name), mark in zip(fastest, marks)]
         if any(r for r, _ in fastest):
             lines.append(f"| {collective} | " + " | ".join(cells) + f" | {ratio_text(mean([r for r, _ in fastest]))} |")
-    legend = ", ".join(dict.fromkeys(f"{letter[name].upper()} {name.rsplit(' ', 1)[0]}" for name in names))
-    return "\n".join(lines) + f"\n\nThe fastest peer: {legend}; lower case: its nonblocking call."
+    return "\n".join(lines)
+
+
+def ratios_of(figures, collectives, ranks, mode):
+    """{(collective, bytes): our time divided by that of the fastest call of any peer}."""
+    ratios = {(c, s): figures.ratio(c, ranks, mode, s, "") for c in collectives for s in figures.sizes_of(c, ranks, mode)}
+    return {key: value for key, value in ratios.items() if value}
+
+
+def slowest(ratios, most):
+    """The cells that are more than a tenth slower, the slowest ones first, and how many there are."""
+    slower = sorted(((value, key) for key, value in ratios.items() if value > 1.1), reverse=True)
+    text = ", ".join(f"{c} of {size_text(s)}: {v:.2f}" for v, (c, s) in slower[:most])
+    return text + (", ..." if len(slower) > most else ""), len(slower)
 
 
 def summary(figures, collectives, ranks, mode):
-    ratios = {(c, s): figures.ratio(c, ranks, mode, s, "") for c in collectives for s in figures.sizes_of(c, ranks, mode)}
-    ratios = {key: value for key, value in ratios.items() if value}
+    ratios = ratios_of(figures, collectives, ranks, mode)
     if not ratios:
         return "No MPI was measured."
-    slower = sorted(((value, key) for key, value in ratios.items() if value > 1.1), reverse=True)
-    worst = ", ".join(f"{c} of {size_text(s)}: {v:.2f}" for v, (c, s) in slower[:8])
+    worst, slower = slowest(ratios, 8)
     faster = sum(v < 1 for v in ratios.values())
-    return (f"Faster in {faster} of {len(ratios)} cells ({100 * faster / len(ratios):.0f} %), {1 / mean(ratios.values()):.1f} times in the geometric "
-            f"mean; more than a tenth slower in {len(slower)}{': ' + worst if worst else ''}{', ...' if len(slower) > 8 else '.'}")
+    return (f"Faster in {faster} of {len(ratios)} cells ({100 * faster / len(ratios):.0f} %), {1 / mean(ratios.values()):.1f} times in the "
+            f"geometric mean; more than a tenth slower in {slower}{': ' + worst if worst else ''}{'' if worst.endswith('...') else '.'}")
+
+
+def verdict_line(figures, collectives, ranks, mode, title):
+    """What a page says first of the cells of one kind: how many are faster, how many are slow, and which."""
+    ratios = ratios_of(figures, collectives, ranks, mode)
+    worst, slower = slowest(ratios, 3)
+    return f"| {ranks} | {title} | {sum(v < 1 for v in ratios.values())} of {len(ratios)} | {slower}{': ' + worst if worst else ''} |"
 
 
 def side_text(right):
@@ -189,34 +234,43 @@ def where():
 
 
 # ------------------------------------------------------------------------------------------------------------ the page
-PAGE = """# Performance
+PAGE = """# How fast are collectives within a host?
 
-`./dev bench --page` measures everything on this page and writes the page. This one was measured on:
-{where}.
+commstream's time is divided by that of the fastest call, blocking or nonblocking, of all these libraries: {peers}.
+Below 1, commstream is faster. A cell is one collective at one length.
 
-Each figure is {rounds}.
-Type f32, operator sum; each rank is bound to a CPU if there are enough. Below 1, commstream is faster. `bytes` is what each rank
-contributes (for `scatter`: the root). Compared with: {peers}.
-With more ranks than CPUs MPICH is left out: it does not give up the CPU, so most of its calls take milliseconds. Gloo is
-only in the first tables: its shortest call takes about 200 us.
+{verdict}
 
-With one call at a time, the ranks meet before each call, and that is not counted. A barrier lets some rank go first,
-and then that rank's part of the call is hidden from the others; how much depends on the library's barrier. So for short
-calls there is a second table, in which all ranks begin at the same time of the clock (Hunold and Carpen-Amarie, IEEE
-TPDS 2016).
+Measured on: {where}. `./dev bench --page` measures all of it on your machine, and writes this page. Messages:
+[messages.md](messages.md). TCP: [results_tcp.md](results_tcp.md). Other machines, predicted: [scale.md](scale.md).
 
-Every commstream call is a request and a wait. MPI has two implementations of each collective: a blocking one, and a
-nonblocking one that is usually slower. The matrices compare with the *fastest* of all these calls. [scale.md](scale.md)
-predicts other machines; [network.md](network.md) has TCP.
+## How it was measured
 
-The CPUs of a virtual machine may move. Each table names the state in which it was measured: `one core` (two CPUs
-exchange a cache line within 35 ns), `shared cache` (within 100 ns), or `no shared cache`. A collective is in the table of
-a state if every library could be measured in it.
+Each figure is {rounds}. Type f32, operator sum. Each rank is bound to a CPU if there are enough. `bytes` is what each
+rank contributes (for `scatter`: the root). Every commstream call is a request and a wait. MPI has two implementations
+of each collective: a blocking one, and a nonblocking one that is usually slower.
+
+- **Short names of the libraries**: {legend}. Lower case means the nonblocking call.
+- **Bold**: more than 5 % slower than the fastest. The noise was not measured; take 0.95 to 1.05 as level.
+- **The floor** is a loop over shared memory, written by hand for this one operation, with no library around it: the
+  fastest of several for each length (`tests/perf/shm_floor.c`). It is no lower limit. Its loops write again at once to
+  the memory that they used last. The library has more slots and prefetches them, which is faster on some processors
+  ([why](../internals/memory.md#lines-that-are-written-again-later)).
+- **algorithm**: what commstream chose. {algorithms} `comm-info explain` says why.
+- **MPICH** is left out if there are more ranks than CPUs: it does not give up the CPU, so most of its calls take
+  milliseconds.
+- **Gloo** is only in the tables of times; the others would show it only where it is the fastest.
+- **The state of the CPUs**: those of a virtual machine may move. Each table names the state in which it was measured:
+  `one core` (two CPUs exchange a cache line within 35 ns), `shared cache` (within 100 ns), or `no shared cache`. A
+  collective is in the table of a state if every library could be measured in it.
+- **One call at a time**: the ranks meet before each call, and that is not counted. A barrier lets some rank go first,
+  and then that rank's part of the call is hidden from the others; how much depends on the library's barrier. So for
+  short calls there is a second table, in which all ranks begin at the same time of the clock (Hunold and Carpen-Amarie,
+  IEEE TPDS 2016).
 
 ## Two ranks, in microseconds
 
-The floor is a loop over shared memory, written by hand for this one operation, with no library around it: the fastest
-of several for each length (`tests/perf/shm_floor.c`).
+Each picture shows every call of every library, and `cells.csv` has the figures.
 
 {floors}
 
@@ -225,25 +279,41 @@ of several for each length (`tests/perf/shm_floor.c`).
 ## Consistency
 
 A call should not be slower than other calls that together do the same (Traeff, Gropp, Thakur, IEEE TPDS 2010). The
-table has {guidelines} such rules. A call misses its rule at a length if it is more than a tenth slower. `+` means one call after
-the other; `*ranks` means that the bytes are multiplied by the number of ranks, and `/ranks` that they are divided by
-it. Both sides alternate in one process, a millisecond each. A figure is the median of the ratios of neighbouring
-measurements.
+table has {guidelines} such rules. A call misses its rule at a length if it is more than a tenth slower. `+` means one
+call after the other; `*ranks` means that the bytes are multiplied by the number of ranks, and `/ranks` that they are
+divided by it. Both sides alternate in one process, a millisecond each. A figure is the median of the ratios of
+neighbouring measurements.
 
 {consistency}
 """
-PAGE_OF_TCP = """# Performance over TCP
+PAGE_OF_TCP = """# How fast are 2 to 32 ranks over TCP on one machine?
 
-`./dev bench --page --backend tcp` measures everything on this page and writes the page. This one was measured on:
-{where}.
+commstream's time is divided by that of the fastest call, blocking or nonblocking, of all libraries in the tables below.
+Below 1, commstream is faster. A cell is one collective at one length.
 
-All ranks are on one machine and speak over loopback, so with more ranks than CPUs they share them. Times are in microseconds;
-each is {rounds}. Type f32, operator sum. Below 1, commstream is faster. Open MPI uses its tcp transport and Intel MPI that of libfabric
-(`ofi`, provider `tcp`). MPICH is left out: it does not give up the CPU.
-[network.md](network.md) has hosts, limited links, and both pollers.
+{verdict}
+
+Measured on: {where}. `./dev bench --page --backend tcp` measures all of it on your machine, and writes this page.
+Several hosts, limited links and both pollers: [network.md](network.md).
+
+## How it was measured
+
+All ranks are on one machine and speak over loopback. With more ranks than CPUs they share the CPUs. Each figure is
+{rounds}. Type f32, operator sum.
+
+- **Libraries**: Open MPI uses its tcp transport, and Intel MPI that of libfabric (`ofi`, provider `tcp`). MPICH is left
+  out: it does not give up the CPU.
+- **floor**: two processes that do this one operation over plain sockets, with no library around them
+  (`tests/perf/tcp_floor.c`). Like all the programs here it rotates its buffers within 64 MiB, so that data is not in
+  the cache by chance.
+- **floor, one buffer**: the same with one pair of buffers. The difference is what the cache saves.
+- **algorithm**: what commstream chose. {algorithms} `comm-info explain` says why.
 
 {tables}
 """
+ALGORITHMS = ("`direct`: each rank reads what it needs at once. `read_all`: each rank reads all inputs, in one exchange. `pipeline`: as "
+              "direct, in chunks as they come. `slices`: each rank reduces one slice of all inputs and gives it to all. `swap`: two ranks "
+              "exchange chunks in the same memory. `doubling`: log2 p exchanges, with one rank each. `tree`: along a binomial tree.")
 SECTION = """## {title}
 
 {summary}
@@ -287,19 +357,38 @@ def write_cells(bench, path):
                 file.write(f"{collective},{ranks},{mode},{size},{column},{state},{statistics.median(times):.3f},{len(times)},{algorithm}\n")
 
 
-def sections(bench, tables, collectives, folder):
+def compared_states(bench, tables, collectives):
+    """(figures, collectives, ranks, mode, state) of each matrix."""
     for ranks, mode in dict.fromkeys((r, m) for _, r, m in tables):
         for state in bench.states([t for t in tables if t[1:] == (ranks, mode)]):
-            figures = Figures(bench, state)
-            shown = [c for c in collectives if (c, ranks, mode) in tables]
-            if not any(figures.fastest(c, ranks, mode, s)[0] for c in shown for s in figures.sizes_of(c, ranks, mode)):
-                continue
-            picture = f"ratios_{ranks}_{mode}_{state.replace(' ', '_')}.svg"
-            drawn = draw_ratios(figures, [c for c in shown if c not in ("barrier", "sendrecv", "send")], ranks, mode, os.path.join(folder, picture))
-            title = f"Every collective, {ranks} ranks: {TITLES[mode]} ({state})"
-            yield SECTION.format(title=title, summary=summary(figures, shown, ranks, mode), matrix=matrix(figures, shown, ranks, mode))
-            if drawn:
-                yield f"![{title}]({picture})\n"
+            figures, shown = Figures(bench, state), [c for c in collectives if (c, ranks, mode) in tables]
+            if ratios_of(figures, shown, ranks, mode):
+                yield figures, shown, ranks, mode, state
+
+
+def title_of(ranks, mode, state):
+    return f"Every collective, {ranks} ranks: {TITLES[mode]} ({state})"
+
+
+def anchor(title):
+    """What a heading is called in a link, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def verdict(bench, tables, collectives):
+    return "\n".join(["| ranks | how | faster in | more than a tenth slower in |", "|---:|---|---:|---|"] + [
+        verdict_line(figures, shown, ranks, mode, f"[{TITLES[mode]}](#{anchor(title_of(ranks, mode, state))}), {state}")
+        for figures, shown, ranks, mode, state in compared_states(bench, tables, collectives)])
+
+
+def sections(bench, tables, collectives, folder):
+    for figures, shown, ranks, mode, state in compared_states(bench, tables, collectives):
+        picture = f"ratios_{ranks}_{mode}_{state.replace(' ', '_')}.svg"
+        drawn = draw_ratios(figures, [c for c in shown if c not in ("barrier", "sendrecv", "send")], ranks, mode, os.path.join(folder, picture))
+        title = title_of(ranks, mode, state)
+        yield SECTION.format(title=title, summary=summary(figures, shown, ranks, mode), matrix=matrix(figures, shown, ranks, mode))
+        if drawn:
+            yield f"![{title}]({picture})\n"
 
 
 def floors(bench, tables, folder):
@@ -308,14 +397,18 @@ def floors(bench, tables, folder):
         states = bench.states([(collective, 2, "request")])
         draw(Figures(bench, states[0] if states else None), collective, 2, "request", os.path.join(folder, f"{collective}_2.svg"))
         for state in states:
-            yield f"**{collective}**; CPUs: {state}.\n\n{table(Figures(bench, state), collective, 2, 'request')}\n"
+            yield f"**{collective}**; CPUs: {state}.\n\n{brief(Figures(bench, state), collective)}\n"
         yield f"![{collective} of two ranks over the bytes]({collective}_2.svg)\n"
 
 
+def fill(text, indent=""):
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
 def write_page(path, content):
-    """Paragraphs are filled anew, because names and figures were put into them; headings, tables and pictures stay as they are."""
-    blocks = [block if block.lstrip().startswith(("#", "|", "![")) else textwrap.fill(block, 120, break_long_words=False, break_on_hyphens=False)
-              for block in content.strip().split("\n\n")]
+    """Paragraphs and lists are filled anew, because names and figures were put into them; headings, tables and pictures stay as they are."""
+    blocks = ["\n".join(fill(item, "  ") for item in re.split(r"\n(?=- )", block)) if block.startswith("- ") else
+              block if block.lstrip().startswith(("#", "|", "![")) else fill(block) for block in content.strip().split("\n\n")]
     with open(path, "w", encoding="utf-8") as file:
         file.write("\n\n".join(blocks) + "\n")
 
@@ -336,6 +429,7 @@ def page(bench, tables, collectives):
     every = Figures(bench)
     write_page(os.path.join(folder, "results.md"),
                PAGE.format(where=where(), rounds=rounds_text(bench, tables), peers=", ".join(f.name for f in bench.peers) or "no peer",
+                           verdict=verdict(bench, tables, collectives), legend=legend(bench), algorithms=ALGORITHMS,
                            floors="\n".join(floors(bench, tables, folder)).rstrip(),
                            sections="\n".join(sections(bench, tables, collectives, folder)), guidelines=len(GUIDELINES),
                            consistency="\n\n".join(consistency(every, r) for r in dict.fromkeys(r for _, r, m in tables if m == "request"))))
@@ -346,5 +440,9 @@ def page_of_tcp(bench, tables):
     shown = (f"## {collective}, {ranks} ranks\n\n" + "\n\n".join(
         f"CPUs: {state}.\n\n{table(Figures(bench, state), collective, ranks, mode)}" for state in bench.states([(collective, ranks, mode)]))
         for collective, ranks, mode in tables)
+    first = "\n".join(["| ranks | | faster in | more than a tenth slower in |", "|---:|---|---:|---|"] + [
+        verdict_line(Figures(bench, state), [collective], ranks, mode, f"[{collective}](#{collective}-{ranks}-ranks), {state}")
+        for collective, ranks, mode in sorted(tables, key=lambda table: table[0]) for state in bench.states([(collective, ranks, mode)])])
     write_page(os.path.join(ROOT, "docs", "performance", "results_tcp.md"),
-               PAGE_OF_TCP.format(where=where(), rounds=rounds_text(bench, tables), tables="\n\n".join(shown)))
+               PAGE_OF_TCP.format(verdict=first, where=where(), rounds=rounds_text(bench, tables), algorithms=ALGORITHMS,
+                                  tables="\n\n".join(shown)))
