@@ -1,12 +1,13 @@
 /*
  * Tests of the wire over MPI (backend shm+mpi) that go beyond the suite. This program is one rank of a world under MPI's launcher:
  *
- *   wire messages | windows | loop | survivors
+ *   wire messages | windows | loop | room | survivors
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 #include "now.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LONGEST = 5 << 20, MANY = 40, TURNS = 10, OVER = 4000 };
+enum { LONGEST = 5 << 20, MANY = 40, TURNS = 10, OVER = 4000, AHEAD = 120, BROADCAST = 2048, PATIENCE_MS = 10000 };
 
 static int32_t rank, ranks;
 
@@ -211,6 +212,39 @@ static void loop(void)
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
+/* ------------------------------------------------------------------------------------------------------------ room */
+/* The root of short broadcasts need not wait for ranks that make no calls: these begin when it has made all of its own. The launcher is the
+ * parent of all ranks, so its number names the file by which the root says so. */
+static void room(void)
+{
+    static unsigned char bytes[AHEAD][BROADCAST];
+    struct comm_communicator *world = open_world();
+    struct comm_request q[AHEAD];
+    char done[64];
+
+    snprintf(done, sizeof done, "/tmp/comm_mpi_room.%d", (int)getppid());
+    for (int i = 0; rank == 0 && i < AHEAD; i++) {
+        fill(bytes[i], BROADCAST, i);
+        MUST(comm_broadcast(world, bytes[i], BROADCAST, COMM_U8, 0, &q[i]));
+        MUST(comm_wait(q[i], RIG_PATIENCE));
+    }
+    if (rank == 0)
+        CHECK(close(open(done, O_CREAT | O_WRONLY, 0600)) == 0);
+    for (int i = 0; access(done, F_OK) && i < PATIENCE_MS; i++)
+        usleep(1000);
+    CHECK(access(done, F_OK) == 0);
+    for (int i = 0; rank && i < AHEAD; i++)
+        MUST(comm_broadcast(world, bytes[i], BROADCAST, COMM_U8, 0, &q[i]));
+    if (rank)
+        MUST(comm_wait_all(q, AHEAD, RIG_PATIENCE));
+    for (int i = 0; i < AHEAD; i++)
+        has(bytes[i], BROADCAST, i);
+    MUST(comm_barrier(world, &q[0]));
+    MUST(comm_wait(q[0], RIG_PATIENCE));
+    (void)unlink(done);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
 /* ------------------------------------------------------------------------------------------------------------ survivors */
 static void survivors(void)
 {
@@ -245,7 +279,7 @@ int main(int count, char **argument)
     static const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = {{"messages", messages}, {"windows", windows}, {"loop", loop}, {"survivors", survivors}};
+    } cases[] = {{"messages", messages}, {"windows", windows}, {"loop", loop}, {"room", room}, {"survivors", survivors}};
     const char *file = getenv("SAY_TO");
 
     rig_end_after(100);

@@ -154,7 +154,6 @@ static struct mpiwire_channel *make(struct mpiwire *w, const struct wire_team *t
     c->world = team->world;
     c->areas = limits->minimal ? 1 : MPIWIRE_AREAS;
     c->credits = limits->minimal ? 1 : limits->credits ? limits->credits : MPIWIRE_CREDITS;
-    c->once_places = limits->minimal ? 1 : MPIWIRE_ONCE_PLACES;
     c->rendezvous = limits->rendezvous;
     c->member = calloc(size, sizeof *c->member);
     c->acked = calloc(size * c->areas * WIRE_STREAM_EDGES * c->credits, sizeof *c->acked);
@@ -164,6 +163,18 @@ static struct mpiwire_channel *make(struct mpiwire *w, const struct wire_team *t
     free(c->acked);
     free(c);
     return NULL;
+}
+
+/* A rank may be at most this many operations ahead: half of what the guard keeps of each rank's calls. */
+static void make_rooms(struct mpiwire_channel *c, bool minimal)
+{
+    const uint32_t lines = 2 * c->handle.caps.window, least = MPIWIRE_ONCE_PLACES;
+    uint32_t pages = MPIWIRE_PAGES_SHOWN / (c->size > 1 ? c->size - 1 : 1);
+
+    pages = pages > lines ? lines : pages < least ? least : pages;
+    const uint32_t places[MPIWIRE_ROOMS] = {lines, lines, pages, least, c->areas};
+    for (uint32_t kind = 0; kind < MPIWIRE_ROOMS; kind++)
+        c->places[kind] = minimal && kind ? 1 : places[kind];
 }
 
 static void enlist(struct mpiwire_channel *c)
@@ -239,6 +250,7 @@ static enum comm_result offer(struct mpiwire *w, const struct wire_team *team, c
     c->handle.caps = c->guard->caps;
     c->handle.caps.note_lead_ns += NOTE_LEAD_NS;
     c->handle.caps.takes_growing = true;
+    make_rooms(c, limits->minimal);
     c->handle.calls = c->guard->calls;
     if (w->or_guard && limits->survivors)
         use_guard(c);

@@ -25,9 +25,13 @@ enum {
                            * at once through shared memory */
     MPIWIRE_SMALL = 384,  /* what comes up to this length is moved to a block of its size, so that the long one can be posted again */
     MPIWIRE_BUCKETS = 64,
-    MPIWIRE_INLINE = 240,       /* exposures on once-edges up to this size have room for twice the window of operations, */
-    MPIWIRE_ONCE_PLACES = 8,    /* and longer ones have room for this many */
-    MPIWIRE_AREAS = 4,          /* number of operations whose streams have room at the same time */
+    MPIWIRE_INLINE = 240,       /* exposures on once-edges up to this size, .. */
+    MPIWIRE_FRAME = 2048,       /* .. and up to this one have room for twice the window of operations, .. */
+    MPIWIRE_PAGES = 16384,      /* .. up to this one for at least 8 and at most as many, .. */
+    MPIWIRE_PAGES_SHOWN = 512,  /* .. of all peers together for this many, .. */
+    MPIWIRE_ONCE_PLACES = 8,    /* .. and longer ones for 8 */
+    MPIWIRE_AREAS = 16,         /* number of operations whose streams have room at the same time */
+    MPIWIRE_TELLS = 4,          /* a sender hears of a quarter of its room that is free again: it goes on meanwhile */
     MPIWIRE_CREDITS = 4,        /* exposures of one such stream that the reader has not yet released */
     MPIWIRE_EAGER = 4096,       /* a message up to this size is sent at once, */
     MPIWIRE_EAGER_ROOM = 65536, /* unless this many bytes of ones longer than MPIWIRE_INLINE are unreceived */
@@ -36,6 +40,9 @@ enum {
     MPIWIRE_CLASSES = 40,       /* size classes of blocks: powers of two */
     MPIWIRE_HEAD = 64,
 };
+
+/* Kinds of room for exposures: of once-edges by their length, and of streams. */
+enum mpiwire_room { MPIWIRE_ROOM_INLINE, MPIWIRE_ROOM_FRAME, MPIWIRE_ROOM_PAGES, MPIWIRE_ROOM_LONG, MPIWIRE_ROOM_AREAS, MPIWIRE_ROOMS };
 
 enum mpiwire_kind {
     MPIWIRE_EXPOSE = 1,
@@ -136,7 +143,8 @@ struct mpiwire_channel {
     struct mpiwire_channel *next;
     struct wire_channel *guard;
     uint64_t id;
-    uint32_t rank, size, areas, credits, once_places, retired;
+    uint32_t rank, size, areas, credits, retired;
+    uint32_t places[MPIWIRE_ROOMS]; /* for how many operations there is room of each kind */
     const int32_t *world;
     bool aborted, rendezvous, retires, owes;
     bool by_guard;          /* MPI carries nothing of it */

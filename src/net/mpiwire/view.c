@@ -96,10 +96,19 @@ void mpiwire_slots_forget(struct mpiwire_channel *c)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ exposing */
+static enum mpiwire_room kind_of(const struct wire_expose *e, size_t bytes)
+{
+    if (!(e->edge & WIRE_ONCE))
+        return MPIWIRE_ROOM_AREAS;
+    if (bytes <= MPIWIRE_FRAME)
+        return bytes <= MPIWIRE_INLINE ? MPIWIRE_ROOM_INLINE : MPIWIRE_ROOM_FRAME;
+    return bytes <= MPIWIRE_PAGES ? MPIWIRE_ROOM_PAGES : MPIWIRE_ROOM_LONG;
+}
+
 /* For how many operations there is room for such exposures. */
 static uint32_t room_of(const struct mpiwire_channel *c, const struct wire_expose *e, size_t bytes)
 {
-    return !(e->edge & WIRE_ONCE) ? c->areas : bytes <= MPIWIRE_INLINE ? 2 * c->handle.caps.window : c->once_places;
+    return c->places[kind_of(e, bytes)];
 }
 
 static bool has_room(struct mpiwire_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes)
@@ -307,15 +316,15 @@ void mpiwire_release(struct wire_channel *channel, uint32_t seq, struct wire_vie
     pthread_mutex_unlock(&c->wire->lock);
 }
 
-/* Every head says this too. This frame is for members that send to this rank and otherwise receive nothing from it. A member hears of it
- * when half of its room is used. */
+/* Every head says this too. This frame is for members that send to this rank and otherwise receive nothing from it. Half of a member's room
+ * would be late: it may need the rest before this frame arrives. */
 void mpiwire_tell_retired(struct mpiwire_channel *c)
 {
     c->retires = false;
     for (uint32_t i = 0; i < c->size; i++) {
         const struct mpiwire_member *m = &c->member[i];
         uint32_t untold = c->retired - m->retired_told;
-        if (untold && (m->wants || (m->room && untold >= m->room / 2)))
+        if (untold && (m->wants || (m->room && untold >= m->room / MPIWIRE_TELLS)))
             (void)mpiwire_post(c, i, MPIWIRE_RETIRED, 0, 0, NULL, 0);
     }
 }
