@@ -95,6 +95,12 @@ MUTANTS = {
     "rest_unseen": [("failure/watch.c", "    if (!came)\n        env->bell_wait", "    if (!came || alarm > 0)\n        env->bell_wait")],
     # A place is acknowledged though the answer in it was not taken: its owner writes the next question over the answer.
     "answer_given_back": [("channel/shmchan.c", "    asked->ack = NULL;\n", "")],
+    # Two ranks that swap: the answer is written before what it replaces has been taken.
+    "swap_writes_first": [("program/run.c", "    data_swap(&give);\n    if (away)", "    if (pad)\n        data_copy(pad, given.at, given.bytes, false);\n    data_swap(&give);\n    if (away)")],
+    # Blocks of different lengths are swapped as if both had the length of the given one.
+    "swap_of_one_length": [("program/run.c", "    if (taken.bytes == given.bytes) {", "    if (taken.bytes) {")],
+    # A rank that swaps does not keep its own block.
+    "swap_keeps_nothing": [("data/copy.c", "    if (swap->kept)\n", "    if (swap->kept && bytes > 1 << 30)\n")],
     # A place whose answer was taken is never free again.
     "answered_place_kept": [("channel/shmchan.c", "    return c->size == 2 && c->answered[landing_slot(&c->shape, key)] == key;", "    return c->size > 1000 && key;")],
     # The pages that a peer may still write after a failure stay where they are.
