@@ -53,6 +53,7 @@ int fuzz_launcher(const unsigned char *bytes, size_t count)
     HOLD(!text[0] && launch.rank >= 0 && launch.rank < launch.ranks && launch.ranks <= 65535);
     HOLD(launch.local_rank >= 0 && launch.local_rank < launch.local_ranks && launch.local_ranks <= launch.ranks);
     HOLD(launch.launcher[0] && launch.why[0] && launch.job[0] && memchr(launch.job, 0, sizeof launch.job));
+    HOLD(!launch.store || (base_equal(launch.launcher, "slurm") && base_equal(launch.store, "store:pmix")));
     if (strncmp(launch.address, "store:", 6) == 0) {
         HOLD(base_equal(launch.address, "store:pmi") || base_equal(launch.address, "store:pmix"));
         return 1;

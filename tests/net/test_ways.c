@@ -179,11 +179,19 @@ RIG_TEST(a_file_of_the_folder_that_all_see)
 
 /* ------------------------------------------------------------------------------------------------------------ by launchers */
 /* %r is the rank, %p a free port. */
-static const char *const launchers[][8] = {
+enum { VARIABLES = 12 };
+static const char *const launchers[][VARIABLES] = {
     {"torchrun", "RANK=%r", "WORLD_SIZE=3", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=%p",
      "TORCHELASTIC_RUN_ID=%p"},
     {"slurm", "SLURM_PROCID=%r", "SLURM_STEP_NUM_TASKS=3", "SLURM_STEP_ID=0", "SLURM_JOB_ID=%p", "SLURM_NODEID=%r",
      "SLURM_STEP_TASKS_PER_NODE=1(x3)", "SLURM_STEP_NODELIST=localhost,b[1-2]"},
+    /* With a secret, or where none is wanted, the launcher's store is left alone; here it is none that answers. */
+    {"slurm", "SLURM_PROCID=%r", "SLURM_STEP_NUM_TASKS=3", "SLURM_STEP_ID=0", "SLURM_JOB_ID=%p", "SLURM_NODEID=%r",
+     "SLURM_STEP_TASKS_PER_NODE=1(x3)", "SLURM_STEP_NODELIST=localhost,b[1-2]", "PMIX_NAMESPACE=slurm.pmix.%p.0", "PMIX_RANK=%r",
+     "COMM_SECRET=0123456789abcdef0123456789abcdef"},
+    {"slurm", "SLURM_PROCID=%r", "SLURM_STEP_NUM_TASKS=3", "SLURM_STEP_ID=0", "SLURM_JOB_ID=%p", "SLURM_NODEID=%r",
+     "SLURM_STEP_TASKS_PER_NODE=1(x3)", "SLURM_STEP_NODELIST=localhost,b[1-2]", "PMIX_NAMESPACE=slurm.pmix.%p.0", "PMIX_RANK=%r",
+     "COMM_TCP_INSECURE=1"},
     {"leader-worker", "LWS_WORKER_INDEX=%r", "LWS_GROUP_SIZE=3", "LWS_LEADER_ADDRESS=localhost", "COMM_JOB=%p"},
     {"kubernetes", "JOB_COMPLETION_INDEX=%r", "COMM_RANKS=3", "COMM_ADDRESS=localhost:%p"},
     {"cobre", "COBRE_TCP_RANK=%r", "COBRE_TCP_SIZE=3", "COBRE_TCP_PORT=%p", "COBRE_TCP_COORDINATOR=127.0.0.1",
@@ -217,7 +225,7 @@ static void by_launcher(struct proc *proc, int32_t rank, struct comm_communicato
 
     (void)proc, (void)none;
     forget_launcher();
-    for (size_t i = 1; i < 8 && launchers[store->way][i]; i++)
+    for (size_t i = 1; i < VARIABLES && launchers[store->way][i]; i++)
         export_variable(launchers[store->way][i], rank);
     use(OPEN(.rank = 0), text, &world, rank, launchers[store->way][0]);
 }

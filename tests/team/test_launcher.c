@@ -214,6 +214,44 @@ static void slurm(void **state)
     is_launch("none", 0, 1, 0, NULL);
 }
 
+/* The store is this very step's, or none is offered. The address is there in any case. */
+static void stores_of_slurm(void **state)
+{
+    static const struct {
+        const char *space, *rank, *want;
+    } rows[] = {
+        {"slurm.pmix.77.3", "1", "store:pmix"},
+        {"slurm.pmix.77.2", "1", NULL}, /* of a step in which this one was started */
+        {"slurm.pmix.76.3", "1", NULL},
+        {"slurm.pmix.77.3", "2", NULL},
+        {"slurm.pmix.77.3", "", NULL},
+        {"slurm.pmix.77.3", "one", NULL},
+        {"", "1", NULL},
+        {"prterun-a-5@1", "1", NULL}, /* of mpirun, from inside of which srun was called */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(FIND(STEP, "SLURM_PROCID", "1", "SLURM_NTASKS", "5", "SLURM_LOCALID", "1", "SLURM_NODEID", "0", "PMIX_NAMESPACE",
+                              rows[i].space, "PMIX_RANK", rows[i].rank),
+                         COMM_OK);
+        assert_int_equal(launch.store != NULL, rows[i].want != NULL);
+        if (rows[i].want)
+            assert_string_equal(launch.store, rows[i].want);
+        assert_memory_equal(launch.address, "n02:2", 5);
+    }
+    assert_int_equal(FIND("SLURM_JOBID", "77", "SLURM_STEPID", "0", "SLURM_PROCID", "1", "SLURM_NTASKS", "2", "PMIX_NAMESPACE",
+                          "slurm.pmix.77.0", "PMIX_RANK", "1"),
+                     COMM_OK);
+    assert_string_equal(launch.store, "store:pmix");
+    assert_int_equal(
+        FIND(STEP, "SLURM_PROCID", "0", "SLURM_NTASKS", "5", "SLURM_LOCALID", "0", "PMI_RANK", "0", "PMI_SIZE", "5", "PMI_FD", "6"),
+        COMM_OK); /* --mpi=pmi2: MPI may need version 2, which starts once */
+    assert_null(launch.store);
+    assert_int_equal(FIND(OURS("1", "2"), "COMM_JOB", "j", "PMIX_NAMESPACE", "slurm.pmix.77.0", "PMIX_RANK", "1"), COMM_OK);
+    assert_null(launch.store);
+}
+
 static void kubernetes(void **state)
 {
     (void)state;
@@ -331,7 +369,7 @@ static void mutations(void **state)
         "COMM_RANK=1\nCOMM_RANKS=4\nCOMM_JOB=j\nCOMM_LOCAL_RANK=1\nCOMM_LOCAL_RANKS=4\n",
         "RANK=5\nWORLD_SIZE=8\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=4\nMASTER_ADDR=n0\nMASTER_PORT=29500\nTORCHELASTIC_RUN_ID=run\n",
         ("SLURM_JOB_ID=7\nSLURM_STEP_ID=0\nSLURM_PROCID=4\nSLURM_STEP_NUM_TASKS=5\nSLURM_NODEID=2\nSLURM_LOCALID=0\n"
-         "SLURM_STEP_NODELIST=n[02-03,9],gpu[1-2]x[0-1]\nSLURM_STEP_TASKS_PER_NODE=2(x2),1\n"),
+         "SLURM_STEP_NODELIST=n[02-03,9],gpu[1-2]x[0-1]\nSLURM_STEP_TASKS_PER_NODE=2(x2),1\nPMIX_NAMESPACE=slurm.pmix.7.0\nPMIX_RANK=4\n"),
         "OMPI_COMM_WORLD_RANK=1\nOMPI_COMM_WORLD_SIZE=2\nOMPI_COMM_WORLD_LOCAL_RANK=1\nOMPI_COMM_WORLD_LOCAL_SIZE=2\nPMIX_NAMESPACE=x\n",
         "PMI_RANK=1\nPMI_SIZE=4\nMPI_LOCALRANKID=1\nMPI_LOCALNRANKS=2\nPMI_FD=7\nPMIX_RANK=1\n",
         "COBRE_TCP_RANK=1\nCOBRE_TCP_SIZE=3\nCOBRE_TCP_COORDINATOR=head\nCOBRE_TCP_PORT=12\n",
@@ -366,6 +404,7 @@ int main(void)
         cmocka_unit_test(flux),
         cmocka_unit_test(torchrun),
         cmocka_unit_test(slurm),
+        cmocka_unit_test(stores_of_slurm),
         cmocka_unit_test(kubernetes),
         cmocka_unit_test(cobre),
         cmocka_unit_test(contradictions),

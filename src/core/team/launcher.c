@@ -314,6 +314,18 @@ static void more_of_torchrun(struct finder *finder, struct team_launch *launch)
     }
 }
 
+/* Whether srun --mpi=pmix serves the ranks of this very step. PMIx's variables may also be inherited from another step, or from mpirun. */
+static bool step_has_pmix(const struct comm_env *env, int32_t rank)
+{
+    const char *space = value_of(env, "PMIX_NAMESPACE"), *number = value_of(env, "PMIX_RANK"), *step = value_of(env, "SLURM_STEP_ID");
+    uint64_t own;
+    char ours[64];
+
+    step = step ? step : value_of(env, "SLURM_STEPID");
+    base_format(ours, sizeof ours, "slurm.pmix.%s.%s", team_slurm_job(env), step);
+    return space && base_equal(space, ours) && number && base_parse_u64(number, &own) && own == (uint64_t)rank;
+}
+
 static void more_of_slurm(struct finder *finder, struct team_launch *launch)
 {
     const char *names = value_of(finder->env, "SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_NODELIST";
@@ -335,6 +347,7 @@ static void more_of_slurm(struct finder *finder, struct team_launch *launch)
         complain(finder, names, list, "expected a list of hosts like n[01-03,7],login");
     else if (list)
         set_address(launch, host, port_of(launch, 0));
+    launch->store = step_has_pmix(finder->env, launch->rank) ? "store:pmix" : NULL;
 }
 
 /* Workers know the address of the coordinator. Rank 0 knows only the local address to listen on, by default all of them. */

@@ -43,6 +43,7 @@ struct team_launch {
     int32_t rank, ranks, local_rank, local_ranks;
     char job[128];     /* equal on all ranks of this job, and different from any other job on this host */
     char address[288]; /* HOST:PORT of rank 0, if the launcher's variables tell it; otherwise empty */
+    const char *store; /* in which ranks without a secret may meet instead of at `address`; NULL: there is none, or `address` is it */
 };
 /* CONFIG: variables contradict each other or are out of range; the text names each of them. */
 enum comm_result team_launch_find(const struct comm_env *env, struct team_launch *launch, char *text, size_t text_bytes);

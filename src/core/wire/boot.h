@@ -44,6 +44,9 @@ struct boot_class {
     bool (*is_over)(struct wire_boot *boot);
     /* HOST:PORT at which other ranks could reach this process. NULL: a boot for ranks of one host. */
     bool (*offer)(const struct comm_env *env, char *address, size_t bytes);
+    /* Whether ranks can meet in this store of their launcher, and get a secret there: this library was built for both, and the environment
+     * has no secret and does not do without one. NULL: never. */
+    bool (*has_store)(const struct comm_env *env, const char *store);
     const char *(*proof)(void); /* the library with which ranks prove that they know the secret, or "none" and why; NULL: they never prove
                                  * it */
 };

@@ -103,6 +103,16 @@ static enum comm_result find_backend(struct opening *o)
     return COMM_OK;
 }
 
+/* Ranks on several hosts that nobody gave an address or a secret meet in their launcher's store, if it has one. */
+static void find_store(struct opening *o)
+{
+    const struct boot_class *boot = o->backend->boot;
+    bool given = o->address != o->launch.address || o->config.secret || o->config.id;
+
+    if (!given && o->launch.store && boot && boot->has_store && boot->has_store(o->env, o->launch.store))
+        o->address = o->launch.store;
+}
+
 /* ------------------------------------------------------------------------------------------------------------ the world */
 static enum comm_result find_engine(struct opening *o)
 {
@@ -287,6 +297,8 @@ static enum comm_result prepare(struct opening *o)
 {
     enum comm_result r = find_backend(o);
 
+    if (r == COMM_OK)
+        find_store(o);
     if (r == COMM_OK)
         r = open_probe_library(o);
     if (r == COMM_OK)

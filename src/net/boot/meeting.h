@@ -22,6 +22,7 @@ bool meeting_parse(const char *text, size_t bytes, struct meeting *m);
 struct meeting_medium {
     const char *prefix; /* of COMM_ADDRESS; the rest of the address is the place in the medium */
     const char *noun;   /* for texts: "the file " PLACE */
+    bool absent;        /* this library was built without it */
     bool of_one_job; /* ranks of other jobs and of earlier runs cannot read the medium. Its address is the prefix alone. The places are the
                         numbers of the job's worlds, since a key can be written only once */
     /* Called by rank 0 when it listens. If the result is not OK, why has the reason. May wait for the other ranks, until the world's

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #ifdef COMM_HAVE_PMIX
+#    define ABSENT false
 #    include <dlfcn.h>
 #    include <errno.h>
 #    include <pmix.h>
@@ -237,6 +238,7 @@ static enum comm_result pmix_read(const struct boot_config *config, const char *
 }
 
 #else
+#    define ABSENT true
 static enum comm_result absent(char *why, size_t why_bytes)
 {
     base_format(why, why_bytes, "this library was built without PMIx (libpmix-dev); give COMM_ADDRESS=HOST:PORT of rank 0's host");
@@ -257,5 +259,9 @@ static enum comm_result pmix_read(const struct boot_config *config, const char *
 }
 #endif
 
-const struct meeting_medium meeting_pmix = {
-    .prefix = "store:pmix", .noun = "the launcher's store, world ", .of_one_job = true, .write = pmix_write, .read = pmix_read};
+const struct meeting_medium meeting_pmix = {.prefix = "store:pmix",
+                                            .noun = "the launcher's store, world ",
+                                            .absent = ABSENT,
+                                            .of_one_job = true,
+                                            .write = pmix_write,
+                                            .read = pmix_read};

@@ -88,3 +88,10 @@ enum comm_result secret_find(const struct boot_config *c, unsigned char key[CRYP
     crypto_wipe(read, sizeof read);
     return result;
 }
+
+bool secret_is_set(const struct comm_env *env)
+{
+    const char *file = env->lookup(env, "COMM_SECRET_FILE"), *text = env->lookup(env, "COMM_SECRET");
+
+    return (file && *file) || (text && *text);
+}

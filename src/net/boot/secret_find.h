@@ -13,5 +13,7 @@ enum { SECRET_LEAST = 16, SECRET_TEXT_LEAST = 32, SECRET_MOST = 4096 };
  * crypto library.
  */
 enum comm_result secret_find(const struct boot_config *config, unsigned char key[CRYPTO_KEY], bool *there);
+/* Whether the environment has one, good or not. */
+bool secret_is_set(const struct comm_env *env);
 
 #endif

@@ -415,6 +415,17 @@ static bool tcp_offer(const struct comm_env *env, char *address, size_t bytes)
     return done && base_format(address, bytes, format, host, port) < bytes;
 }
 
+/* A store that fails is an error, so it is used unasked only where the ranks could not open without it. */
+static bool tcp_has_store(const struct comm_env *env, const char *store)
+{
+    const char *place;
+    const struct meeting_medium *medium = meeting_find(store, &place);
+    int64_t insecure = 0;
+
+    return medium && !medium->absent && !crypto_missing() && !secret_is_set(env) && base_option_lookup(env, "tcp_insecure", &insecure) &&
+           !insecure;
+}
+
 static enum comm_result tcp_relay(struct wire_boot *boot, const int *given, uint32_t count, int *all)
 {
     (void)given;
@@ -430,4 +441,5 @@ const struct boot_class boot_tcp = {.name = "tcp",
                                     .close = star_close,
                                     .is_over = star_is_over,
                                     .proof = crypto_name,
-                                    .offer = tcp_offer};
+                                    .offer = tcp_offer,
+                                    .has_store = tcp_has_store};
