@@ -78,7 +78,7 @@ struct cuda_device {
         _Atomic(struct CUfunc_st *) fold;    /* NULL: the host does it */
         _Atomic(struct CUfunc_st *) oneshot; /* NULL: it is staged */
         _Atomic(struct CUfunc_st *) trial;
-        _Atomic(struct CUfunc_st *) combine; /* NULL: the host reduces */
+        _Atomic(struct CUfunc_st *) combine, combine_many; /* NULL: the host reduces */
     } kernels;
 };
 

@@ -231,6 +231,39 @@ FOLD_INLINE void fold_element(const struct fold_args *a, size_t index)
     }
 }
 
+FOLD_INLINE bool fold_is_half(uint32_t type)
+{
+    return type == COMM_F16 || type == COMM_BF16;
+}
+
+/* The accumulator of some inputs: a subtree of the tree of all. It is no longer than an element, except that of 16-bit floats it is a
+ * float, since they are rounded once. */
+FOLD_INLINE void fold_accumulate(const struct fold_args *a, size_t index, void *accumulators)
+{
+    size_t bytes = fold_bytes(a->type), at = index * bytes;
+    char *to = (char *)accumulators + at;
+
+    if (fold_is_half(a->type))
+        ((float *)accumulators)[index] = fold_tree_of_halves(a, at);
+    else if (a->type == COMM_F32)
+        *(float *)(void *)to = fold_tree_of_singles(a, at);
+    else if (a->type == COMM_F64)
+        *(double *)(void *)to = fold_tree_of_doubles(a, at);
+    else
+        fold_store_integer(to, fold_tree_of_integers(a, at), bytes);
+}
+
+/* As fold_element, of inputs that are accumulators. */
+FOLD_INLINE void fold_accumulated(const struct fold_args *a, size_t index)
+{
+    if (fold_is_half(a->type)) {
+        float sum = fold_tree_of_singles(a, index * sizeof(float));
+        ((uint16_t *)a->out)[index] = (uint16_t)fold_encode(a->op == COMM_AVG ? sum / (float)a->divisor : sum, a->type);
+    } else {
+        fold_element(a, index);
+    }
+}
+
 /* One thread's part: every step-th element, from `first` on. */
 FOLD_INLINE void fold_thread(const struct fold_args *a, size_t first, size_t step)
 {

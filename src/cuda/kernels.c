@@ -3,23 +3,25 @@
 
 enum { THREADS = 256, BLOCKS_MOST = 128, LOOK_NS = 10000000 };
 
+static void find(struct cuda_device *d, const char *name, _Atomic(struct CUfunc_st *) *to)
+{
+    struct CUfunc_st *function = NULL;
+
+    if (d->calls->cuModuleGetFunction(&function, d->kernels.module, name) == CUDA_OK)
+        atomic_store_explicit(to, function, memory_order_release);
+}
+
 static void load(struct cuda_device *d)
 {
-    const struct cuda_calls *calls = d->calls;
-    struct CUfunc_st *fold = NULL, *oneshot = NULL, *trial = NULL, *combine = NULL;
-
-    if (calls->cuModuleLoadData(&d->kernels.module, cuda_kernels) != CUDA_OK) {
+    if (d->calls->cuModuleLoadData(&d->kernels.module, cuda_kernels) != CUDA_OK) {
         d->kernels.module = NULL; /* the driver is older than the toolkit, or the device is older than all that it compiled for */
         return;
     }
-    if (calls->cuModuleGetFunction(&fold, d->kernels.module, "comm_fold") == CUDA_OK)
-        atomic_store_explicit(&d->kernels.fold, fold, memory_order_release);
-    if (calls->cuModuleGetFunction(&oneshot, d->kernels.module, "comm_allreduce") == CUDA_OK)
-        atomic_store_explicit(&d->kernels.oneshot, oneshot, memory_order_release);
-    if (calls->cuModuleGetFunction(&trial, d->kernels.module, "comm_trial") == CUDA_OK)
-        atomic_store_explicit(&d->kernels.trial, trial, memory_order_release);
-    if (calls->cuModuleGetFunction(&combine, d->kernels.module, "comm_combine") == CUDA_OK)
-        atomic_store_explicit(&d->kernels.combine, combine, memory_order_release);
+    find(d, "comm_fold", &d->kernels.fold);
+    find(d, "comm_allreduce", &d->kernels.oneshot);
+    find(d, "comm_trial", &d->kernels.trial);
+    find(d, "comm_combine", &d->kernels.combine);
+    find(d, "comm_combine_many", &d->kernels.combine_many);
 }
 
 void cuda_load_kernels(struct cuda_device *d)
@@ -74,7 +76,8 @@ static bool has_host_pointers(struct cuda_device *d)
 
 bool cuda_can_combine(struct cuda_device *d)
 {
-    return atomic_load_explicit(&d->kernels.combine, memory_order_acquire) && has_host_pointers(d);
+    return atomic_load_explicit(&d->kernels.combine, memory_order_acquire) &&
+           atomic_load_explicit(&d->kernels.combine_many, memory_order_acquire) && has_host_pointers(d);
 }
 
 unsigned cuda_combine(struct cuda_device *d, const struct combine_args *args, struct CUstream_st *stream)
@@ -82,8 +85,8 @@ unsigned cuda_combine(struct cuda_device *d, const struct combine_args *args, st
     struct combine_args copy = *args;
     size_t each = args->in_pieces ? ONESHOT_PIECE_BYTES / fold_bytes(args->type) : 1;
 
-    return launch_for(d, atomic_load_explicit(&d->kernels.combine, memory_order_acquire), (args->elements + each - 1) / each, &copy,
-                      stream);
+    _Atomic(struct CUfunc_st *) *kernel = args->ranks > ONESHOT_BATCH ? &d->kernels.combine_many : &d->kernels.combine;
+    return launch_for(d, atomic_load_explicit(kernel, memory_order_acquire), (args->elements + each - 1) / each, &copy, stream);
 }
 
 bool cuda_can_run_oneshot(struct cuda_device *d)

@@ -8,7 +8,12 @@ extern "C" __global__ void comm_fold(struct fold_args a)
 
 extern "C" __global__ void __launch_bounds__(ONESHOT_THREADS) comm_combine(const __grid_constant__ struct combine_args a)
 {
-    combine_thread(&a, (size_t)blockIdx.x * blockDim.x + threadIdx.x, (size_t)gridDim.x * blockDim.x);
+    combine_thread(&a, (size_t)blockIdx.x * blockDim.x + threadIdx.x, (size_t)gridDim.x * blockDim.x, false);
+}
+
+extern "C" __global__ void __launch_bounds__(ONESHOT_THREADS) comm_combine_many(const __grid_constant__ struct combine_args a)
+{
+    combine_thread(&a, (size_t)blockIdx.x * blockDim.x + threadIdx.x, (size_t)gridDim.x * blockDim.x, true);
 }
 
 /* A thread that must wait looks again. The others of its block wait at the barrier. */

@@ -11,6 +11,7 @@
  * For a backend that is not available it prints the reason. Alone it opens a world of one rank. Under a launcher it opens the launcher's
  * world, and rank 0 prints.
  */
+#define _GNU_SOURCE
 #include <commstream/commstream.h>
 
 #include <errno.h>
@@ -266,6 +267,35 @@ static const char *way_of_nccl(const char *collective)
     return is_among(collective, own) ? "by NCCL's own call" : "by NCCL's sends and receives";
 }
 
+static void say_nothing(void *arg, int level, const char *line)
+{
+    (void)arg, (void)level, (void)line;
+}
+
+/* Has this machine a device with the kernels of backend cuda? A world of one rank knows. */
+static bool finds_kernels(void)
+{
+    struct comm_communicator *world;
+    const struct comm_call call = {.size = sizeof call, .collective = "allreduce", .n = 2, .type = COMM_F32, .op = COMM_SUM};
+    char text[TEXT_BYTES] = "";
+
+    /* The environment would override the program. */
+    if (setenv("COMM_BACKEND", "cuda", 1) != 0 || comm_open_local(COMM_CONFIG(.log = say_nothing), 1, NULL, &world) != COMM_OK)
+        return false;
+    bool found = comm_explain(world, &call, text, sizeof text) == COMM_OK && strstr(text, "device buffers: cuda");
+    return comm_close(world, COMM_DEFAULT_TIMEOUT) == COMM_OK && found;
+}
+
+/* Nothing chooses backend cuda by itself. */
+static void tell_kernels(const char *backend, const char *collective)
+{
+    static const char *const served[] = {"allreduce", "reduce_scatter", "allgather", NULL};
+
+    if (strcmp(backend, "cuda") != 0 && is_among(collective, served) && finds_kernels())
+        printf("        backend=cuda would let the devices do short sums and long operations, without NCCL; it is meant for GPUs of one\n"
+               "        host without peer access\n");
+}
+
 /* Which way buffers on a device go in this world. */
 static void tell_devices(struct comm_communicator *world, const char *collective)
 {
@@ -274,9 +304,11 @@ static void tell_devices(struct comm_communicator *world, const char *collective
 
     if (comm_describe(world, &info) != COMM_OK || !find_nccl(&nccl))
         return;
-    if (info.device_order)
+    if (info.device_order) {
         printf("    device buffers: nccl, %s (%s)\n", way_of_nccl(collective), nccl.version);
-    else if (!strcmp(info.backend, "nccl"))
+        return;
+    }
+    if (!strcmp(info.backend, "nccl"))
         printf("    device buffers: staged through pinned memory of the host, reduced by the host's kernels: this world does without NCCL "
                "(nccl_fallback)\n");
     else if (nccl.available)
@@ -287,6 +319,7 @@ static void tell_devices(struct comm_communicator *world, const char *collective
     else
         printf("    device buffers: staged through pinned memory of the host, where there is a driver; backend=nccl is not here: %s\n",
                nccl.missing);
+    tell_kernels(info.backend, collective);
 }
 
 static int tell_explained(const struct explained *asked)

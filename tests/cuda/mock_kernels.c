@@ -45,7 +45,12 @@ static void fold(const void *args, size_t index, size_t count)
 
 static void combine(const void *args, size_t index, size_t count)
 {
-    combine_thread(args, index, count);
+    combine_thread(args, index, count, false);
+}
+
+static void combine_many(const void *args, size_t index, size_t count)
+{
+    combine_thread(args, index, count, true);
 }
 
 struct spin_args {
@@ -56,6 +61,7 @@ static const char spin_name[] = "comm_spin";
 static struct CUfunc_st functions[] = {{spin_name, sizeof(struct spin_args), NULL},
                                        {"comm_fold", sizeof(struct fold_args), fold},
                                        {"comm_combine", sizeof(struct combine_args), combine},
+                                       {"comm_combine_many", sizeof(struct combine_args), combine_many},
                                        {"comm_allreduce", sizeof(struct oneshot_args), NULL},
                                        {"comm_trial", sizeof(struct oneshot_trial), NULL}};
 
@@ -384,7 +390,8 @@ unsigned mock_cuLaunchKernel(struct CUfunc_st *function, unsigned blocks_x, unsi
             pthread_cond_wait(&mock.changed, &mock.lock);
         CUDA_END(CUDA_OK);
     }
-    if (function->thread == combine && !sees_inputs((const struct combine_args *)(const void *)l->args))
+    if ((function->thread == combine || function->thread == combine_many) &&
+        !sees_inputs((const struct combine_args *)(const void *)l->args))
         mock.misused = "a kernel got memory that the device cannot access";
     struct mock_op *op = mock_push(mock_stream(stream), OP_KERNEL);
     op->fn = run;

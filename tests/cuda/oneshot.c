@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct side sides[RANKS];
+struct side sides[RANKS_MOST];
 struct rig device, host;
 int32_t ranks;
 size_t room = ROOM;
@@ -59,6 +59,25 @@ void open_all(int32_t n, const struct mock_options *options)
     rig_open(&device, n, &config);
     rig_open(&host, n, COMM_CONFIG(.engine_of = device.world[0], .backend = "local", .operation_timeout_ns = 20 * RIG_S));
     open_sides(n, NULL);
+}
+
+void open_sharing(int32_t n, int count, const struct mock_options *options)
+{
+    static const char *const all[] = {"cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7"};
+    struct comm_config config = config_of();
+    const char *names[RANKS_MOST];
+    int devices[RANKS_MOST];
+
+    for (int32_t r = 0; r < n; r++) {
+        devices[r] = r % count;
+        names[r] = all[devices[r]];
+    }
+    mock_reset(options);
+    mock_run(true);
+    MUST(comm_open_local(&config, n, names, device.world));
+    device.ranks = n;
+    rig_open(&host, n, COMM_CONFIG(.engine_of = device.world[0], .backend = "local"));
+    open_sides(n, devices);
 }
 
 void close_all(void)
@@ -127,7 +146,7 @@ void compare(const struct sum *s)
 
 void sum_and_compare(const struct sum *s, uint64_t seed, bool is_staged)
 {
-    struct comm_request q[RANKS], h[RANKS];
+    struct comm_request q[RANKS_MOST], h[RANKS_MOST];
 
     rig_note("%s of %s, %d ranks, n=%zu, shift %zu", oracle_op_name(s->op), oracle_type_name(s->type), ranks, s->n, s->shift);
     put_inputs(s, seed);

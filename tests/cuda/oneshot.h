@@ -7,14 +7,14 @@
 #include "cuda/oneshot_kernel.h"
 #include "mock.h"
 
-enum { RANKS = 8, ROOM = 3 * ONESHOT_BYTES };
+enum { RANKS = 8, RANKS_MOST = 17, ROOM = 3 * ONESHOT_BYTES }; /* more than RANKS share devices */
 struct side {
     struct bench bench;
     struct CUstream_st *stream;
     char *in, *out; /* of the device */
     char *host_in, *host_out, *got;
 };
-extern struct side sides[RANKS];
+extern struct side sides[RANKS_MOST];
 extern struct rig device, host;
 extern int32_t ranks;
 extern size_t room; /* bytes of a buffer; a test may change it before it opens the sides */
@@ -24,6 +24,7 @@ void open_sides(int32_t n, const int *devices);
 void close_sides(void);
 /* Both worlds and the sides. */
 void open_all(int32_t n, const struct mock_options *options);
+void open_sharing(int32_t n, int count, const struct mock_options *options); /* rank r has the device r % count */
 void close_all(void);
 /* The ranks with devices alone. They close within their bound, whatever the result is. */
 void open_failing(int32_t n, int64_t timeout_ns);

@@ -1,8 +1,8 @@
 /*
- * The device's reduction, compiled for the CPU, against the host's kernels: every type and operator that it has, 1 to 64 inputs, and values
- * of all classes. The bits must be equal. Only a NaN that an addition or a product made may have another payload.
+ * The device's reductions, compiled for the CPU, against the host's kernels: every type and operator that they have, 1 to 64 inputs, and
+ * values of all classes. The bits must be equal. Only a NaN that an addition or a product made may have another payload.
  */
-#include "cuda/fold_kernel.h"
+#include "cuda/combine_kernel.h"
 
 #include "../data/oracle.h"
 #include "data/data.h"
@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-enum { ELEMENTS = 67, WIDE = 8 };
-static _Alignas(64) char inputs[DATA_WAYS_MAX * ELEMENTS * WIDE], want[ELEMENTS * WIDE], got[ELEMENTS * WIDE];
+enum { ELEMENTS = 67, STRIDE = 80, WIDE = 8 }; /* STRIDE: whole pieces of every type */
+static _Alignas(64) char inputs[DATA_WAYS_MAX * STRIDE * WIDE], want[ELEMENTS * WIDE], got[ELEMENTS * WIDE], copied[ELEMENTS * WIDE];
 
 static bool is_nan(const char *at, enum comm_type type)
 {
@@ -42,9 +42,28 @@ static void fold(const struct fold_args *args)
         fold_thread(args, i * 13 % THREADS, THREADS);
 }
 
-static void compare(enum comm_type type, comm_op op, uint32_t ways, uint64_t *seed)
+/* The block of all ranks on one rank's device, which lies in pieces, and with a copy for the peers. */
+static void combine(const struct fold_args *args)
 {
-    size_t bytes = data_type_bytes(type), stride = ELEMENTS * bytes;
+    enum { THREADS = 3 };
+    struct combine_args a = {.to = got,
+                             .copy = copied,
+                             .elements = args->elements,
+                             .type = args->type,
+                             .op = args->op,
+                             .ranks = args->ways,
+                             .in_pieces = args->ways <= COMBINE_RANKS};
+
+    for (uint32_t r = 0; r < args->ways; r++)
+        a.from[r] = inputs + r * args->stride;
+    for (size_t i = 0; i < THREADS; i++)
+        combine_thread(&a, i * 2 % THREADS, THREADS, args->ways > ONESHOT_BATCH);
+    assert_memory_equal(copied, got, args->elements * data_type_bytes((enum comm_type)args->type));
+}
+
+static void compare(void (*kernel)(const struct fold_args *args), enum comm_type type, comm_op op, uint32_t ways, uint64_t *seed)
+{
+    size_t bytes = data_type_bytes(type), stride = STRIDE * bytes;
     const void *from[DATA_WAYS_MAX];
     bool makes_nans = op == COMM_SUM || op == COMM_PROD || op == COMM_AVG;
 
@@ -54,7 +73,8 @@ static void compare(enum comm_type type, comm_op op, uint32_t ways, uint64_t *se
     }
     data_reducer(type, op, DATA_SCALAR)(
         &(struct data_reduce){.from = from, .ways = ways, .divisor = ways, .to = want, .elements = ELEMENTS, .final = true});
-    fold(&(struct fold_args){
+    memset(got, 0, sizeof got);
+    kernel(&(struct fold_args){
         .in = inputs, .out = got, .stride = stride, .elements = ELEMENTS, .ways = ways, .divisor = ways, .type = (uint32_t)type, .op = op});
     for (size_t i = 0; i < ELEMENTS; i++) {
         if (memcmp(want + i * bytes, got + i * bytes, bytes) == 0 ||
@@ -64,11 +84,10 @@ static void compare(enum comm_type type, comm_op op, uint32_t ways, uint64_t *se
     }
 }
 
-static void every_pair_has_the_hosts_bits(void **state)
+static void compare_all(void (*kernel)(const struct fold_args *args))
 {
     uint64_t seed = 1, pairs = 0;
 
-    (void)state;
     for (int type = 0; type < 64; type++) {
         for (comm_op op = COMM_SUM; op <= COMM_LXOR; op++) {
             if (!fold_has((enum comm_type)type, op))
@@ -76,16 +95,30 @@ static void every_pair_has_the_hosts_bits(void **state)
             assert_int_equal(data_check((enum comm_type)type, op, NULL), COMM_OK);
             pairs++;
             for (uint32_t ways = 1; ways <= DATA_WAYS_MAX; ways++)
-                compare((enum comm_type)type, op, ways, &seed);
+                compare(kernel, (enum comm_type)type, op, ways, &seed);
         }
     }
     assert_int_equal(pairs, 8 * 10 + 4 * 5 + 3); /* integers, floats, bytes */
+}
+
+static void every_pair_has_the_hosts_bits(void **state)
+{
+    (void)state;
+    compare_all(fold);
+}
+
+/* 1 to 16 ranks in pieces, in one batch and in two, with elements behind the last piece; more ranks one element at a time. */
+static void every_pair_in_pieces_has_the_hosts_bits(void **state)
+{
+    (void)state;
+    compare_all(combine);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_has_the_hosts_bits),
+        cmocka_unit_test(every_pair_in_pieces_has_the_hosts_bits),
     };
     return cmocka_run_group_tests_name("cuda_kernels", tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include "bench.h"
 #include "clean.h"
 #include "mock.h"
+#include "now.h"
 
 #include <commstream/cuda.h>
 
@@ -138,6 +139,40 @@ RIG_TEST(registered_memory_with_an_old_nccl)
     enlist(&(struct mock_options){.seed = 1, .nccl = 21805}, 0);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ of the host */
+static void free_window(void *windows, int32_t rank)
+{
+    MUST(comm_window_free(((struct comm_window **)windows)[rank]));
+}
+
+/* What the CPU reads and writes itself is refused in memory of the device, although collectives take it. */
+RIG_TEST(windows_and_factors_are_in_memory_of_the_host)
+{
+    struct comm_window *window[RANKS];
+    struct comm_request q[RANKS];
+    struct comm_error error = {.size = sizeof error};
+    comm_op op;
+
+    open_all(NULL, NULL, false, &(struct mock_options){.seed = 1});
+    uint32_t *memory = bench_memory(&bench[0], WORDS);
+    const struct comm_window_options options = {.size = sizeof options, .base = memory};
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_window_create(rig.world[r], WORDS * 4, NULL, &window[r], &q[r]));
+    rig_wait_all(q, RANKS);
+    IS(comm_put(window[0], memory, 1, COMM_U32, 1, 0, NULL), COMM_ERR_ARGUMENT);
+    MUST(comm_error_detail(rig.world[0], &error));
+    CHECK(strstr(error.text, "expected memory of the host"));
+    IS(comm_op_create_premul_sum(rig.world[0], COMM_U32, memory, &op), COMM_ERR_ARGUMENT);
+    rig_threads(RANKS, free_window, window);
+    IS(comm_window_create(rig.world[0], WORDS * 4, &options, &window[0], &q[0]), COMM_ERR_ARGUMENT);
+    MUST(comm_error_detail(rig.world[0], &error));
+    CHECK(strstr(error.text, "expected memory of the host"));
+    bench_free(&bench[0], memory);
+    for (int r = 1; r < RANKS; r++) /* a refused collective is refused on all ranks */
+        IS(NOW(comm_window_create, rig.world[r], WORDS * 4, NULL, &window[r]), COMM_ERR_REFUSED);
+    close_all();
+}
+
 /* ------------------------------------------------------------------------------------------------------------ without NCCL */
 /* All ranks have one device, which NCCL refuses. */
 RIG_TEST(ranks_that_share_a_device_fall_back)
@@ -238,6 +273,7 @@ int main(void)
         cmocka_unit_test(memory_with_an_old_nccl),
         cmocka_unit_test(registered_memory),
         cmocka_unit_test(registered_memory_with_an_old_nccl),
+        cmocka_unit_test(windows_and_factors_are_in_memory_of_the_host),
         cmocka_unit_test(ranks_that_share_a_device_fall_back),
         cmocka_unit_test(ranks_that_nccl_cannot_connect_fall_back),
         cmocka_unit_test(children_that_nccl_cannot_connect_fall_back),

@@ -149,26 +149,35 @@ RIG_TEST(which_calls_it_does)
     close_all();
 }
 
-static void open_on(const char *const *names, const int *devices, const struct mock_options *options)
-{
-    mock_reset(options);
-    mock_run(true);
-    MUST(comm_open_local(COMM_CONFIG(.backend = "cuda", .operation_timeout_ns = 20 * RIG_S), 3, names, device.world));
-    device.ranks = 3;
-    rig_open(&host, 3, COMM_CONFIG(.engine_of = device.world[0], .backend = "local"));
-    open_sides(3, devices);
-}
-
 RIG_TEST(ranks_that_share_a_device)
 {
-    static const char *const names[] = {"cuda:0", "cuda:1", "cuda:0"};
-    static const int devices[] = {0, 1, 0};
-
     room = ROOM_LONG;
     for (uint64_t seed = 1; seed <= rig_thin(20, 8, 2); seed++) {
-        open_on(names, devices, &(struct mock_options){.seed = seed, .queues = 1 + (int)(seed % 4)});
+        open_sharing(3, 2, &(struct mock_options){.seed = seed, .queues = 1 + (int)(seed % 4)});
         sum_and_compare(&(struct sum){.type = COMM_BF16, .op = COMM_SUM, .n = ALONE / 2 + 7}, seed, false);
         sum_and_compare(&(struct sum){.type = COMM_F32, .op = COMM_SUM, .n = ALONE_F32 - 1}, seed, true);
+        close_all();
+    }
+}
+
+/* The kernel reads the pieces of 9 to 16 ranks in two batches. Of more ranks, and where there are no whole pieces, it reads elements. */
+RIG_TEST(more_ranks_than_a_batch)
+{
+    static const enum comm_type types[] = {COMM_F16, COMM_F32, COMM_I8, COMM_F64, COMM_BF16};
+    static const comm_op ops[] = {COMM_AVG, COMM_SUM, COMM_MIN, COMM_PROD, COMM_SUM};
+
+    room = ROOM_LONG;
+    for (int32_t n = RANKS + 1; n <= RANKS_MOST; n += (int32_t)rig_thin(1, 2, 4)) {
+        open_sharing(n, RANKS, &(struct mock_options){.seed = (uint64_t)n, .queues = 4});
+        for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+            size_t element = fold_bytes((uint32_t)types[k]);
+            struct sum s = {.type = types[k],
+                            .op = ops[k],
+                            .n = ALONE / element + k * 5,
+                            .shift = k == 4 ? element : 0,
+                            .in_place = (n + (int32_t)k) % 2};
+            sum_and_compare(&s, (uint64_t)n, false);
+        }
         close_all();
     }
 }
@@ -268,14 +277,12 @@ RIG_TEST(pages_are_used_again)
 RIG_TEST(many_communicators)
 {
     enum { MANY = 60, WITH_PAGES = 8 };
-    static const char *const names[] = {"cuda:0", "cuda:0", "cuda:0"};
-    static const int devices[] = {0, 0, 0};
     static struct comm_communicator *made[MANY][RANKS];
     struct sum s = {.type = COMM_F32, .op = COMM_SUM, .n = ALONE_F32};
     struct comm_request q[RANKS];
 
     room = ROOM_LONG;
-    open_on(names, devices, &(struct mock_options){.seed = 3, .queues = 8});
+    open_sharing(3, 1, &(struct mock_options){.seed = 3, .queues = 8});
     for (int i = 0; i < MANY; i++)
         rig_dup(device.world, 3, made[i]);
     put_inputs(&s, 1);
@@ -463,6 +470,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(more_chunks_than_slots),
         cmocka_unit_test(which_calls_it_does),
         cmocka_unit_test(ranks_that_share_a_device),
+        cmocka_unit_test(more_ranks_than_a_batch),
         cmocka_unit_test(many_at_once),
         cmocka_unit_test(two_communicators_in_different_orders),
         cmocka_unit_test(pages_are_used_again),

@@ -85,7 +85,7 @@ static inline enum comm_result call_refused(struct comm_request *req, enum comm_
  * error. */
 enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective, enum comm_result reason, struct comm_request *req,
                                const char *format, ...) __attribute__((format(printf, 5, 6)));
-/* COMM_OK if this communicator can access the memory at `at`; for calls that are not collectives. Called only if engine_has_devices. */
+/* COMM_OK if the CPU can access the memory at `at`; for what it reads and writes itself. Called only if engine_has_devices. */
 enum comm_result engine_need_host(struct comm_communicator *c, const char *call, const char *argument, const void *at,
                                   struct comm_request *req);
 static inline bool engine_has_devices(const struct comm_communicator *c)

@@ -353,11 +353,11 @@ enum comm_result engine_need_host(struct comm_communicator *c, const char *call,
 
     if (!b)
         return call_refused(req, r);
-    bool foreign = state_is_foreign(b, at);
+    bool on_device = c->env->on_device(c->env, at); /* also where the library takes a device's buffers: the CPU uses this memory */
     state_leave(b);
-    return foreign ? engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: %s=0x%llx; expected " CALL_FOREIGN, call, argument,
-                                    (unsigned long long)(uintptr_t)at)
-                   : COMM_OK;
+    return on_device ? engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: %s=0x%llx; expected " CALL_FOREIGN, call, argument,
+                                      (unsigned long long)(uintptr_t)at)
+                     : COMM_OK;
 }
 
 /* The text of a call that is not a collective begins with its name: "window_flush: peer=7; expected ...". */

@@ -264,7 +264,7 @@ static struct combine_args combine_of(const struct pipeline *p, const struct pip
     }
     if (p->is.ranks > 1 && call->kind == PIPELINE_SUM)
         a.copy = (char *)(uintptr_t)(p->is.there[p->is.rank] + sum_at(chunk));
-    a.in_pieces = p->is.ranks <= ONESHOT_BATCH && !(all % ONESHOT_PIECE_BYTES);
+    a.in_pieces = p->is.ranks <= COMBINE_RANKS && !(all % ONESHOT_PIECE_BYTES);
     return a;
 }
 

@@ -15,6 +15,7 @@ comm-run)
     shift 2 # -n RANKS
     exec "$@" ;;
 train_cuda) echo 'train_cuda: ok ranks=2' ;;
+comm-gpu-lost) echo "lost: ok ranks=${LEFT:-2}" ;;
 mpirun)
     shift 2
     exec "$@" ;;
@@ -24,7 +25,7 @@ esac
 case $ENDS_77 in *" $name "*) exit 77 ;; esac
 EOF
 chmod +x "$work/bin/all"
-for program in comm-run comm-perf comm-info comm-gpu-suite comm-gpu-ranks comm-gpu-overlap train_cuda; do
+for program in comm-run comm-perf comm-info comm-gpu-suite comm-gpu-ranks comm-gpu-overlap comm-gpu-lost train_cuda; do
     ln -s all "$work/bin/$program"
 done
 ln -s ../bin/all "$work/path/nvidia-smi"
@@ -51,6 +52,7 @@ expect 1 "$refused" comm-gpu-overlap
 expect 1 "$refused" comm-perf
 expect 1 "$refused" train_cuda
 expect 1 '^  conformance over mpi, 2 ranks, by mpirun: nvidia-smi finds a GPU' comm-gpu-ranks
+LEFT=3 expect 1 '^  a rank of 3 is killed, over cuda$' none
 MPI=- expect 0 '^--- conformance over mpi, by mpirun: left out: ' none
 GPU_MPIRUN=not-there expect 0 '^--- conformance over mpi: left out: there is no mpirun' none
 expect 77 '^--- one rank' nvidia-smi comm-gpu-suite

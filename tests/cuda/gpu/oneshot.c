@@ -62,6 +62,42 @@ void suite_kernels_in_a_stream(struct suite *s)
     bench_free(&s->bench, out);
 }
 
+/* Each launch of the graph sums what the stream wrote before it. */
+static void launch_sums(struct suite *s, struct comm_communicator *c)
+{
+    struct bench_graph graph = {0};
+
+    bench_capture(&s->bench, s->compute);
+    OK(comm_allreduce(c, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, NULL));
+    OK(comm_barrier(c, NULL));
+    bench_end_capture(&s->bench, s->compute, &graph);
+    for (uint32_t round = 1; round <= 100; round++) {
+        bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
+        bench_launch(&s->bench, &graph, s->compute);
+        if (round % 20 == 0)
+            suite_expect(s, s->compute, s->out, round);
+        if (round == 50)
+            suite_refuses_to_close(c);
+    }
+    bench_drop_graph(&s->bench, &graph);
+}
+
+void suite_kernels_in_a_graph(struct suite *s)
+{
+    struct comm_communicator *world, *c;
+    struct comm_info info = {.size = sizeof info};
+
+    open_oneshot(&world);
+    OK(NOW(comm_dup, world, &(struct comm_options){.size = sizeof(struct comm_options), .stream = s->compute}, &c));
+    OK(comm_describe(c, &info));
+    if (info.device_order)
+        launch_sums(s, c);
+    else
+        printf("  (not run: the module has no kernel for this device)\n");
+    OK(comm_close(c, COMM_DEFAULT_TIMEOUT));
+    OK(comm_close(world, COMM_DEFAULT_TIMEOUT));
+}
+
 double suite_one_kernel_round_trip(struct suite *s)
 {
     struct comm_communicator *world;

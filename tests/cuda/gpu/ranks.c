@@ -1,9 +1,9 @@
 /*
  * One rank of the conformance suite on device buffers, a process per rank: comm-run or mpirun starts them, on the mock devices or on real
  * ones, which several ranks may share. Every collective, type and operator in a share of its shapes, operations in parts, messages in
- * groups, operators of the program's own. Results and the memory around them must be the oracle's. Each request must say that its buffers
- * went the way that docs/guide/cuda.md gives for such a call: staged, by NCCL, or by the kernels of backend cuda. Prints how many went
- * which way.
+ * groups, operators of the program's own, and what calls.c has. Results and the memory around them must be the oracle's. Each request must
+ * say that its buffers went the way that docs/guide/cuda.md gives for such a call: staged, by NCCL, or by the kernels of backend cuda.
+ * Prints how many went which way.
  *
  * NCCL and MPI add floats in an order of their own, so there the inputs are numbers of which every order makes the same result.
  * All ranks draw the same shapes, so each knows what the others do. COMM_BACKEND chooses the backend, COMM_ORDER its order of operands.
@@ -12,6 +12,7 @@
 #include "conform/job.h"
 
 #include "bench.h"
+#include "calls.h"
 #include "played.h"
 #include "selection.h"
 
@@ -485,6 +486,7 @@ int main(void)
     messages();
     own_operators();
     pre_multiplied_sums();
+    calls_run(my.world, &my.bench, my.stream);
     if (my.rank == 0)
         printf("%zu operations compared, %zu of them with exact inputs: %zu staged, %zu by NCCL, %zu by kernels, %zu on host memory\n",
                my.compared, my.exact, my.went[STAGED], my.went[BY_NCCL], my.went[BY_KERNELS], my.went[HOST]);

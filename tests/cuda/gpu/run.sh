@@ -52,6 +52,19 @@ ranks() {
     step "conformance over $backend, $n ranks${*:+, $*}" 120 env COMM_BACKEND="$backend" "$@" "$bin/comm-run" -n "$n" "${programs}ranks"
 }
 
+# NCCL takes ranks of one GPU if it thinks that they are on several hosts. That is for tests alone.
+made_up=(env COMM_BACKEND=nccl COMM_SOCKET_IFNAME=lo NCCL_NET=Socket)
+# shellcheck disable=SC2016 # the rank's shell expands it
+as_host='NCCL_HOSTID=made-up-$COMM_RANK exec "$0"'
+
+# lost NAME COMMAND...: a rank of three is killed, so the launcher returns an error. The line of those that are left is what counts.
+lost() {
+    local name=$1
+    shift
+    # shellcheck disable=SC2016 # the step's shell expands it
+    step "$name" 120 sh -c '"$@" 2>&1 | tee -a /dev/stderr | grep -qE "(lost|train_cuda): ok ranks=2"' sh "$@"
+}
+
 # The launchers of MPI that are here, each once, whatever names it has.
 launchers() {
     local name path seen=''
@@ -120,19 +133,23 @@ if [ "$devices" -gt 1 ]; then
     ranks nccl "$n" COMM_ORDER=fixed
     ranks cuda "$n"
 fi
-# NCCL takes two ranks of one GPU if it thinks that they are on two hosts. That is for tests alone.
-# shellcheck disable=SC2016 # the rank's shell expands it
-step "NCCL between two made-up hosts, by its sockets" 120 env COMM_BACKEND=nccl COMM_HOST=a,b COMM_SOCKET_IFNAME=lo NCCL_NET=Socket \
-    "$bin/comm-run" -n 2 sh -c 'NCCL_HOSTID=made-up-$COMM_RANK exec "$0"' "${programs}ranks"
+step "NCCL between two made-up hosts, by its sockets" 120 "${made_up[@]}" COMM_HOST=a,b "$bin/comm-run" -n 2 sh -c "$as_host" \
+    "${programs}ranks"
 over_mpi
+for backend in shm tcp cuda; do
+    lost "a rank of 3 is killed, over $backend" env COMM_BACKEND="$backend" "$bin/comm-run" -n 3 "${programs}lost"
+done
+lost "a rank of 3 is killed: NCCL between made-up hosts" "${made_up[@]}" COMM_HOST=a,b,c "$bin/comm-run" -n 3 sh -c "$as_host" \
+    "${programs}lost"
 
 if [ -x "$bin/train_cuda" ]; then
     step "training, staged, 2 ranks" 120 "$bin/comm-run" -n 2 "$bin/train_cuda" --backend shm --epochs 10
     step "training over NCCL, 1 rank" 120 "$bin/comm-run" -n 1 "$bin/train_cuda" --backend nccl --epochs 10
-    # The launcher returns an error since a rank is killed; the line is what counts.
-    # shellcheck disable=SC2016 # the step's shell expands it
-    step "training goes on when a rank is killed" 120 sh -c '"$0" -n 3 "$1" --backend shm --epochs 10 --lose 20 2>&1 | tee -a /dev/stderr |
-        grep -q "train_cuda: ok ranks=2"' "$bin/comm-run" "$bin/train_cuda"
+    step "training over cuda, 2 ranks" 120 "$bin/comm-run" -n 2 "$bin/train_cuda" --backend cuda --epochs 10
+    for backend in shm cuda; do
+        lost "training over $backend goes on when a rank is killed" "$bin/comm-run" -n 3 "$bin/train_cuda" --backend "$backend" \
+            --epochs 10 --lose 20
+    done
 else
     lacks training "there is no $bin/train_cuda"
 fi

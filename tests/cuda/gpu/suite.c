@@ -282,7 +282,19 @@ static void folds(struct suite *s)
     comm_op_free(s->world, own);
 }
 
-/* A message to itself, since with one rank a sum in place runs nothing. */
+void suite_refuses_to_close(struct comm_communicator *c)
+{
+    struct comm_error error = {.size = sizeof error};
+    double start = suite_now_us();
+
+    HOLDS(comm_close(c, SUITE_PATIENCE_NS) == COMM_ERR_STATE);
+    HOLDS(suite_now_us() - start < SUITE_PATIENCE_NS / 2000.0);
+    OK(comm_error_detail(c, &error));
+    HOLDS(strstr(error.text, "comm_close: 1 CUDA graphs"));
+}
+
+/* A message to itself, since with one rank a sum in place runs nothing. While the graph lives, the communicator cannot be closed, and
+ * works. */
 static void graphs(struct suite *s)
 {
     struct comm_communicator *c, *group;
@@ -306,6 +318,8 @@ static void graphs(struct suite *s)
         suite_expect(s, s->compute, s->kept, round);
         OK(comm_allreduce(c, COMM_IN_PLACE, s->kept, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
         OK(comm_wait(q, SUITE_PATIENCE_NS));
+        if (round == 500)
+            suite_refuses_to_close(c);
     }
     bench_drop_graph(&s->bench, &graph);
     OK(comm_close(c, COMM_DEFAULT_TIMEOUT));
@@ -320,9 +334,10 @@ const struct suite_check suite_checks[] = {
     {"NCCL: grouped send and receive to itself", sends_to_itself},
     {"alltoall, scan, messages to itself", moves},
     {"reductions that NCCL lacks, by a kernel and by the host", folds},
-    {"a CUDA graph, launched 1,000 times", graphs},
+    {"a CUDA graph, launched 1,000 times; no close while it lives", graphs},
     {"backend cuda: an allreduce in one kernel", suite_one_kernel},
     {"backend cuda: longer ones in the caller's stream", suite_kernels_in_a_stream},
+    {"backend cuda: a CUDA graph of them", suite_kernels_in_a_graph},
 };
 const int suite_check_count = sizeof suite_checks / sizeof *suite_checks;
 

@@ -37,11 +37,14 @@ void suite_delay(struct suite *s, struct CUstream_st *stream); /* what is put th
 /* All SUITE_WORDS words have this value when the stream has come so far. */
 void suite_expect(struct suite *s, struct CUstream_st *stream, const uint32_t *memory, uint32_t value);
 double suite_round_trips(struct suite *s, struct comm_communicator *world, size_t words); /* us for each */
+/* A graph that lives has calls of the communicator: comm_close says so, within a bound, and does nothing else. */
+void suite_refuses_to_close(struct comm_communicator *c);
 #define SUITE_PATIENCE_NS INT64_C(20000000000)
 
 /* oneshot.c */
 void suite_one_kernel(struct suite *s);
 void suite_kernels_in_a_stream(struct suite *s);
+void suite_kernels_in_a_graph(struct suite *s);
 double suite_one_kernel_round_trip(struct suite *s);
 
 /* report.c */
