@@ -236,14 +236,16 @@ static void deliver(struct comm_state *b, bool copied)
     if (wants_copy(b) && !copied && s->child->team.rank == 0)
         base_log(&b->unit.engine->log, LOG_WARNING, "comm=%s: %s could not connect the survivors; device buffers are staged",
                  s->child->name, b->world->backend->name);
-    if (s->out) {
-        *s->out = given;
-        if (copied)
-            s->copy = NULL;
-        else
-            s->child = NULL;
+    if (!s->out) {
+        shrink_abandon(b);
+        return;
     }
-    shrink_abandon(b);
+    *s->out = given;
+    if (copied)
+        s->copy = NULL;
+    else
+        s->child = NULL;
+    shrink_drop(b); /* all ranks drop the other one, so none must hear of it */
 }
 
 /* Ranks that died since the set of the dead was agreed on are added to it. */
