@@ -36,6 +36,7 @@ struct mock_options {
     int host_ns, peer_ns; /* an exchange of comm_trial through the host's pages, and through the devices' memory; 0: 900, 400 */
     int no_windows;       /* ncclCommWindowRegister makes no window, and returns no error */
     int no_window_rank;   /* 1 + the rank whose ncclCommWindowRegister fails at once; 0: none */
+    int many_hosts;       /* each rank's device counts as one of another host, so ranks of this process may share devices */
     int backwards;        /* devices are in reverse order, as CUDA_VISIBLE_DEVICES may request */
     /* mock_fail spares a call if calls of its name were made `first` times since, except each `every`-th; 0: it spares none */
     uint32_t first, every;
