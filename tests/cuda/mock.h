@@ -81,6 +81,7 @@ MOCK_API void mock_manage(void *memory);
 /* The number of streams, events, memory, contexts and communicators that exist. */
 MOCK_API int mock_live(void);
 MOCK_API void mock_list_live(void);
+MOCK_API uint64_t mock_held(void); /* bytes of memory of devices and pinned memory that exists, together */
 MOCK_API uint64_t mock_made(void); /* how many were made since the reset; graphs, which only the program makes, do not count */
 MOCK_API void mock_free_abort(void);
 /* on: no operation of this stream runs. */
