@@ -19,7 +19,7 @@
 #    define FOLD_INLINE static inline
 #endif
 
-enum { FOLD_LEVELS = 7 /* of the tree of 64 inputs */ };
+enum { FOLD_LEVELS = 17 /* of the tree of 65,536 inputs */ };
 
 /* The argument of the kernel. Input r begins r * stride bytes behind `in`, or at inputs[r]. */
 struct fold_args {
@@ -180,8 +180,9 @@ FOLD_INLINE const char *fold_input(const struct fold_args *a, uint32_t r)
 #define FOLD_TREE(name, value_type, load, combine)                                                                                         \
     FOLD_INLINE value_type name(const struct fold_args *a, size_t at)                                                                      \
     {                                                                                                                                      \
-        value_type waiting[FOLD_LEVELS] = {0};                                                                                             \
+        value_type waiting[FOLD_LEVELS];                                                                                                   \
         uint32_t depth = 0;                                                                                                                \
+        waiting[0] = 0;                                                                                                                    \
         for (uint32_t r = 0; r < a->ways; r++) {                                                                                           \
             const char *from = fold_input(a, r) + at;                                                                                      \
             value_type value = load;                                                                                                       \

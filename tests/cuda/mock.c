@@ -174,6 +174,18 @@ static int count_live(bool tell)
     return live;
 }
 
+uint64_t mock_held(void)
+{
+    uint64_t bytes = 0;
+
+    pthread_mutex_lock(&mock.lock);
+    for (int i = 0; i < mock.things; i++)
+        if (mock.thing[i].kind == THING_DEVICE_MEMORY || mock.thing[i].kind == THING_HOST_MEMORY)
+            bytes += mock.thing[i].bytes;
+    pthread_mutex_unlock(&mock.lock);
+    return bytes;
+}
+
 int mock_live(void)
 {
     return count_live(false);

@@ -36,6 +36,7 @@ struct mock_options {
     int host_ns, peer_ns; /* an exchange of comm_trial through the host's pages, and through the devices' memory; 0: 900, 400 */
     int no_windows;       /* ncclCommWindowRegister makes no window, and returns no error */
     int no_window_rank;   /* 1 + the rank whose ncclCommWindowRegister fails at once; 0: none */
+    int many_hosts;       /* each rank's device counts as one of another host, so ranks of this process may share devices */
     int backwards;        /* devices are in reverse order, as CUDA_VISIBLE_DEVICES may request */
     /* mock_fail spares a call if calls of its name were made `first` times since, except each `every`-th; 0: it spares none */
     uint32_t first, every;
@@ -80,6 +81,7 @@ MOCK_API void mock_manage(void *memory);
 /* The number of streams, events, memory, contexts and communicators that exist. */
 MOCK_API int mock_live(void);
 MOCK_API void mock_list_live(void);
+MOCK_API uint64_t mock_held(void); /* bytes of memory of devices and pinned memory that exists, together */
 MOCK_API uint64_t mock_made(void); /* how many were made since the reset; graphs, which only the program makes, do not count */
 MOCK_API void mock_free_abort(void);
 /* on: no operation of this stream runs. */

@@ -25,7 +25,7 @@ NCCL_NEWER_CALLS(NCCL_EXPORT)
         return told;                                                                                                                       \
     } while (0)
 
-enum { RANKS = 16 };
+enum { RANKS = 128, FEW_RANKS = 16 };
 enum what { NOTHING, ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER };
 /* The algorithms, which NCCL connects separately. Each pair of ranks is connected separately too. */
 enum path { PATH_TREE = 1, PATH_RING = 2, PATH_ALL = PATH_TREE | PATH_RING };
@@ -58,7 +58,7 @@ struct member {
     int device, color, key;
     uint64_t splits;
     unsigned paths;      /* algorithms that it asked to connect */
-    unsigned peers;      /* ranks that it asked to connect to, as bits */
+    bool peers[RANKS];   /* ranks that it asked to connect to */
     uint64_t windows;    /* that it asked to register */
     size_t window_bytes; /* of the last one */
     uint64_t sent[RANKS], received[RANKS];
@@ -69,7 +69,7 @@ struct clique {
     int size, joined, left;
     struct member member[RANKS];
     struct meeting *meetings;
-    struct transfer *transfers;
+    struct transfer *transfers[RANKS]; /* from each rank */
 };
 /* An operator of ncclRedOpCreatePreMulSum. type: 1 + NCCL's number; 0: none. */
 struct premul {

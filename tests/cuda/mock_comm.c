@@ -166,7 +166,8 @@ static struct ncclComm *enter_clique(struct clique *q, int rank, int blocking)
     c->device = mock_device();
     c->blocking = comm_blocking == UNKNOWN ? blocking : comm_blocking;
     c->state = NCCL_IN_PROGRESS;
-    q->member[rank] = (struct member){.in = true, .device = c->device, .paths = runtime_connect ? 0 : PATH_ALL, .peers = 1u << rank};
+    q->member[rank] = (struct member){.in = true, .device = c->device, .paths = runtime_connect ? 0 : PATH_ALL};
+    q->member[rank].peers[rank] = true;
     q->joined++;
     mock_add(THING_COMM, c, 0, c->device);
     return c;
@@ -212,7 +213,7 @@ unsigned mock_ncclCommInitRankConfig(struct ncclComm **comm, int ranks, struct n
         NCCL_END(mock_refuse(NCCL_INVALID_ARGUMENT, "mock: the configuration's CTAs, cluster or splitShare"));
     read_environment();
     struct clique *q = clique_of(&id, ranks);
-    if (has_device(q, mock_device()))
+    if (!mock.options.many_hosts && has_device(q, mock_device()))
         NCCL_END(mock_refuse(NCCL_INVALID_USAGE, "mock: Duplicate GPU detected"));
     *comm = enter_clique(q, rank, config->blocking);
     mock_shared->listeners -= q->joined == q->size;

@@ -111,7 +111,8 @@ unsigned mock_cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 unsigned mock_cuDeviceGetPCIBusId(char *id, int bytes, int device)
 {
     CUDA_BEGIN;
-    snprintf(id, (size_t)bytes, "0000:%02X:00.0", 0xe0 + mock_hardware(device));
+    snprintf(id, (size_t)bytes, "%04X:%02X:00.0", mock.options.many_hosts ? (unsigned)mock.calls & 0xffff : 0,
+             0xe0 + mock_hardware(device));
     CUDA_END(CUDA_OK);
 }
 
@@ -183,7 +184,7 @@ bool mock_breaks_capture(struct CUstream_st *stream, const char *what)
 static int queue_for_stream(void)
 {
     if (mock.options.queues == MOCK_STREAM_QUEUES)
-        return mock.streams++ % MOCK_STREAM_QUEUES;
+        return mock.streams[mock_device()]++ % MOCK_STREAM_QUEUES;
     return (int)mock_draw((uint64_t)mock.options.queues);
 }
 

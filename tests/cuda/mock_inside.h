@@ -113,7 +113,7 @@ struct mock_machine {
     const char *misused;
     uint64_t generation; /* counts resets */
     bool initialised, running, stop, at_once;
-    int async_error, streams;
+    int async_error, streams[MOCK_DEVICES]; /* streams: made so far */
     struct mock_launches launched;
     pthread_t runner;
 };

@@ -26,7 +26,7 @@ static void ask_to_connect(const struct launch *l)
 
     me->paths |= path_of(l);
     if (l->what == NOTHING)
-        me->peers |= 1u << l->root;
+        me->peers[l->root] = true;
 }
 
 static bool is_connected(const struct launch *l)
@@ -35,7 +35,7 @@ static bool is_connected(const struct launch *l)
     unsigned path = path_of(l);
 
     if (l->what == NOTHING)
-        return q->member[l->root].peers >> l->comm->rank & 1;
+        return q->member[l->root].peers[l->comm->rank];
     for (int r = 0; r < q->size; r++)
         if ((q->member[r].paths & path) != path)
             return false;

@@ -116,6 +116,15 @@ static void leave_meeting(struct clique *q, struct meeting *m)
     free_meeting(m);
 }
 
+static void free_transfers(struct transfer *t)
+{
+    for (struct transfer *next; t; t = next) {
+        next = t->next;
+        mock_shared_give(t->data);
+        mock_shared_give(t);
+    }
+}
+
 void mock_leave_clique(struct ncclComm *c)
 {
     struct clique *q = c->clique, **at = &mock_shared->cliques;
@@ -133,11 +142,8 @@ void mock_leave_clique(struct ncclComm *c)
         next = m->next;
         free_meeting(m);
     }
-    for (struct transfer *t = q->transfers, *next; t; t = next) {
-        next = t->next;
-        mock_shared_give(t->data);
-        mock_shared_give(t);
-    }
+    for (int r = 0; r < size; r++)
+        free_transfers(q->transfers[r]);
     mock_shared_give(q);
 }
 
@@ -176,15 +182,15 @@ static void read_input(struct part *p)
 /* ------------------------------------------------------------------------------------------------------------ transfers */
 static struct transfer *transfer_of(struct clique *q, int from, int to, uint64_t number)
 {
-    struct transfer *t = q->transfers;
+    struct transfer *t = q->transfers[from];
 
     while (t && (t->from != from || t->to != to || t->number != number))
         t = t->next;
     if (t)
         return t;
     t = mock_shared_take(sizeof *t);
-    *t = (struct transfer){.next = q->transfers, .from = from, .to = to, .number = number};
-    q->transfers = t;
+    *t = (struct transfer){.next = q->transfers[from], .from = from, .to = to, .number = number};
+    q->transfers[from] = t;
     return t;
 }
 
@@ -221,7 +227,7 @@ static bool hand_can(const struct hand *h)
 
 static void drop_transfer(struct clique *q, struct transfer *t)
 {
-    struct transfer **at = &q->transfers;
+    struct transfer **at = &q->transfers[t->from];
 
     while (*at != t)
         at = &(*at)->next;
@@ -273,7 +279,8 @@ static void arrive(struct part *p)
 
 static bool may_arrive(const struct part *p)
 {
-    return (!mock.options.blocks || mock.resident[p->device] < mock.options.blocks) && (!mock.in_order || coming[p->device] == p);
+    bool in_order = mock.in_order && !mock.options.many_hosts; /* of one process */
+    return (!mock.options.blocks || mock.resident[p->device] < mock.options.blocks) && (!in_order || coming[p->device] == p);
 }
 
 static bool part_ready_locked(const struct part *p)
@@ -312,13 +319,17 @@ static void meet(struct part *p)
     p->phase = DONE;
 }
 
+/* One that can, or of many ranks all that can, since they would take many steps. */
 static void transfer_one(struct part *p)
 {
-    for (uint32_t i = 0; i < p->hands; i++) {
+    struct clique *q = p->comm->clique;
+    bool went = false;
+
+    for (uint32_t i = 0; i < p->hands && (!went || q->size > FEW_RANKS); i++) {
         if (!hand_can(&p->hand[i]))
             continue;
-        hand_go(p->comm->clique, &p->hand[i]);
-        break;
+        hand_go(q, &p->hand[i]);
+        went = true;
     }
     p->phase = all_done(p) ? DONE : 1;
 }

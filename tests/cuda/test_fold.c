@@ -18,7 +18,8 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 3, LONG = 300000 /* words: three rounds */, SHORT = 48 };
+/* Words. LONG: several rounds, also of the blocks of an allreduce, which leave something. BLOCKS: an allreduce has blocks of one round. */
+enum { RANKS = 3, LONG = 800008, SHORT = 48, BLOCKS = 50003 };
 struct side {
     struct bench bench;
     struct CUstream_st *stream;
@@ -262,18 +263,18 @@ RIG_TEST(a_rank_with_host_buffers_is_a_mismatch)
 }
 
 /* The n-th call of CUDA or NCCL fails, or the next one that is not spared. Returns its number; 0: there are fewer. */
-static uint64_t fault(uint64_t n, int no_kernels)
+static uint64_t fault(uint64_t n, size_t room, int no_kernels)
 {
     struct comm_request q[RANKS] = {COMM_REQUEST_NONE};
     bool made = true;
 
-    rig_note("call %llu fails", (unsigned long long)n);
+    rig_note("%zu words, call %llu fails", room, (unsigned long long)n);
     open_all(
-        SHORT, COMM_ORDER_DEFAULT,
+        room, COMM_ORDER_DEFAULT,
         &(struct mock_options){.seed = n, .queues = 32, .no_kernels = no_kernels, .first = selected(0, 8, 1), .every = selected(0, 6, 24)});
     mock_fail(n, false);
     for (int r = 0; r < RANKS && made; r++)
-        made = comm_allreduce(device.world[r], sides[r].in, sides[r].out, SHORT, COMM_U32, COMM_BXOR, &q[r]) == COMM_OK;
+        made = comm_allreduce(device.world[r], sides[r].in, sides[r].out, room, COMM_U32, COMM_BXOR, &q[r]) == COMM_OK;
     uint64_t failed = mock_failed_at();
     mock_fail(0, false);
     for (int r = 0; r < RANKS && !made; r++)
@@ -284,15 +285,25 @@ static uint64_t fault(uint64_t n, int no_kernels)
     return failed;
 }
 
-RIG_TEST(a_fault_at_every_call)
+static void faults(size_t room)
 {
     for (int no_kernels = 0; no_kernels < 2; no_kernels++) {
         uint64_t n = 0, tried = 0;
-        for (uint64_t at = 0; (at = fault(n + 1, no_kernels)); n = at)
+        for (uint64_t at = 0; (at = fault(n + 1, room, no_kernels)); n = at)
             tried++;
-        printf("%llu of %llu calls failed, one at a time\n", (unsigned long long)tried, (unsigned long long)n);
+        printf("%zu words: %llu of %llu calls failed, one at a time\n", room, (unsigned long long)tried, (unsigned long long)n);
         CHECK(tried > 5 && n > 20);
     }
+}
+
+RIG_TEST(a_fault_at_every_call)
+{
+    faults(SHORT);
+}
+
+RIG_TEST(a_fault_at_every_call_with_blocks)
+{
+    faults(BLOCKS);
 }
 
 /* The communicator fails while a stream stands before the kernel. The step runs later, without its operator. */
@@ -329,7 +340,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_operator_of_the_programs), cmocka_unit_test(a_fixed_order_has_the_hosts_bits),
         cmocka_unit_test(a_request_says_who_reduced),  cmocka_unit_test(a_rank_with_host_buffers_is_a_mismatch),
-        cmocka_unit_test(a_fault_at_every_call),       cmocka_unit_test(a_step_after_a_failure),
+        cmocka_unit_test(a_fault_at_every_call),       cmocka_unit_test(a_fault_at_every_call_with_blocks),
+        cmocka_unit_test(a_step_after_a_failure),
     };
     return cmocka_run_group_tests_name("cuda_fold", tests, NULL, NULL);
 }

@@ -1,10 +1,12 @@
 /*
- * The device's reductions, compiled for the CPU, against the host's kernels: every type and operator that they have, 1 to 64 inputs, and
- * values of all classes. The bits must be equal. Only a NaN that an addition or a product made may have another payload.
+ * The device's reductions, compiled for the CPU, against the host's kernels: every type and operator that they have, 1 to 64 inputs and
+ * more than a kernel of the host takes, and values of all classes. The bits must be equal. Only a NaN that an addition or a product made
+ * may have another payload.
  */
 #include "cuda/combine_kernel.h"
 
 #include "../data/oracle.h"
+#include "cuda/nccl/fold_tree.h"
 #include "data/data.h"
 
 #include <setjmp.h>
@@ -14,8 +16,9 @@
 
 #include <cmocka.h>
 
-enum { ELEMENTS = 67, STRIDE = 80, WIDE = 8 }; /* STRIDE: whole pieces of every type */
-static _Alignas(64) char inputs[DATA_WAYS_MAX * STRIDE * WIDE], want[ELEMENTS * WIDE], got[ELEMENTS * WIDE], copied[ELEMENTS * WIDE];
+enum { ELEMENTS = 67, STRIDE = 80, WIDE = 8, WAYS_MOST = 1025 }; /* STRIDE: whole pieces of every type */
+static _Alignas(64) char inputs[WAYS_MOST * STRIDE * WIDE], room[1 << 19], want[ELEMENTS * WIDE], got[ELEMENTS * WIDE];
+static _Alignas(64) char copied[ELEMENTS * WIDE];
 
 static bool is_nan(const char *at, enum comm_type type)
 {
@@ -64,15 +67,22 @@ static void combine(const struct fold_args *args)
 static void compare(void (*kernel)(const struct fold_args *args), enum comm_type type, comm_op op, uint32_t ways, uint64_t *seed)
 {
     size_t bytes = data_type_bytes(type), stride = STRIDE * bytes;
-    const void *from[DATA_WAYS_MAX];
     bool makes_nans = op == COMM_SUM || op == COMM_PROD || op == COMM_AVG;
 
-    for (uint32_t r = 0; r < ways; r++) {
+    for (uint32_t r = 0; r < ways; r++)
         oracle_fill(type, false, inputs + r * stride, ELEMENTS, seed);
-        from[r] = inputs + r * stride;
-    }
-    data_reducer(type, op, DATA_SCALAR)(
-        &(struct data_reduce){.from = from, .ways = ways, .divisor = ways, .to = want, .elements = ELEMENTS, .final = true});
+    assert_true(fold_tree_room(ways) <= sizeof room);
+    fold_tree(&(struct fold_tree){.kernel = data_reducer(type, op, DATA_SCALAR),
+                                  .in = inputs,
+                                  .out = want,
+                                  .room = room,
+                                  .stride = stride,
+                                  .elements = ELEMENTS,
+                                  .element_bytes = bytes,
+                                  .partial_bytes = data_partial_bytes(type),
+                                  .grain = 1,
+                                  .ways = ways,
+                                  .divisor = ways});
     memset(got, 0, sizeof got);
     kernel(&(struct fold_args){
         .in = inputs, .out = got, .stride = stride, .elements = ELEMENTS, .ways = ways, .divisor = ways, .type = (uint32_t)type, .op = op});
@@ -86,6 +96,7 @@ static void compare(void (*kernel)(const struct fold_args *args), enum comm_type
 
 static void compare_all(void (*kernel)(const struct fold_args *args))
 {
+    static const uint32_t many[] = {65, 66, 96, 127, 128, 129, 511, WAYS_MOST};
     uint64_t seed = 1, pairs = 0;
 
     for (int type = 0; type < 64; type++) {
@@ -96,6 +107,8 @@ static void compare_all(void (*kernel)(const struct fold_args *args))
             pairs++;
             for (uint32_t ways = 1; ways <= DATA_WAYS_MAX; ways++)
                 compare(kernel, (enum comm_type)type, op, ways, &seed);
+            for (size_t i = 0; kernel == fold && i < sizeof many / sizeof *many; i++)
+                compare(kernel, (enum comm_type)type, op, many[i], &seed);
         }
     }
     assert_int_equal(pairs, 8 * 10 + 4 * 5 + 3); /* integers, floats, bytes */

@@ -170,6 +170,12 @@ static enum comm_result bits(struct side *s, int rank, struct comm_request *q)
     return comm_allreduce(s->comm, s->in, s->out, SHORT, COMM_U32, COMM_BXOR, q);
 }
 
+static enum comm_result long_bits(struct side *s, int rank, struct comm_request *q)
+{
+    (void)rank;
+    return comm_allreduce(s->comm, s->in, s->out, LONG / 4, COMM_U32, COMM_BXOR, q);
+}
+
 static enum comm_result own_operator(struct side *s, int rank, struct comm_request *q)
 {
     (void)rank;
@@ -240,8 +246,8 @@ RIG_TEST(staged)
 
 RIG_TEST(over_nccl)
 {
-    static call_fn *const calls[] = {barrier,           sum,         broadcast, gathered,     scattered, scan_in_place,
-                                     alltoall_in_place, allgather_v, bits,      own_operator, message,   NULL};
+    static call_fn *const calls[] = {barrier,     sum,  broadcast,    gathered, scattered, scan_in_place, alltoall_in_place,
+                                     allgather_v, bits, own_operator, message,  long_bits, NULL};
 
     is_steady("nccl", false, &(struct mock_options){.seed = 1, .queues = 32}, calls);
     is_steady("nccl", true, &(struct mock_options){.seed = 2, .queues = 32}, calls);

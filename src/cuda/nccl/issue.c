@@ -140,11 +140,6 @@ static enum comm_result accept_fold(struct nccl_channel *c, const struct native_
 
     if (r != COMM_OK)
         return r;
-    if (c->size > NCCL_FOLDS) {
-        base_format(why, why_bytes, "%d ranks; expected no more than %d: NCCL has no such type or operator, so the host reduces", c->size,
-                    NCCL_FOLDS);
-        return COMM_ERR_ARGUMENT;
-    }
     r = nccl_reserve_fold(c, call);
     if (r != COMM_OK)
         base_format(why, why_bytes, "no memory for it, of the device or pinned: CUDA reports an error");
@@ -203,7 +198,7 @@ const char *nccl_algorithm(struct native_channel *channel, const struct native_c
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
 
     *how = "by NCCL itself";
-    if (nccl_serves(call) || call->n == 0 || !call->reduce || c->size > NCCL_FOLDS)
+    if (nccl_serves(call) || call->n == 0 || !call->reduce)
         return native_nccl.name;
     if (!cuda_can_fold(c->d, call->type, call->op)) {
         *how = "moved by NCCL, reduced by the host's kernels";

@@ -180,7 +180,6 @@ unsigned nccl_move(struct nccl_channel *c, const struct native_call *call);
 void nccl_free_spares(struct nccl_channel *c);
 uint64_t nccl_neutral_of(enum comm_type type, comm_op op); /* the bits of the neutral element of a reduction */
 /* fold.c: reductions that NCCL lacks, on device buffers. The same two steps. */
-enum { NCCL_FOLDS = DATA_WAYS_MAX }; /* the most ranks */
 enum comm_result nccl_reserve_fold(struct nccl_channel *c, const struct native_call *call);
 unsigned nccl_fold(struct nccl_channel *c, const struct native_call *call);
 bool nccl_free_folds(struct nccl_channel *c); /* the caller has entered the device; false: the stream still uses them */
