@@ -23,6 +23,9 @@ void rank_large(void); /* more elements than an int can count */
 /* apart.c */
 void rank_apart(bool in_place); /* some ranks give their input in place; or one rank is far ahead */
 
+/* many.c */
+void rank_many(void); /* more ranks than have connections to all others */
+
 /* broken.c */
 void rank_differ(size_t n); /* calls that differ */
 void rank_edge(void);       /* rank 1 sends the root more than the root receives */
