@@ -33,4 +33,8 @@ void rank_killed(void);
 void rank_cut(void);
 void rank_leave(void); /* exits while its world is open */
 
+/* late.c */
+void rank_late(void);    /* ranks that wait for each other, a call that comes late, and one that comes after its deadline */
+void rank_stopped(void); /* a rank is stopped, and continues in time, or too late */
+
 #endif
