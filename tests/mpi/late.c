@@ -8,7 +8,6 @@
 
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -165,20 +164,8 @@ static enum comm_result sums(struct comm_communicator *c, int n)
     return r;
 }
 
-static bool was_said(const char *path, const char *text)
-{
-    char line[4096];
-    bool found = false;
-    FILE *file = fopen(path, "r");
-    while (file && !found && fgets(line, sizeof line, file))
-        found = strncmp(line, text, strlen(text)) == 0;
-    if (file)
-        fclose(file);
-    return found;
-}
-
 /* Rank 1 is stopped for a short time, and goes on. The second time it is given up, and learns that when it continues. The others wait for
- * that: a launcher may end all ranks when the first one has exited with its world open. */
+ * that. */
 void rank_stopped(void)
 {
     int waker = start_waker();
@@ -195,7 +182,6 @@ void rank_stopped(void)
     IS(r, COMM_ERR_PEER);
     EQUAL(detail_of(world).rank, 1);
     CHECK(me.rank == 1 || (rig_now() - since >= PEER_TIMEOUT * 9 / 10 && rig_now() - since <= 2 * PEER_TIMEOUT));
-    for (int64_t until = rig_now() + RIG_PATIENCE; !was_said(getenv("SAY_TO"), "rank 1: COMM_ERR_PEER"); rig_nap(5 * RIG_MS))
-        CHECK(rig_now() < until);
+    rank_await(1, "COMM_ERR_PEER");
     close_failed(world);
 }

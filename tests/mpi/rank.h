@@ -16,6 +16,12 @@ struct comm_communicator *rank_open(const char *options);
 /* Whether results can be compared: MPI may sum floats in another order, which matters from three ranks on. */
 bool rank_exact(const struct job_shape *s, bool fixed);
 
+/* Waits until that rank has printed "rank N: what...". A launcher may end all ranks when the first one has exited with MPI open. */
+void rank_await(int32_t rank, const char *what);
+
+/* calls.c */
+void rank_calls(void); /* the calls that no other test over MPI makes */
+
 /* cells.c */
 void rank_cells(void); /* for each collective, type and operator: the way that the table gives is taken, and explain reports the same */
 void rank_large(void); /* more elements than an int can count */

@@ -3,7 +3,7 @@
  * not use MPI itself: the library's module loads it.
  *
  *   ranks suite | fixed | cells | large | in_place | ahead | many | short | long | edge | killed | cut | late | stopped |
- *         idle | leave
+ *         calls | idle | leave
  */
 #define _GNU_SOURCE
 #include "mpi/rank.h"
@@ -299,6 +299,8 @@ int main(int count, char **argument)
         rank_killed();
     else if (strcmp(what, "cut") == 0)
         rank_cut();
+    else if (strcmp(what, "calls") == 0)
+        rank_calls();
     else if (strcmp(what, "late") == 0)
         rank_late();
     else if (strcmp(what, "stopped") == 0)
