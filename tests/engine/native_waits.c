@@ -188,6 +188,22 @@ RIG_TEST(a_slow_look_at_a_stream_is_no_progress)
     rig_close(&rig);
 }
 
+/* Each look takes long, which counts as progress. So the thread that waits never sleeps, and it has the communicator nearly all the time.
+ * The monitor gets it nevertheless, and notices the deadline. */
+RIG_TEST(a_deadline_while_each_look_takes_long)
+{
+    struct rig rig;
+    int32_t in = 1, out;
+    struct comm_request q;
+    fake.stalls = true;
+    fake.look_ns = 5 * RIG_MS;
+    rig_open(&rig, 1, COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = RIG_S));
+    MUST(comm_allreduce(rig.world[0], &in, &out, 1, COMM_I32, COMM_SUM, &q));
+    IS(comm_wait(q, RIG_PATIENCE / 2), COMM_ERR_TIMEOUT);
+    fake.stalls = false;
+    rig_close(&rig);
+}
+
 static void *unstall(void *arg)
 {
     (void)arg;
@@ -268,6 +284,7 @@ int main(void)
         cmocka_unit_test(a_stream_whose_wait_cannot_end_well),
         cmocka_unit_test(contract_6_4_natives_are_polled_at_deadlines),
         cmocka_unit_test(a_slow_look_at_a_stream_is_no_progress),
+        cmocka_unit_test(a_deadline_while_each_look_takes_long),
         cmocka_unit_test(contract_6_5_a_loop_hears_of_natives),
         cmocka_unit_test(only_the_programs_threads_enter),
     };

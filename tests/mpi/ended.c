@@ -29,7 +29,8 @@ static void say(int file, const char *how, int number)
         _exit(2);
 }
 
-/* Runs until the program has ended. Passes every signal on to the program except the one that reports its exec. */
+/* Runs until the program has ended. Passes every signal on to the program except the one that reports its exec. A program that was stopped
+ * stays so until it is continued. */
 static int end_of(pid_t pid)
 {
     int status;
@@ -41,6 +42,10 @@ static int end_of(pid_t pid)
         if (got < 0 || !WIFSTOPPED(status))
             return got < 0 ? -1 : status;
         int number = status >> 16 ? 0 : WSTOPSIG(status);
+        if (status >> 16 == PTRACE_EVENT_STOP && WSTOPSIG(status) != SIGTRAP) {
+            ptrace(PTRACE_LISTEN, pid, NULL, NULL);
+            continue;
+        }
         if (number == SIGTRAP && !begun) {
             begun = true;
             number = 0;

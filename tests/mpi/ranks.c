@@ -2,7 +2,8 @@
  * One rank of a world over MPI, started by MPI's own launcher (run.sh). It prints what it finds wrong, and exits with 1. The program does
  * not use MPI itself: the library's module loads it.
  *
- *   ranks suite | fixed | cells | large | in_place | ahead | short | long | edge | killed | cut | idle | leave
+ *   ranks suite | fixed | cells | large | in_place | ahead | many | short | long | edge | killed | cut | late | stopped |
+ *         calls | idle | leave
  */
 #define _GNU_SOURCE
 #include "mpi/rank.h"
@@ -286,6 +287,8 @@ int main(int count, char **argument)
         rank_apart(true);
     else if (strcmp(what, "ahead") == 0)
         rank_apart(false);
+    else if (strcmp(what, "many") == 0)
+        rank_many();
     else if (strcmp(what, "short") == 0)
         rank_differ(2);
     else if (strcmp(what, "long") == 0)
@@ -296,6 +299,12 @@ int main(int count, char **argument)
         rank_killed();
     else if (strcmp(what, "cut") == 0)
         rank_cut();
+    else if (strcmp(what, "calls") == 0)
+        rank_calls();
+    else if (strcmp(what, "late") == 0)
+        rank_late();
+    else if (strcmp(what, "stopped") == 0)
+        rank_stopped();
     else if (strcmp(what, "idle") == 0)
         idle();
     else if (strcmp(what, "leave") == 0)

@@ -65,16 +65,21 @@ void engine_poll(struct engine *e)
     e->env->cancel(e->env, before);
 }
 
-/* A caller that makes progress all the time also holds the lock nearly all the time. So try several times, but not for long: the holder
- * makes the same checks before it sleeps. */
-static bool come_by(struct comm_communicator *handle)
+/* A caller that makes progress all the time also holds the lock nearly all the time, and may never sleep, as over an MPI that yields the
+ * CPU in each look. So ask it to stand back (engine_move), and try several times, but not for long. */
+static bool come_by(struct engine *e, struct comm_communicator *handle)
 {
-    for (int turn = 0; turn < COME_BY_TURNS; turn++) {
-        if (base_home_trylock(&handle->lock, handle->env))
-            return true;
+    bool came = base_home_trylock(&handle->lock, handle->env);
+
+    if (came)
+        return true;
+    atomic_store_explicit(&e->monitor.waits, 1, memory_order_relaxed);
+    for (int turn = 0; turn < COME_BY_TURNS && !came; turn++) {
         handle->env->relax(handle->env, true);
+        came = base_home_trylock(&handle->lock, handle->env);
     }
-    return false;
+    atomic_store_explicit(&e->monitor.waits, 0, memory_order_relaxed);
+    return came;
 }
 
 /* Checks every communicator, including idle ones, because it must notice an abort or a close although no thread here waits for it. */
@@ -85,7 +90,7 @@ static bool look_around(struct engine *e, int64_t now)
 
     for (uint32_t i = 0; i < most; i++) {
         struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[i], memory_order_acquire);
-        if (!handle || !come_by(handle))
+        if (!handle || !come_by(e, handle))
             continue;
         struct comm_state *b = state_of(handle);
         if (b && b->unit.engine == e) {

@@ -120,6 +120,7 @@ struct engine_monitor {
     bool runs;
     _Atomic int64_t tick_ns;
     _Atomic uint32_t heard_abort; /* the monitor must carry an abort to the other communicators */
+    _Atomic uint32_t waits;       /* the monitor waits for a communicator that another thread takes again and again */
 };
 
 /* Queue waits that wait for each other, as the monitor last saw them (failure/deadlock.c). */

@@ -12,6 +12,7 @@ enum { YIELD_CROWDED_NS = 1000000, YIELD_EACH_NS = 250000, YIELD_WINDOW_NS = 200
 enum {
     TURNS_PER_CLOCK = 32,
     DEADLINE_TURNS = 64,
+    STAND_BACK_TURNS = 16,
     OWN_TURNS = 8,
     SLEEP_MOST_NS = 1000000000,
     CROWDED_YIELD_NS = 1000000,
@@ -394,6 +395,13 @@ static void end_waiting(struct engine *e)
         engine_wake_thread(e);
 }
 
+/* The monitor tries to get a communicator, for a few turns (failure/watch.c). */
+static void stand_back(struct engine *e)
+{
+    for (int turn = 0; turn < STAND_BACK_TURNS && atomic_load_explicit(&e->monitor.waits, memory_order_relaxed); turn++)
+        e->env->relax(e->env, true);
+}
+
 bool engine_move(struct engine *e, struct comm_communicator *own, const struct mover *m)
 {
     struct ladder l = {0};
@@ -402,6 +410,8 @@ bool engine_move(struct engine *e, struct comm_communicator *own, const struct m
         enum pass moved = own && turn % OWN_TURNS ? step_handle(e, own, false) : engine_pass(e, m->callbacks);
         if (m->reached(m->arg))
             return true;
+        if (BASE_UNLIKELY(atomic_load_explicit(&e->monitor.waits, memory_order_relaxed)))
+            stand_back(e);
         if (moved & PASS_MOVED) {
             l = (struct ladder){0};
             if (is_late(e, turn, m->deadline))
