@@ -105,7 +105,8 @@ enum comm_result mpi_accept(struct native_channel *channel, const struct native_
         return COMM_ERR_UNSUPPORTED;
     if (mpi_type_moved(call->element_bytes) == MPI_DATATYPE_NULL || c->world->without >> call->collective & 1)
         return COMM_ERR_UNSUPPORTED;
-    if (reduces(call->collective) && (call->op > COMM_MAXLOC || !(c->world->rules[call->type] >> call->op & 1)))
+    if (reduces(call->collective) &&
+        (call->op > COMM_MAXLOC || !((c->world->rules[call->type] | c->world->own[call->type]) >> call->op & 1)))
         return COMM_ERR_UNSUPPORTED;
     switch (call->collective) {
     case COLLECTIVE_GATHER_V:
