@@ -25,7 +25,7 @@ static const struct cell_row {
     {NULL, COMM_I8, COMM_U64, ARITHMETIC | BITS | TRUTH, "mpi", ""},
     {NULL, COMM_BYTE, COMM_BYTE, BITS, "mpi", ""},
     {NULL, COMM_BOOL, COMM_BOOL, TRUTH, "mpi", ""},
-    {NULL, COMM_F32, COMM_F64, ARITHMETIC, "mpi", ""},
+    {NULL, COMM_F32, COMM_F64, ARITHMETIC | OP(COMM_AVG), "mpi", ""},
     {NULL, COMM_C64, COMM_C128, OP(COMM_SUM) | OP(COMM_PROD), "mpi", ""},
     {NULL, COMM_F32_INDEX, COMM_F32_INDEX, LOCATED, "mpi", ""},
     {NULL, COMM_I32_INDEX, COMM_I32_INDEX, LOCATED, "mpi", ""},

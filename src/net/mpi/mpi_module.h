@@ -36,6 +36,7 @@ struct mpi_world {
     _Atomic uint64_t *tags_taken;  /* one bit for each tag of this rank that is in use */
     _Atomic uint64_t own_tags;     /* used if parent belongs to this library alone */
     uint32_t rules[MPI_TYPES];     /* by type, one bit per operator: set if MPI's result follows this library's rules on every rank */
+    data_reduce_fn *average[2];    /* the core's kernels for averages, of f32 and of f64 */
     uint32_t own[MPI_TYPES];       /* the same for others: set if MPI has an operator of this library's for the pair, on every rank */
     const struct mpi_large *large; /* MPI's calls with MPI_Count; NULL: it has only those with int */
     const struct mpi_standing_large
@@ -58,6 +59,9 @@ struct mpi_pending {
     size_t stage_bytes;
     void *to; /* where the staged result must be copied, or NULL */
     size_t to_bytes;
+    void *sums; /* of an average: what the number of ranks then divides; so many elements. 0: nothing */
+    size_t averaged;
+    enum comm_type type;
 };
 
 /* A call of a plan, which is started many times. */
@@ -178,6 +182,12 @@ extern data_reduce_fn *(*mpi_reducer)(enum comm_type type, comm_op op); /* the c
 MPI_Op mpi_own_operator(enum comm_type type, comm_op op);
 /* That of an accepted call. */
 MPI_Op mpi_operator_of(const struct mpi_world *w, const struct native_call *call);
+/* MPI has no averages. It adds, and this library divides the sums. */
+static inline bool mpi_averages(const struct native_call *call)
+{
+    return call->op == COMM_AVG && (call->type == COMM_F32 || call->type == COMM_F64);
+}
+void mpi_divide(const struct mpi_channel *c, const struct mpi_pending *p);
 
 /* accept.c */
 enum comm_result mpi_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes);

@@ -92,5 +92,15 @@ MPI_Op mpi_own_operator(enum comm_type type, comm_op op)
 
 MPI_Op mpi_operator_of(const struct mpi_world *w, const struct native_call *call)
 {
-    return w->rules[call->type] >> call->op & 1 ? mpi_operator(call->op) : mpi_own_operator(call->type, call->op);
+    comm_op op = mpi_averages(call) ? COMM_SUM : call->op;
+
+    return w->rules[call->type] >> op & 1 ? mpi_operator(op) : mpi_own_operator(call->type, op);
+}
+
+void mpi_divide(const struct mpi_channel *c, const struct mpi_pending *p)
+{
+    const void *from[] = {p->sums};
+
+    c->world->average[p->type == COMM_F64](&(struct data_reduce){
+        .from = from, .ways = 1, .divisor = (uint32_t)c->size, .to = p->sums, .elements = p->averaged, .final = true});
 }

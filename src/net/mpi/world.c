@@ -249,6 +249,8 @@ static void agree_on_rules(struct mpi_world *w)
     if (MPI_Allreduce(MPI_IN_PLACE, w->own, MPI_TYPES, MPI_UINT32_T, MPI_BAND, w->base) != MPI_SUCCESS)
         memset(w->own, 0, sizeof w->own);
     mpi_exit(w);
+    w->average[0] = mpi_reducer(COMM_F32, COMM_AVG);
+    w->average[1] = mpi_reducer(COMM_F64, COMM_AVG);
     const uint32_t has = w->rules[0];
     w->large = has & HAS_LARGE ? w->large : NULL;
     w->standing_large = w->large && has & HAS_STANDING_LARGE ? w->standing_large : NULL;
