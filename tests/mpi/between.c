@@ -114,25 +114,30 @@ static void messages(struct comm_communicator *world, bool by_mpi)
     }
 }
 
-/* MPI has no average. */
+/* MPI has no such pairs. */
+struct pair {
+    int64_t value, index;
+};
+
 static void collectives(struct comm_communicator *world, bool by_mpi)
 {
     static float in[ELEMENTS], out[ELEMENTS];
+    static struct pair pairs[ELEMENTS], greatest[ELEMENTS];
     static const size_t lengths[] = {1, 1000, ELEMENTS};
     struct comm_request q;
     for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
         int before = sends;
         for (size_t i = 0; i < lengths[k]; i++)
-            in[i] = (float)(rank + 1);
+            in[i] = (float)(rank + 1), pairs[i] = (struct pair){rank + 1, rank};
         MUST(comm_allreduce(world, in, out, lengths[k], COMM_F32, COMM_SUM, &q));
         MUST(comm_wait(q, RIG_PATIENCE));
         is_served(q, true);
-        MUST(comm_allreduce(world, in, out, lengths[k], COMM_F32, COMM_AVG, &q));
+        MUST(comm_allreduce(world, pairs, greatest, lengths[k], COMM_I64_INDEX, COMM_MAXLOC, &q));
         MUST(comm_wait(q, RIG_PATIENCE));
         is_served(q, false);
         for (size_t i = 0; i < lengths[k]; i++)
-            CHECK(out[i] == (float)(ranks + 1) / 2);
-        frames_went(world, before, by_mpi, "an average");
+            CHECK(greatest[i].value == ranks && greatest[i].index == ranks - 1);
+        frames_went(world, before, by_mpi, "the greatest of pairs");
     }
 }
 
@@ -205,18 +210,18 @@ static void moved(const char *far)
 
 static enum comm_result work(struct comm_communicator *c, int turn)
 {
-    static float in[ELEMENTS], out[ELEMENTS];
+    static struct pair in[ELEMENTS], out[ELEMENTS];
     int32_t size = comm_size(c), me = comm_rank(c);
     struct comm_request q;
-    in[0] = (float)(me + 1);
-    enum comm_result r = comm_allreduce(c, in, out, turn % 2 ? ELEMENTS : 20, COMM_F32, COMM_AVG, &q);
+    in[0].value = me + 1;
+    enum comm_result r = comm_allreduce(c, in, out, turn % 2 ? ELEMENTS : 20, COMM_I64_INDEX, COMM_MAXLOC, &q);
     if (r == COMM_OK)
         r = comm_wait(q, RIG_PATIENCE);
-    CHECK(r != COMM_OK || out[0] == (float)(size + 1) / 2);
+    CHECK(r != COMM_OK || out[0].value == size);
     if (r == COMM_OK && me == 0)
-        r = comm_send(c, in, ELEMENTS, COMM_F32, size - 1, 3, &q);
+        r = comm_send(c, in, ELEMENTS, COMM_I64_INDEX, size - 1, 3, &q);
     else if (r == COMM_OK && me == size - 1)
-        r = comm_recv(c, out, ELEMENTS, COMM_F32, 0, 3, NULL, &q);
+        r = comm_recv(c, out, ELEMENTS, COMM_I64_INDEX, 0, 3, NULL, &q);
     return r == COMM_OK ? comm_wait(q, RIG_PATIENCE) : r;
 }
 

@@ -71,6 +71,6 @@ void rank_await(int32_t rank, const char *what)
 
 bool rank_exact(const struct job_shape *s, bool fixed)
 {
-    bool floats = s->type >= COMM_F8E4M3;
-    return fixed || me.ranks <= 2 || !job_kind_reduces(s->kind) || !floats;
+    bool rounds = s->type >= COMM_F8E4M3 && s->op != COMM_MIN && s->op != COMM_MAX;
+    return fixed || me.ranks <= 2 || !job_kind_reduces(s->kind) || !rounds;
 }

@@ -10,9 +10,15 @@ static void module_log(const struct base_log *log, int level, const char *line)
         base_log(log, level, "%s", line);
 }
 
+static data_reduce_fn *module_reducer(enum comm_type type, comm_op op)
+{
+    return data_reducer(type, op, data_isa_best());
+}
+
 const struct module_interface *module_load(const struct comm_env *env, const char *name, char *why, size_t why_bytes)
 {
-    static const struct module_core core = {.abi = MODULE_ABI, .size = sizeof core, .version = COMM_VERSION, .log = module_log};
+    static const struct module_core core = {
+        .abi = MODULE_ABI, .size = sizeof core, .version = COMM_VERSION, .log = module_log, .reducer = module_reducer};
     module_entry_fn *entry;
     void *found = env->module(env, name, why, why_bytes);
 

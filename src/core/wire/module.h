@@ -13,13 +13,16 @@
 #include "wire/device.h"
 #include "wire/native.h"
 
-enum { MODULE_ABI = 7 };
+enum { MODULE_ABI = 8 };
 #define MODULE_ENTRY "comm_module_entry"
 
 /* The core's side. Constant for the life of the process. */
 struct module_core {
     uint32_t abi, size, version, reserved; /* version of the library, as comm_version */
     void (*log)(const struct base_log *log, int level, const char *line);
+    /* The kernel that reduces a built-in type by a built-in operator, with the fastest instructions of this CPU; for a pair that data_check
+     * accepts. */
+    data_reduce_fn *(*reducer)(enum comm_type type, comm_op op);
 };
 
 /* The module's side. Constant; NULL for what the module does not have. */

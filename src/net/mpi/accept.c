@@ -11,6 +11,14 @@ static bool reduces(uint32_t collective)
            collective == COLLECTIVE_REDUCE_SCATTER_V || collective == COLLECTIVE_SCAN || collective == COLLECTIVE_EXSCAN;
 }
 
+/* Whether MPI computes with this type and operator by this library's rules, by its own operator or by one of this library's. */
+static bool has_pair(const struct mpi_world *w, const struct native_call *call)
+{
+    comm_op op = mpi_averages(call) ? COMM_SUM : call->op;
+
+    return op <= COMM_MAXLOC && (w->rules[call->type] | w->own[call->type]) >> op & 1;
+}
+
 /* The number of blocks of n elements in the longer of the two buffers. */
 static size_t blocks_of(const struct mpi_channel *c, uint32_t collective)
 {
@@ -105,7 +113,7 @@ enum comm_result mpi_accept(struct native_channel *channel, const struct native_
         return COMM_ERR_UNSUPPORTED;
     if (mpi_type_moved(call->element_bytes) == MPI_DATATYPE_NULL || c->world->without >> call->collective & 1)
         return COMM_ERR_UNSUPPORTED;
-    if (reduces(call->collective) && (call->op > COMM_MAXLOC || !(c->world->rules[call->type] >> call->op & 1)))
+    if (reduces(call->collective) && !has_pair(c->world, call))
         return COMM_ERR_UNSUPPORTED;
     switch (call->collective) {
     case COLLECTIVE_GATHER_V:

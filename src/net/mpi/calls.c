@@ -75,6 +75,8 @@ static struct native_event ended(const struct mpi_channel *c, uint32_t i, int co
 
     if (code == MPI_SUCCESS && staged->to)
         memcpy(staged->to, staged->stage, staged->to_bytes);
+    if (code == MPI_SUCCESS && staged->averaged)
+        mpi_divide(c, staged);
     if (p->standing)
         mpi_standing_ended(p->standing, c->request[i]);
     return (struct native_event){p->cookie, code == MPI_SUCCESS ? COMM_OK : COMM_ERR_BACKEND, code};

@@ -84,6 +84,9 @@ bool mpi_prepare_stage(const struct mpi_channel *c, const struct native_call *ca
     size_t bytes = (stage == STAGE_INPUT ? end_of(c, call) : own_count(c, call)) * call->element_bytes;
 
     p->to = NULL;
+    p->sums = call->out;
+    p->type = call->type;
+    p->averaged = mpi_averages(call) && call->out ? own_count(c, call) : 0;
     if (stage == STAGE_NONE || !bytes)
         return true;
     if (bytes > p->stage_bytes) {

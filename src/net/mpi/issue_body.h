@@ -21,7 +21,7 @@ static int NAME(reduce)(const struct mpi_channel *c, const struct native_call *c
                         MPI_Request *request)
 {
     MPI_Datatype type = mpi_type_number(call->type);
-    MPI_Op op = mpi_operator(call->op);
+    MPI_Op op = mpi_operator_of(c->world, call);
     COUNT n = (COUNT)call->n;
 
     switch (call->collective) {

@@ -36,6 +36,8 @@ struct mpi_world {
     _Atomic uint64_t *tags_taken;  /* one bit for each tag of this rank that is in use */
     _Atomic uint64_t own_tags;     /* used if parent belongs to this library alone */
     uint32_t rules[MPI_TYPES];     /* by type, one bit per operator: set if MPI's result follows this library's rules on every rank */
+    data_reduce_fn *average[2];    /* the core's kernels for averages, of f32 and of f64 */
+    uint32_t own[MPI_TYPES];       /* the same for others: set if MPI has an operator of this library's for the pair, on every rank */
     const struct mpi_large *large; /* MPI's calls with MPI_Count; NULL: it has only those with int */
     const struct mpi_standing_large
         *standing_large; /* its persistent calls, in the form that has the counts of `large`; the other is NULL */
@@ -57,6 +59,9 @@ struct mpi_pending {
     size_t stage_bytes;
     void *to; /* where the staged result must be copied, or NULL */
     size_t to_bytes;
+    void *sums; /* of an average: what the number of ranks then divides; so many elements. 0: nothing */
+    size_t averaged;
+    enum comm_type type;
 };
 
 /* A call of a plan, which is started many times. */
@@ -166,8 +171,23 @@ bool mpi_dies_with_peers(void);         /* a call may end this process or never 
 MPI_Datatype mpi_type_moved(size_t element_bytes); /* MPI_DATATYPE_NULL: MPI has no type of that width */
 MPI_Datatype mpi_type_number(enum comm_type type); /* MPI_DATATYPE_NULL: MPI does not calculate with it */
 MPI_Op mpi_operator(comm_op op);                   /* MPI_OP_NULL: MPI has no such operator */
-/* Computes on this rank with every type and operator that MPI has, and compares the results with this library's rules. */
-void mpi_rules_here(uint32_t rules[MPI_TYPES]);
+/* Computes on this rank with every type and operator that MPI has, and compares the results with this library's rules. own: with the
+ * operators that this library gives MPI instead; pairs that `except` has are left out. */
+void mpi_rules_here(uint32_t rules[MPI_TYPES], bool own, const uint32_t *except);
+
+/* operators.c */
+extern data_reduce_fn *(*mpi_reducer)(enum comm_type type, comm_op op); /* the core's kernels, set when the module is loaded */
+/* An operator of MPI that computes with this library's kernel: one for each pair and process, made at the first call, which must be one of
+ * a thread that may call MPI. MPI_OP_NULL: MPI makes none, or the table is full. */
+MPI_Op mpi_own_operator(enum comm_type type, comm_op op);
+/* That of an accepted call. */
+MPI_Op mpi_operator_of(const struct mpi_world *w, const struct native_call *call);
+/* MPI has no averages. It adds, and this library divides the sums. */
+static inline bool mpi_averages(const struct native_call *call)
+{
+    return call->op == COMM_AVG && (call->type == COMM_F32 || call->type == COMM_F64);
+}
+void mpi_divide(const struct mpi_channel *c, const struct mpi_pending *p);
 
 /* accept.c */
 enum comm_result mpi_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes);

@@ -1,7 +1,7 @@
 /* Maps types and operators to MPI's, and finds the pairs for which MPI follows this library's rules. It does not rely on documentation.
- * When a world opens, MPI computes with a few values that reveal differences, and a pair whose result differs is left to the library's own
- * programs. This finds minima of floats that lose a NaN, short integers that Open MPI adds with saturation on CPUs with AVX, and unsigned
- * integers that MPICH 4.0 compares as signed. */
+ * When a world opens, MPI computes with a few values that reveal differences. A pair whose result differs gets an operator of this
+ * library's (operators.c), which is tested in the same way. This finds minima of floats that lose a NaN, short integers that Open MPI adds
+ * with saturation on CPUs with AVX, and unsigned integers that MPICH 4.0 compares as signed. */
 #include "net/mpi/mpi_module.h"
 
 #include <math.h>
@@ -301,7 +301,7 @@ static bool is_alike(const struct kind *k, const unsigned char *got, const unsig
     return true;
 }
 
-static bool calculates_alike(const struct kind *k, comm_op op, size_t first, size_t count)
+static bool calculates_alike(const struct kind *k, comm_op op, MPI_Op by, size_t first, size_t count)
 {
     static const size_t pairs = PAIRS;
     unsigned char in[BULK * WIDEST], out[BULK * WIDEST], want[BULK * WIDEST];
@@ -312,7 +312,7 @@ static bool calculates_alike(const struct kind *k, comm_op op, size_t first, siz
         put_value(k, pair % VALUES, out + at);
         combine(k, op, in + at, out + at, want + at);
     }
-    if (MPI_Reduce_local(in, out, (int)count, mpi_type_number(k->type), mpi_operator(op)) != MPI_SUCCESS)
+    if (MPI_Reduce_local(in, out, (int)count, mpi_type_number(k->type), by) != MPI_SUCCESS)
         return false;
     for (size_t i = 0; i < count; i++)
         if (!is_alike(k, out + i * k->bytes, want + i * k->bytes))
@@ -321,20 +321,23 @@ static bool calculates_alike(const struct kind *k, comm_op op, size_t first, siz
 }
 
 /* Tests many elements in one call and each element in its own call, because MPI may use different code for long and short vectors. */
-static bool follows(const struct kind *k, comm_op op)
+static bool follows(const struct kind *k, comm_op op, MPI_Op by)
 {
-    bool alike = calculates_alike(k, op, 0, BULK);
+    bool alike = by != MPI_OP_NULL && calculates_alike(k, op, by, 0, BULK);
 
     for (size_t pair = 0; alike && pair < PAIRS; pair++)
-        alike = calculates_alike(k, op, pair, 1);
+        alike = calculates_alike(k, op, by, pair, 1);
     return alike;
 }
 
-void mpi_rules_here(uint32_t rules[MPI_TYPES])
+void mpi_rules_here(uint32_t rules[MPI_TYPES], bool own, const uint32_t *except)
 {
     memset(rules, 0, MPI_TYPES * sizeof *rules);
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct kind *k = &kinds[i];
         for (comm_op op = COMM_SUM; op <= COMM_MAXLOC; op++)
-            if (kinds[i].ops >> op & 1 && follows(&kinds[i], op))
-                rules[kinds[i].type] |= 1u << op;
+            if (k->ops >> op & 1 && !(except && except[k->type] >> op & 1) &&
+                follows(k, op, own ? mpi_own_operator(k->type, op) : mpi_operator(op)))
+                rules[k->type] |= 1u << op;
+    }
 }

@@ -237,7 +237,7 @@ static void agree_on_rules(struct mpi_world *w)
     const struct mpi_fault *fault = mpi_faults_here();
 
     mpi_enter(w);
-    mpi_rules_here(w->rules);
+    mpi_rules_here(w->rules, false, NULL);
     w->large = mpi_large_find();
     w->standing_large = fault->stands ? mpi_standing_large_find() : NULL;
     w->standing_int = fault->stands ? mpi_standing_int_find() : NULL;
@@ -245,7 +245,12 @@ static void agree_on_rules(struct mpi_world *w)
     w->rules[0] = (w->large ? HAS_LARGE : 0) | (w->standing_large ? HAS_STANDING_LARGE : 0) | (w->standing_int ? HAS_STANDING_INT : 0);
     if (MPI_Allreduce(MPI_IN_PLACE, w->rules, MPI_TYPES, MPI_UINT32_T, MPI_BAND, w->base) != MPI_SUCCESS)
         memset(w->rules, 0, sizeof w->rules);
+    mpi_rules_here(w->own, true, w->rules);
+    if (MPI_Allreduce(MPI_IN_PLACE, w->own, MPI_TYPES, MPI_UINT32_T, MPI_BAND, w->base) != MPI_SUCCESS)
+        memset(w->own, 0, sizeof w->own);
     mpi_exit(w);
+    w->average[0] = mpi_reducer(COMM_F32, COMM_AVG);
+    w->average[1] = mpi_reducer(COMM_F64, COMM_AVG);
     const uint32_t has = w->rules[0];
     w->large = has & HAS_LARGE ? w->large : NULL;
     w->standing_large = w->large && has & HAS_STANDING_LARGE ? w->standing_large : NULL;

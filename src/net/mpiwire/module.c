@@ -19,5 +19,6 @@ const struct module_interface *comm_module_entry(const struct module_core *core)
     if (core->abi != MODULE_ABI || core->size != sizeof *core || core->version != COMM_VERSION)
         return NULL;
     mpi_log = core->log;
+    mpi_reducer = core->reducer;
     return &interface;
 }

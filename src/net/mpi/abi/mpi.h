@@ -82,6 +82,7 @@ enum {
 #define MPI_IN_PLACE ((void *)1)
 #define MPI_STATUS_IGNORE ((MPI_Status *)0)
 
+typedef void MPI_User_function(void *, void *, int *, MPI_Datatype *);
 typedef int MPI_Comm_copy_attr_function(MPI_Comm, int, void *, void *, void *, int *);
 typedef int MPI_Comm_delete_attr_function(MPI_Comm, int, void *, void *);
 #define MPI_COMM_NULL_COPY_FN ((MPI_Comm_copy_attr_function *)0)
@@ -119,6 +120,7 @@ typedef int MPI_Comm_delete_attr_function(MPI_Comm, int, void *, void *);
     X(Get_count, (const MPI_Status *, MPI_Datatype, int *))                                                                                \
     X(Testsome, (int, MPI_Request *, int *, int *, MPI_Status *))                                                                          \
     X(Reduce_local, (const void *, void *, int, MPI_Datatype, MPI_Op))                                                                     \
+    X(Op_create, (MPI_User_function *, int, MPI_Op *))                                                                                     \
     X(Barrier, (MPI_Comm))                                                                                                                 \
     X(Allreduce, (const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm))                                                              \
     X(Ibarrier, (MPI_Comm, MPI_Request *))
@@ -161,6 +163,7 @@ extern struct mpi_abi mpi_abi;
 #define MPI_Get_count mpi_abi.Get_count
 #define MPI_Testsome mpi_abi.Testsome
 #define MPI_Reduce_local mpi_abi.Reduce_local
+#define MPI_Op_create mpi_abi.Op_create
 #define MPI_Barrier mpi_abi.Barrier
 #define MPI_Allreduce mpi_abi.Allreduce
 #define MPI_Ibarrier mpi_abi.Ibarrier
