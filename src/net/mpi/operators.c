@@ -14,14 +14,13 @@ enum { PLACES = 64 };
 
 data_reduce_fn *(*mpi_reducer)(enum comm_type type, comm_op op);
 
-/* Of this process, as MPI is. A place does not change any more when it is counted. */
+/* Of this process, as MPI is. A place does not change any more when `place` names it: its index and 1, or 0. */
 static struct own {
     MPI_Op made;
     data_reduce_fn *kernel;
-    enum comm_type type;
-    comm_op op;
 } own[PLACES];
-static _Atomic int owns;
+static _Atomic uint8_t place[MPI_TYPES][COMM_MAXLOC + 1];
+static uint8_t owns;
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 static void reduce(const struct own *o, const void *in, void *inout, int count)
@@ -53,39 +52,28 @@ static MPI_User_function *const functions[] = {
 };
 _Static_assert(sizeof functions / sizeof *functions == PLACES, "a function for each place");
 
-static int find(enum comm_type type, comm_op op, int known)
-{
-    int at = 0;
-
-    while (at < known && (own[at].type != type || own[at].op != op))
-        at++;
-    return at;
-}
-
 /* The results do not depend on the order of the operands, except those of sums and products of floats, whose order is MPI's anyway. */
 static MPI_Op make(enum comm_type type, comm_op op)
 {
-    int known = atomic_load_explicit(&owns, memory_order_relaxed), at = find(type, op, known);
-
-    if (at < known)
-        return own[at].made;
-    if (at == PLACES)
+    if (owns == PLACES)
         return MPI_OP_NULL;
-    own[at] = (struct own){MPI_OP_NULL, mpi_reducer(type, op), type, op};
-    if (MPI_Op_create(functions[at], 1, &own[at].made) != MPI_SUCCESS)
+    own[owns] = (struct own){MPI_OP_NULL, mpi_reducer(type, op)};
+    if (MPI_Op_create(functions[owns], 1, &own[owns].made) != MPI_SUCCESS)
         return MPI_OP_NULL;
-    atomic_store_explicit(&owns, at + 1, memory_order_release);
-    return own[at].made;
+    owns++;
+    atomic_store_explicit(&place[type][op], owns, memory_order_release);
+    return own[owns - 1].made;
 }
 
 MPI_Op mpi_own_operator(enum comm_type type, comm_op op)
 {
-    int known = atomic_load_explicit(&owns, memory_order_acquire), at = find(type, op, known);
+    uint8_t at = atomic_load_explicit(&place[type][op], memory_order_acquire);
 
-    if (at < known)
-        return own[at].made;
+    if (at)
+        return own[at - 1].made;
     pthread_mutex_lock(&making);
-    MPI_Op made = make(type, op);
+    at = atomic_load_explicit(&place[type][op], memory_order_relaxed); /* another thread may have made it meanwhile */
+    MPI_Op made = at ? own[at - 1].made : make(type, op);
     pthread_mutex_unlock(&making);
     return made;
 }
