@@ -95,7 +95,7 @@ static bool pass(struct relay *r, int way)
     bool whose = middle.rank < 0 || middle.rank == middle.self;
     bool it = r->number == middle.connection || middle.connection == MIDDLE_ANY, planned = whose && it && way == middle.direction;
 
-    if (middle.fault == MIDDLE_HOLD && r->number <= middle.connection && !r->held && atomic_load(middle.closes)) {
+    if (middle.fault == MIDDLE_HOLD && whose && r->number <= middle.connection && !r->held && atomic_load(middle.closes)) {
         r->held = true;
         rig_nap(middle.held_ns);
     }

@@ -266,6 +266,48 @@ RIG_TEST(a_goodbye_that_comes_late_is_no_death)
         }
 }
 
+/* ------------------------------------------------------------------------------------------------------------ a call that comes late */
+enum { LATE_NS = 100 * RIG_MS };
+
+/* Rank 1 makes another call than its peers, and what it sends to rank 2 is delayed. Rank 2 is told by rank 0 that the calls differ, before
+ * it has rank 1's call. */
+static void differ(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    static int32_t in[COUNT], out[COUNT];
+    struct comm_communicator *world = NULL;
+    struct comm_request q;
+
+    (void)none;
+    middle.self = rank;
+    middle.closes = &proc->page[1].number[LATE_BEGAN];
+    MUST(comm_open(COMM_CONFIG(.backend = "tcp", .operation_timeout_ns = RIG_PATIENCE), &world));
+    MUST(comm_barrier(world, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    rig_nap(100 * RIG_MS); /* until each has left the barrier */
+    if (rank == 1)
+        atomic_store(middle.closes, rig_now());
+    enum comm_result r = comm_allreduce(world, in, out, rank == 1 ? COUNT - 1 : COUNT, COMM_I32, COMM_SUM, &q);
+    proc_tell_failure(&proc->page[rank], world, r == COMM_OK ? comm_wait(q, RIG_PATIENCE) : r);
+    (void)comm_close(world, RIG_S);
+    if (rank == 1)
+        rig_nap(4 * LATE_NS); /* the machine between is a thread of this process */
+}
+
+RIG_TEST(a_mismatch_names_a_call_that_comes_late)
+{
+    static struct proc proc;
+
+    middle = (struct middle){.fault = MIDDLE_HOLD, .connection = 2 * LANES, .rank = 1, .held_ns = LATE_NS};
+    proc = (struct proc){.raw = true};
+    proc_start(&proc, 3, differ);
+    proc_finish(&proc, -1, 2 * RIG_PATIENCE);
+    for (int32_t r = 0; r < 3; r++) {
+        EQUAL(proc.page[r].result, COMM_ERR_MISMATCH);
+        if (!strstr(proc.page[r].text, "n=49999") || !strstr(proc.page[r].text, "n=50000"))
+            rig_die(__FILE__, __LINE__, "rank %d: %s", r, proc.page[r].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +317,7 @@ int main(void)
         cmocka_unit_test(all_check_or_none),
         cmocka_unit_test(what_was_lost_before_a_goodbye_is_not_waited_for),
         cmocka_unit_test(a_goodbye_that_comes_late_is_no_death),
+        cmocka_unit_test(a_mismatch_names_a_call_that_comes_late),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,6 +91,7 @@ struct made_call {
 bool state_check_peers(struct comm_state *b, const struct entry *e); /* false: it proposed a failure */
 /* false: the rank has not made the call, it is not visible here yet, or it was overwritten */
 bool state_read_call(const struct comm_state *b, int32_t rank, uint32_t seq, struct made_call *call);
+bool state_has_published(const struct comm_state *b, int32_t rank, uint64_t number); /* true also where calls are not published */
 void state_propose(struct comm_state *b, const struct cause *cause);
 /* Proposes that this rank's own operation failed. code: of the library that did it; 0: none. */
 void state_propose_own(struct comm_state *b, const struct entry *e, enum comm_result result, int32_t code);

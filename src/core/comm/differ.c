@@ -39,17 +39,17 @@ static bool has_refused(const struct refusals *refusals, uint64_t number)
 
 /* A note may overtake the calls before it. When those calls are published too, they show whether both ranks mean the same call by a
  * number. */
-static bool not_published_yet(const struct comm_state *b, int32_t rank, uint64_t number)
+bool state_has_published(const struct comm_state *b, int32_t rank, uint64_t number)
 {
-    const struct wire_call *ring = b->channel->peer_calls[rank];
+    const struct wire_call *ring = rank >= 0 ? b->channel->peer_calls[rank] : NULL;
     uint32_t there = ring ? atomic_load_explicit(&ring[(uint32_t)number & b->calls.mask].seq, memory_order_acquire) : 0;
 
-    return ring && (there == 0 || (int32_t)(there - (uint32_t)number) < 0);
+    return !ring || (there != 0 && (int32_t)(there - (uint32_t)number) >= 0);
 }
 
 bool state_knows_refused(const struct comm_state *b, int32_t rank, uint64_t number)
 {
-    return has_refused(&b->failure.heard[rank], number) && !not_published_yet(b, rank, number);
+    return has_refused(&b->failure.heard[rank], number) && state_has_published(b, rank, number);
 }
 
 /* Has this rank an unfinished call of this number that it did not refuse? A call that has retired did not need the peer. */

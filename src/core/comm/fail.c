@@ -4,7 +4,8 @@
  *
  * Across hosts there is no board. There the lowest live member chooses the first proposal that it made or received. Each member that
  * receives the choice repeats it once, so that all survivors get it even if the chooser dies. If a member receives no choice for CHOICE_NS
- * times the number of members below it, it chooses itself. A rank that aborts, revokes or closes waits for no choice.
+ * times the number of members below it, it chooses itself. A rank that aborts, revokes or closes waits for no choice. A choice may come
+ * before the calls that its text names: a mismatch is passed on at once, and ends the communicator when they are here, or after NAME_NS.
  */
 #include "comm/parts.h"
 
@@ -86,25 +87,6 @@ void state_hear_abort(struct comm_state *b)
     state_end_recovery(b);
 }
 
-void engine_spread_abort(struct engine *e)
-{
-    uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
-
-    for (uint32_t i = 0; i < most; i++) {
-        struct comm_state *b = state_at(e, i);
-        if (!b)
-            continue;
-        if (state_is_aborted(b)) {
-            b->guest = true;
-            state_step(b); /* first process its last notes */
-            state_hear_abort(b);
-            state_settle(b);
-            b->guest = false;
-        }
-        state_unlock(b);
-    }
-}
-
 static void end_all(struct comm_state *b, const struct cause *cause)
 {
     /* the cause is on the board before any rank writes memory that peers may still read: see may_be_torn */
@@ -148,7 +130,7 @@ static void end_all(struct comm_state *b, const struct cause *cause)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ step 2: adopted */
-enum { CHOICE_NS = 200000000 };
+enum { CHOICE_NS = 200000000, NAME_NS = 500000000 };
 enum { ROUND_PROPOSED = 0, ROUND_CHOSEN = 1 }; /* in the round of a note's key */
 
 static void send_cause(struct comm_state *b, const struct cause *cause, uint32_t round)
@@ -183,18 +165,31 @@ static bool may_choose(const struct comm_state *b)
     return !below || b->unit.engine->env->now(b->unit.engine->env) - b->failure.proposed_ns >= below * CHOICE_NS;
 }
 
+static bool can_name(struct comm_state *b, const struct cause *cause)
+{
+    return cause->result != COMM_ERR_MISMATCH || b->unit.closing ||
+           (state_has_published(b, cause->rank, cause->number) && state_has_published(b, cause->peer, cause->number)) ||
+           b->unit.engine->env->now(b->unit.engine->env) - b->failure.proposed_ns >= NAME_NS;
+}
+
 static void choose(struct comm_state *b, const struct cause *chosen)
 {
     struct cause cause = *chosen;
 
-    send_cause(b, &cause, ROUND_CHOSEN);
-    end_all(b, &cause);
+    if (!b->failure.chosen) {
+        send_cause(b, &cause, ROUND_CHOSEN);
+        b->failure.chosen = true;
+        b->failure.proposal = cause;
+        b->failure.proposed_ns = b->unit.engine->env->now(b->unit.engine->env);
+    }
+    if (can_name(b, &cause))
+        end_all(b, &cause);
 }
 
 /* Only without a board. */
 static void hear_cause(struct comm_state *b, const struct cause *cause, uint32_t round)
 {
-    if (round == ROUND_CHOSEN) {
+    if (round == ROUND_CHOSEN && !b->failure.chosen) {
         choose(b, cause);
         return;
     }
@@ -213,7 +208,7 @@ void state_attend(struct comm_state *b)
     if (b->failed)
         return;
     if (!board) {
-        if (b->failure.proposal.result && may_choose(b))
+        if (b->failure.proposal.result && (b->failure.chosen || may_choose(b)))
             choose(b, &b->failure.proposal);
         return;
     }

@@ -165,7 +165,8 @@ struct failure_state {
     uint64_t refused_until;           /* a member announced a refusal up to this number */
     struct refusals refusals, *heard; /* this rank's own; one per member */
     struct cause cause, proposal;     /* the adopted cause; this rank's proposal (result 0: none) */
-    int64_t proposed_ns;              /* when the proposal was made or received; used only without a board */
+    int64_t proposed_ns;              /* when the proposal was made or received, or chosen; used only without a board */
+    bool chosen;                      /* without a board: the proposal is the choice of all, and waits for the calls that it names */
     uint64_t *closed_at;              /* per member: 0, or 1 + the number of its last call before it closed */
     int64_t closed_ns;                /* when the last close was noticed */
     struct comm_error last_refused;
@@ -386,7 +387,6 @@ static inline void state_publish_call(struct comm_state *b, const struct entry *
     state_publish(b, e->seq, e->fingerprint, e->chain, call, op, refused);
 }
 struct comm_state *state_at(struct engine *e, uint32_t index); /* locked, also while it closes; NULL: none, of another engine, a recorder */
-void engine_spread_abort(struct engine *e);                    /* fails every communicator of a world in which comm_abort was called */
 bool state_is_aborted(const struct comm_state *b);             /* true: its world was aborted */
 void state_hear_abort(struct comm_state *b);                   /* fails b if its world was aborted */
 void state_publish_more(struct comm_state *b);                 /* publishes calls that are now within a window */

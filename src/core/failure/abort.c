@@ -73,3 +73,22 @@ enum comm_result engine_abort(struct comm_communicator *c, int32_t code)
     engine_drop(e);
     return COMM_OK;
 }
+
+void abort_spread(struct engine *e)
+{
+    uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
+
+    for (uint32_t i = 0; i < most; i++) {
+        struct comm_state *b = state_at(e, i);
+        if (!b)
+            continue;
+        if (state_is_aborted(b)) {
+            b->guest = true;
+            state_step(b); /* first process its last notes */
+            state_hear_abort(b);
+            state_settle(b);
+            b->guest = false;
+        }
+        state_unlock(b);
+    }
+}

@@ -7,6 +7,7 @@
 /* abort.c, recover_call.c: calls of the program */
 enum comm_result engine_abort(struct comm_communicator *c, int32_t code);
 enum comm_result engine_revoke(struct comm_communicator *c);
+void abort_spread(struct engine *e); /* fails every communicator of a world in which comm_abort was called */
 /* describe.c: describes a cause for the program */
 void cause_describe(const struct comm_state *b, const struct cause *cause, struct comm_error *error);
 

@@ -150,7 +150,7 @@ void engine_monitor(void *arg)
         if (why & (WOKEN_DUE | WOKEN_BY_WIRE))
             engine_poll(e);
         if (atomic_exchange_explicit(&e->monitor.heard_abort, 0, memory_order_acq_rel))
-            engine_spread_abort(e);
+            abort_spread(e);
         if (why & WOKEN_DUE) {
             looked = env->now(env);
             fences = look_around(e, looked);

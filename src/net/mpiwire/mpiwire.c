@@ -198,8 +198,6 @@ static void mpiwire_leave(struct wire_channel *channel, enum wire_leave how)
 {
     struct mpiwire_channel *c = mpiwire_of(channel);
 
-    if (how == WIRE_ABORT && c->guard) /* a failure's text is made from peers' calls, which the guard may have and has not read */
-        (void)c->guard->class->advance(c->guard, NULL, 0);
     pthread_mutex_lock(&c->wire->lock);
     c->wire->failed |= how == WIRE_ABORT;
     c->aborted = true;
