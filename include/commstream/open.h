@@ -80,7 +80,7 @@ enum comm_progress_mode {
 enum comm_notify_mode {
     COMM_NOTIFY_DEFAULT = 0, /**< as COMM_NOTIFY_ANY */
     COMM_NOTIFY_ANY = 1,     /**< on any thread that makes progress: in a wait or test, or on the progress thread */
-    COMM_NOTIFY_PROGRESS = 2 /**< only inside comm_progress(): for event loops that are not thread-safe */
+    COMM_NOTIFY_PROGRESS = 2 /**< only inside comm_progress() and comm_close(): for event loops that are not thread-safe */
 };
 
 /** The order of operands in reductions. */

@@ -276,13 +276,13 @@ static bool slurm_is_meant(const struct comm_env *env)
     return step && !(base_parse_u64(step, &number) && number >= UINT64_C(0xfffffff0));
 }
 
-/* srun also sets PMI's variables, but not the number of ranks per host; SLURM's own variables have that. */
 /* Ranks that hydra starts inside a job of flux inherit flux's variables. */
 static bool flux_is_meant(const struct comm_env *env)
 {
     return !value_of(env, "MPI_LOCALNRANKS");
 }
 
+/* srun also sets PMI's variables, but not the number of ranks per host; SLURM's own variables have that. */
 static bool hydra_is_meant(const struct comm_env *env)
 {
     return value_of(env, "MPI_LOCALNRANKS") || !slurm_is_meant(env) || !value_of(env, "SLURM_PROCID");
@@ -371,7 +371,6 @@ static void more_of_cobre(struct finder *finder, struct team_launch *launch)
         complain(finder, name, host, "expected HOST, or HOST:PORT with a port from 1 to 65535");
 }
 
-/* The name must be valid for shm_open. Ranks use it only to find each other; no such object is created. */
 /* flux sets the number of its nodes, but not how many ranks each has: at least those before this one. */
 static void more_of_flux(struct finder *finder, struct team_launch *launch)
 {
@@ -381,6 +380,7 @@ static void more_of_flux(struct finder *finder, struct team_launch *launch)
     launch->local_ranks = one_node ? launch->ranks : launch->local_rank + 1;
 }
 
+/* The name must be valid for shm_open. Ranks use it only to find each other; no such object is created. */
 static void more_of_cobre_shm(struct finder *finder, struct team_launch *launch)
 {
     const char *name = value_of(finder->env, "COBRE_SHM_NAME");

@@ -69,7 +69,7 @@ static void judge(const struct boot_star *b, const struct greeting *g, size_t by
     if (bytes != sizeof *g || g->magic != BOOT_MAGIC || g->version != BOOT_VERSION)
         base_format(text, BOOT_TEXT, "rank 0 of this job speaks version %d of another protocol", BOOT_VERSION);
     else if (g->job != b->job)
-        base_format(text, BOOT_TEXT, "another job meets under this name");
+        base_format(text, BOOT_TEXT, "rank %d is of another job (COMM_JOB) than rank 0, and came to the same address", g->rank);
     else if (g->ranks != b->config.ranks)
         base_format(text, BOOT_TEXT, "rank %d came for a world of %d ranks, rank 0 opens one of %d", g->rank, g->ranks, b->config.ranks);
     else if (g->rank <= 0 || g->rank >= b->config.ranks || b->peer[g->rank] >= 0)
