@@ -256,6 +256,8 @@ static void prepare_move(struct job *job, int32_t r, uint64_t *chance)
 void job_prepare(struct job *job, const struct job_shape *shape, int32_t ranks)
 {
     uint64_t chance = shape->seed;
+    if (ranks > RIG_RANKS_MAX)
+        rig_die(__FILE__, __LINE__, "%d ranks; expected at most %d, for which a job has room", ranks, RIG_RANKS_MAX);
     memset(job, 0, sizeof *job);
     job->shape = *shape;
     job->ranks = ranks;

@@ -287,6 +287,37 @@ RIG_TEST(contract_2_4_sync_tells_unkept_errors_once)
     rig_close(&rig);
 }
 
+/* The call returned the error of a refused collective, and its request is that error. So it is not told again. */
+RIG_TEST(contract_2_4_sync_tells_no_refusal_again)
+{
+    struct rig rig;
+    int32_t words[2] = {1, 2}, got = 0;
+    rig_open(&rig, 2, NULL);
+    for (int r = 0; r < 2; r++) {
+        struct comm_request kept;
+        struct comm_communicator *group;
+        IS(comm_broadcast(rig.world[r], &got, 1, COMM_I32, 2, NULL), COMM_ERR_ARGUMENT);
+        MUST(comm_sync(rig.world[r], COMM_FOREVER));
+        IS(comm_broadcast(rig.world[r], &got, 1, COMM_I32, 2, &kept), COMM_ERR_ARGUMENT);
+        MUST(comm_sync_all(rig.world[r], COMM_FOREVER));
+        MUST(comm_group_begin(rig.world[r], &group));
+        IS(comm_broadcast(group, &got, 1, COMM_I32, 2, NULL), COMM_ERR_ARGUMENT);
+        IS(comm_group_end(group, NULL), COMM_ERR_ARGUMENT);
+        MUST(comm_sync(rig.world[r], COMM_FOREVER));
+    }
+    /* An error between two refusals is still told. */
+    IS(comm_broadcast(rig.world[0], &got, 1, COMM_I32, 2, NULL), COMM_ERR_ARGUMENT);
+    MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 0, NULL, NULL));
+    IS(comm_broadcast(rig.world[0], &got, 1, COMM_I32, 2, NULL), COMM_ERR_ARGUMENT);
+    MUST(comm_send(rig.world[1], words, 2, COMM_I32, 0, 0, NULL));
+    IS(comm_sync(rig.world[0], COMM_FOREVER), COMM_ERR_TRUNCATED);
+    MUST(comm_sync(rig.world[0], COMM_FOREVER));
+    for (int i = 0; i < 2; i++)
+        IS(comm_broadcast(rig.world[1], &got, 1, COMM_I32, 2, NULL), COMM_ERR_ARGUMENT);
+    rig_proves_alive(rig.world, 2);
+    rig_close(&rig);
+}
+
 RIG_TEST(contract_2_4_sync_ends_at_its_timeout)
 {
     struct rig rig;
@@ -437,6 +468,7 @@ int main(void)
         cmocka_unit_test(contract_2_3_an_unmatched_receive_that_nobody_collects),
         cmocka_unit_test(contract_2_3_an_unanswered_send_ends),
         cmocka_unit_test(contract_2_4_sync_tells_unkept_errors_once),
+        cmocka_unit_test(contract_2_4_sync_tells_no_refusal_again),
         cmocka_unit_test(contract_2_4_sync_ends_at_its_timeout),
         cmocka_unit_test(contract_2_4_no_request_means_that_nobody_waits),
         cmocka_unit_test(contract_2_5_results_stay_exact),

@@ -12,6 +12,12 @@ void contract_4_3_buffers_are_held_until_close(void **state);
 void contract_4_3_a_native_is_told_that_a_rank_is_gone(void **state);
 void contract_2_3_a_native_has_the_deadline_too(void **state);
 
+/* native_repeat.c */
+void a_repeated_call_checks_its_buffers(void **state);
+void a_call_in_place_between_others(void **state);
+void a_repeated_call_has_its_own_counts(void **state);
+void a_call_of_a_native_has_its_times(void **state);
+
 /* native_plans.c */
 void plans_match_plans(void **state);
 void plans_whose_calls_are_kept(void **state);

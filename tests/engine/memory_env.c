@@ -127,11 +127,11 @@ uint64_t __wrap_timeline_slot_open(struct comm_communicator *handle, uint32_t in
     return ticket;
 }
 
-void __real_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
-void __wrap_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
-void __wrap_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result)
+void __real_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told);
+void __wrap_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told);
+void __wrap_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told)
 {
     in_handle++;
-    __real_timeline_except(handle, ticket, result);
+    __real_timeline_except(handle, ticket, result, told);
     in_handle--;
 }

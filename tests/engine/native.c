@@ -1,6 +1,6 @@
 /*
  * Natives under the engine, with one inside the test (native_fake): which calls it serves and which programs serve, what is looked at when,
- * and children. Failures are in native_failures.c, plans in native_plans.c.
+ * and children. Failures are in native_failures.c, plans in native_plans.c, repeated calls in native_repeat.c.
  */
 #define _GNU_SOURCE
 #include "engine/cases.h"
@@ -243,6 +243,10 @@ int main(void)
         cmocka_unit_test(a_native_serves_what_it_accepts),
         cmocka_unit_test(fixed_order_is_never_relaxed),
         cmocka_unit_test(ended_in_any_order_retired_in_order),
+        cmocka_unit_test(a_repeated_call_checks_its_buffers),
+        cmocka_unit_test(a_call_in_place_between_others),
+        cmocka_unit_test(a_repeated_call_has_its_own_counts),
+        cmocka_unit_test(a_call_of_a_native_has_its_times),
         cmocka_unit_test(a_library_is_looked_at_when_nothing_is_pending),
         cmocka_unit_test(a_wait_ends_in_time_while_a_library_copies),
         cmocka_unit_test(an_opening_that_fails_leaves_nothing),

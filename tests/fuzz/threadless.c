@@ -195,9 +195,9 @@ uint64_t __wrap_timeline_slot_open(struct comm_communicator *handle, uint32_t in
 }
 
 __typeof__(timeline_except) __real_timeline_except, __wrap_timeline_except;
-void __wrap_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result)
+void __wrap_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told)
 {
     mock_keep(true);
-    __real_timeline_except(handle, ticket, result);
+    __real_timeline_except(handle, ticket, result, told);
     mock_keep(false);
 }

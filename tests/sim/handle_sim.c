@@ -19,7 +19,7 @@
 struct comm_communicator *timeline_handle_take(const struct comm_env *env, void *body);
 void timeline_handle_give(struct comm_communicator *handle);
 uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index);
-void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
+void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told);
 
 /* held: whether the lock that all ranks share here is held. */
 static void enter(bool held)
@@ -64,9 +64,9 @@ uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index)
     return ticket;
 }
 
-void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result)
+void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told)
 {
     enter(false);
-    plain_except(handle, ticket, result);
+    plain_except(handle, ticket, result, told);
     leave();
 }

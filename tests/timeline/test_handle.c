@@ -92,7 +92,7 @@ static void successes_between_forgotten_errors(void **state)
         work[i] = run_one(&line, result);
         message[i] = timeline_slot_open(handle, 0);
         if (result != COMM_OK)
-            timeline_except(handle, message[i], result);
+            timeline_except(handle, message[i], result, false);
         timeline_slot_finish(handle, message[i], result);
     }
     for (int i = 0; i < MANY / 5; i++) {
@@ -235,7 +235,7 @@ static void slots_and_their_generations(void **state)
     assert_int_equal(timeline_slot_number(second), timeline_slot_number(first) + 1);
     assert_int_equal(test_of(handle, first), COMM_OK); /* the slot is another's, its result is not lost */
     assert_int_equal(test_of(handle, second), COMM_PENDING);
-    timeline_except(handle, second, COMM_ERR_CANCELLED);
+    timeline_except(handle, second, COMM_ERR_CANCELLED, false);
     timeline_slot_finish(handle, second, COMM_ERR_CANCELLED);
     assert_int_equal(test_of(handle, second), COMM_ERR_CANCELLED);
     uint64_t third = timeline_slot_open(handle, 3);
@@ -290,7 +290,7 @@ static void messages_have_their_own_errors(void **state)
     (void)state;
     for (int i = 0; i < MANY; i++) { /* one slot, again and again */
         ticket[i] = timeline_slot_open(handle, 0);
-        timeline_except(handle, ticket[i], COMM_ERR_TRUNCATED);
+        timeline_except(handle, ticket[i], COMM_ERR_TRUNCATED, false);
         timeline_slot_finish(handle, ticket[i], COMM_ERR_TRUNCATED);
     }
     for (int i = 0; i < MANY; i++)

@@ -15,6 +15,9 @@ struct collective_library {
     /* what a request of this call would say that it ran on device buffers, and how, if that is not the library's name; otherwise NULL */
     const char *(*algorithm)(struct comm_state *b, const struct engine_call *call, const char **how);
     bool (*issue)(struct comm_state *b, const struct engine_call *call, struct comm_request *req); /* the short path; false: not taken */
+    /* issues the last call of the short path with other buffers, as engine_repeat; counts NULL: it has none */
+    bool (*repeat)(struct comm_state *b, const void *in, void *out, size_t n, uint64_t what, uint64_t where, const size_t *counts,
+                   const size_t *displs, struct comm_request *req);
     /* issues a call of a plan that the library keeps between its starts (native/standing.h); UNSUPPORTED: it does not, nothing happened */
     enum comm_result (*issue_standing)(struct comm_state *b, const struct engine_call *call, struct standing **standing, uint32_t plan,
                                        struct comm_request *req);

@@ -129,7 +129,7 @@ static bool peer_refused(const struct comm_state *b, uint64_t number, int32_t *p
     return false;
 }
 
-/* Fills an entry. state_forget_entry has already cleared point, vectors, program and `by`. */
+/* Fills an entry, without times if b is NULL. state_forget_entry has already cleared point, vectors, program and `by`. */
 void state_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct comm_state *b)
 {
     bool barrier = call->collective == COLLECTIVE_BARRIER || (call->collective == COLLECTIVE_WINDOW && call->n == 0);
@@ -143,9 +143,8 @@ void state_fill_entry(struct entry *e, const struct engine_call *call, uint32_t 
     e->pitch = call->pitch;
     e->fingerprint = fingerprint;
     e->seq = e->chain = 0;
-    b->now = b->unit.engine->env->now(b->unit.engine->env);
     e->record.bytes = call->n * data_type_bytes(call->type);
-    e->record.queued_ns = b->now;
+    e->record.queued_ns = b ? b->now = b->unit.engine->env->now(b->unit.engine->env) : 0;
     e->record.started_ns = 0;
     e->record.algorithm = "";
     e->record.collective = (uint16_t)call->collective;

@@ -37,14 +37,11 @@ struct comm_window;
 struct staging;
 struct fastpath;
 struct p2p_op;
-struct setup_message;
-struct subset;
 struct message_room;
 struct collective_library;
 struct call_recorder;
 struct recovery;
 struct trace;
-struct window_link;
 
 /* The row that was last chosen for a collective, and the length of that call. */
 struct chosen {
@@ -92,6 +89,7 @@ struct library_work {
     struct library_suspect suspect;
     uint64_t alone; /* the operation issued by the short path; 0: none */
     struct call_shape form;
+    struct repeated *repeated; /* the last call of the short path; NULL: none yet */
     /* flags: NATIVE_*. pending: operations that have started and not ended. parked: waits of a stream whose point is not reached yet. */
     uint32_t flags, pending, parked;
     uint32_t held, joining; /* after a failure: operations whose buffers the library may still access; calls whose child's native joins */

@@ -25,7 +25,7 @@ static void keep_last(struct comm_state *b)
     uint64_t ticket = b->failed && b->p2p.free != P2P_NONE ? timeline_slot_error(b->unit.handle, b->p2p.free, &result) : 0;
 
     if (ticket)
-        timeline_except(b->unit.handle, ticket, result);
+        timeline_except(b->unit.handle, ticket, result, false);
 }
 
 static enum comm_result begin(struct comm_state *b, const char *call, struct comm_request *req)

@@ -440,6 +440,8 @@ static inline __attribute__((always_inline)) bool repeat_last(struct comm_commun
         same = false; /* the general path stages it */
     if (BASE_LIKELY(same && !b->recording.plan && may_issue(b) && (!f->vectors.has_counts[0] || (v && fastpath_same_layout(b, f, v)))))
         went = (f->straight && issue_straight(b, f, (uintptr_t)in, (uintptr_t)out, req)) || issue_repeated(b, f, in, out, req);
+    else if (b->library && !state_sees_devices(b) && (!v || (v->counts && n == ENGINE_AS_COUNTED && !v->in_counts)))
+        went = b->library->repeat(b, in, out, n, what, where, v ? v->counts : NULL, v ? v->displs : NULL, req);
     state_leave(b);
     return went;
 }

@@ -115,8 +115,8 @@ void fastpath_fetch(struct comm_state *b, const struct call_template *f, uint32_
 bool fastpath_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);
 /* Issues a call like the one before, if its template is straight. */
 bool fastpath_again(struct comm_state *b, const struct call_shape *as, const void *in, void *out, struct comm_request *req);
-bool fastpath_poll(struct comm_state *b); /* true: an operation ended */
-bool fastpath_wait(struct comm_request request);
+bool fastpath_poll(struct comm_state *b);        /* true: an operation ended */
+bool fastpath_wait(struct comm_request request); /* for work, also of a library; true: it ended */
 /* Waits briefly for a message, where a pass makes no system call. True: it has ended without an error. */
 bool fastpath_wait_message(struct comm_request request);
 bool fastpath_wait_in_turn(struct engine *e, struct comm_request request); /* for oversubscribed ranks; the caller holds e */

@@ -271,18 +271,42 @@ bool fastpath_poll(struct comm_state *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ waiting */
-/* Returns the state, locked, if the request is an unfinished fast-path operation. */
-static inline struct comm_state *hold(struct comm_request request)
+/* Returns the state, locked, if the request is unfinished work. */
+static inline struct comm_state *hold_pending(struct comm_request request)
 {
     struct comm_communicator *handle = request.comm;
 
     if (!base_home_trylock(&handle->lock, handle->env))
         return NULL;
     struct comm_state *b = atomic_load_explicit(&handle->state, memory_order_relaxed);
-    if (b && request.ticket > b->line.done && request.ticket <= b->fastpath->last && !b->failed)
+    if (b && request.ticket > b->line.done)
         return b;
     base_home_unlock(&handle->lock, handle->env);
     return NULL;
+}
+
+static inline bool is_exchange(const struct comm_state *b, uint64_t ticket)
+{
+    return ticket <= b->fastpath->last && !b->failed;
+}
+
+/* The same if it is a fast-path operation. */
+static inline struct comm_state *hold(struct comm_request request)
+{
+    struct comm_state *b = hold_pending(request);
+
+    if (!b || is_exchange(b, request.ticket))
+        return b;
+    state_unlock(b);
+    return NULL;
+}
+
+static __attribute__((noinline)) bool wait_on_library(struct comm_state *b, uint64_t ticket)
+{
+    bool ended = b->library && b->library->wait_short(b, ticket);
+
+    state_unlock(b);
+    return ended;
 }
 
 static inline bool let_go(struct comm_state *b, uint64_t ticket)
@@ -385,9 +409,11 @@ static inline void wait_among_others(struct comm_state *b, uint64_t ticket)
  */
 bool fastpath_wait(struct comm_request request)
 {
-    struct comm_state *b = hold(request);
+    struct comm_state *b = hold_pending(request);
     if (!b)
         return false;
+    if (!is_exchange(b, request.ticket))
+        return wait_on_library(b, request.ticket);
     struct fastpath *x = b->fastpath;
     if (b->unit.engine->oversubscribed) { /* once: the peer may have run before */
         (void)fastpath_poll(b);

@@ -111,19 +111,6 @@ static inline bool inside_callback(struct comm_request request)
     return request.comm && atomic_load_explicit(&request.comm->notifying, memory_order_relaxed);
 }
 
-/* The same for an operation of a library. */
-static bool wait_on_library(struct comm_request request)
-{
-    struct comm_communicator *handle = request.comm;
-
-    if (request.ticket <= atomic_load_explicit(&handle->done, memory_order_acquire) || !base_home_trylock(&handle->lock, handle->env))
-        return false;
-    struct comm_state *b = state_of(handle);
-    bool ended = b && b->library && b->library->wait_short(b, request.ticket);
-    base_home_unlock(&handle->lock, handle->env);
-    return ended;
-}
-
 /* A brief wait, for operations that end at once. True: the request is complete, a message without an error. */
 static inline bool wait_short(struct comm_request request, bool inside)
 {
@@ -131,8 +118,7 @@ static inline bool wait_short(struct comm_request request, bool inside)
         return false;
     if (request.ticket & TIMELINE_MESSAGE)
         return fastpath_wait_message(request);
-    return request.ticket > atomic_load_explicit(&request.comm->done, memory_order_acquire) &&
-           (fastpath_wait(request) || wait_on_library(request));
+    return request.ticket > atomic_load_explicit(&request.comm->done, memory_order_acquire) && fastpath_wait(request);
 }
 
 enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)

@@ -4,6 +4,7 @@
  * call is published, so that different calls on different ranks are detected before anything starts.
  */
 #include "native/native.h"
+#include "native/repeat.h"
 #include "native/short.h"
 #include "native/standing.h"
 #include "native/stream.h"
@@ -178,10 +179,10 @@ void native_start(struct comm_state *b, uint64_t ticket, struct entry *e)
                                .grain = e->user ? ((const struct data_user *)(const void *)e->user)->element_bytes : 1,
                                .exact = native_is_exact(b, e->record.collective, e->call.type, e->call.op),
                                .standing = e->standing ? &e->standing->made : NULL,
+                               .on_device = false,
                                .cookie = ticket};
     int32_t code = 0;
 
-    e->record.started_ns = state_now(b);
     if (e->by == ENTRY_BY_STREAM) { /* the library already has it, since the call */
         start_pending(b);
         return;
@@ -194,10 +195,19 @@ void native_start(struct comm_state *b, uint64_t ticket, struct entry *e)
     enum comm_result r = class->start(b->native, &call, &code);
     if (e->standing)
         e->standing->runs = r == COMM_OK;
-    if (r == COMM_OK)
+    if (r == COMM_OK) {
         start_pending(b);
-    else
-        state_propose_own(b, e, r, code);
+        return;
+    }
+    if (!e->record.started_ns)
+        e->record.queued_ns = e->record.started_ns = state_now(b);
+    state_propose_own(b, e, r, code);
+}
+
+static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
+{
+    e->record.started_ns = state_now(b);
+    native_start(b, ticket, e);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ending */
@@ -373,6 +383,7 @@ static void leave(struct comm_state *b)
 {
     if (b->library_work.counted)
         count(b, false);
+    repeat_forget(b);
     if (!b->native)
         return;
     uint32_t left = b->library_work.held = b->native->native->class->leave(b->native, NATIVE_LEAVE_CLOSE);
@@ -409,11 +420,12 @@ static const struct collective_library library = {
     .takes = native_takes,
     .algorithm = native_algorithm,
     .issue = native_issue,
+    .repeat = native_repeat,
     .issue_standing = standing_issue,
     .stand_back = standing_drop,
     .wait_short = native_wait_short,
     .may_not_start = may_not_start,
-    .start = native_start,
+    .start = start,
     .wait = native_stream_wait,
     .messages = native_stream_messages,
     .group = native_stream_group,

@@ -4,10 +4,23 @@
  */
 #include "native/short.h"
 
+#include "native/repeat.h"
 #include "native/standing.h"
 #include "native/takes.h"
 
-enum { SHORT_TURNS = 400 };
+enum { SHORT_TURNS = 400, BRIEF_BYTES = 4096 };
+
+/* All that a call does before the library has it, and after it has ended, delays the peers' next calls too. So for few bytes the clock is
+ * read in between: when the library has the call, and after a look that found nothing. The times are exact to one call of the library. */
+static bool is_brief(const struct entry *e)
+{
+    return e->record.bytes < BRIEF_BYTES;
+}
+
+static void read_clock(struct comm_state *b)
+{
+    b->now = b->unit.engine->env->now(b->unit.engine->env);
+}
 
 static bool may_go(const struct comm_state *b)
 {
@@ -28,7 +41,7 @@ bool native_issue_short(struct comm_state *b, const struct engine_call *call, ui
 
     if (!e)
         return false; /* the normal path reports why */
-    state_fill_entry(e, call, fingerprint, b);
+    state_fill_entry(e, call, fingerprint, NULL);
     if (call->counts && state_copy_vectors(b, call, e) != COMM_OK)
         return false;
     e->by = ENTRY_BY_NATIVE;
@@ -41,7 +54,12 @@ bool native_issue_short(struct comm_state *b, const struct engine_call *call, ui
     b->stats.operations++;
     if (req)
         *req = (struct comm_request){b->unit.handle, ticket};
+    if (!is_brief(e))
+        read_clock(b);
     native_start(b, ticket, e);
+    if (is_brief(e))
+        read_clock(b);
+    e->record.queued_ns = e->record.started_ns = b->now;
     native_look(b);
     b->now = 0;
     if (BASE_UNLIKELY(b->library_work.alone && (!b->is_active || !b->library_work.counted)))
@@ -58,6 +76,7 @@ static bool takes_form(struct comm_state *b, const struct engine_call *call)
     *f = call_shape_of(call, state_fingerprint(b, call));
     f->known = !call->counts; /* counts may differ in each call, so each call is checked */
     f->fits = native_takes(b, call) == COMM_OK;
+    repeat_keep(b, call);
     return f->fits;
 }
 
@@ -71,14 +90,14 @@ void native_retire_short(struct comm_state *b, struct entry *e)
     uint64_t ticket = b->library_work.alone;
 
     b->library_work.alone = 0;
-    state_record(b, &e->record, ticket, b->unit.engine->env->now(b->unit.engine->env), COMM_OK);
+    state_record(b, &e->record, ticket, is_brief(e) ? state_now(b) : b->unit.engine->env->now(b->unit.engine->env), COMM_OK);
     uint32_t seq = e->seq;
     state_forget_entry(b, e);
     timeline_retire_oldest(&b->line, &e->head);
     b->reported.done = ticket;
     b->wire->release(b->channel, seq, NULL);
     b->wire->flush(b->channel); /* a later flush would ring an armed loop for nothing */
-    engine_wake(b->unit.engine);
+    engine_wake_any(b->unit.engine);
 }
 
 /* Polls for as long as a peer that called at the same time may need. */
@@ -87,7 +106,9 @@ bool native_wait_short(struct comm_state *b, uint64_t ticket)
     if (!b->library_work.alone || b->library_work.alone != ticket || b->unit.engine->oversubscribed)
         return false;
     for (int turn = 0; turn < SHORT_TURNS && b->library_work.alone; turn++)
-        native_look(b);
+        if (!native_look(b))
+            read_clock(b);
+    b->now = 0;
     bool ended = b->line.done >= ticket;
     if (ended && b->line.done + 1 != b->line.next)
         state_settle(b); /* later entries may start now */

@@ -14,6 +14,7 @@ bool native_wait_short(struct comm_state *b, uint64_t ticket);
 /* Retires the oldest entry, which was issued by the short path and succeeded. */
 void native_retire_short(struct comm_state *b, struct entry *e);
 
+/* Gives an entry to the library. The caller sets the time of its start, before or after. */
 void native_start(struct comm_state *b, uint64_t ticket, struct entry *e);
 /* Takes what has ended in the library. True: something moved. */
 bool native_look(struct comm_state *b);

@@ -123,7 +123,7 @@ static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
     if (carried && result != COMM_OK && marker->error == COMM_OK)
         marker->error = result;
     if (result != COMM_OK && !b->failed && !carried)
-        timeline_except(b->unit.handle, t->ticket, result);
+        timeline_except(b->unit.handle, t->ticket, result, false);
     timeline_slot_finish(b->unit.handle, t->ticket, result);
     b->p2p.finished = true;
     if (t->state == P2P_MARKER) {
@@ -438,7 +438,7 @@ void p2p_end_recovery(struct comm_state *b, uint32_t index, enum comm_result res
     uint64_t ticket = b->p2p.ops[index].ticket;
 
     if (result != COMM_OK)
-        timeline_except(b->unit.handle, ticket, result);
+        timeline_except(b->unit.handle, ticket, result, false);
     timeline_slot_finish(b->unit.handle, ticket, result);
     b->p2p.finished = true;
     give_slot(b, index);

@@ -256,7 +256,7 @@ static struct timeline_failures *make_failures(struct comm_communicator *handle)
     return f;
 }
 
-void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result)
+void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told)
 {
     base_lock(&handle->exception_lock, handle->env);
     if (!handle->failures)
@@ -265,7 +265,7 @@ void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum com
         struct timeline_exception *x = &handle->failures->ring[handle->exception_count % TIMELINE_EXCEPTIONS];
         if (handle->exception_count >= TIMELINE_EXCEPTIONS)
             drop(handle, x->ticket);
-        *x = (struct timeline_exception){ticket, result, 0};
+        *x = (struct timeline_exception){ticket, result, told};
         note_failed(handle, ticket);
         handle->exception_count++;
     } else {

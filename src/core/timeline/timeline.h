@@ -21,7 +21,7 @@ enum { TIMELINE_SLOT_CHUNKS = 16, TIMELINE_SLOTS_FIRST = 64, TIMELINE_EXCEPTIONS
 struct timeline_exception {
     uint64_t ticket;
     int32_t result;
-    uint32_t reported; /* 1: comm_sync or a test reported it */
+    uint32_t reported; /* 1: its call, comm_sync or a test reported it */
 };
 /* Which of 64 successive tickets or message numbers failed alone: bit i is number 64 * group + i. */
 struct timeline_group {
@@ -223,8 +223,8 @@ bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct t
 /* The point of a queued fence is reached before its turn. */
 void timeline_pass_fence(struct timeline *line, struct timeline_entry *fence);
 
-/* Records that a request (work or message) failed alone. */
-void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
+/* Records that a request (work or message) failed alone. told: its call has returned the error. */
+void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told);
 /* Returns the first error that was not reported yet, and marks it as reported; COMM_OK: none. */
 enum comm_result timeline_untold(struct comm_communicator *handle);
 
@@ -322,7 +322,7 @@ static inline void timeline_retire(struct timeline *line)
 
     BASE_ASSERT(e->state == TIMELINE_ENDED);
     if (e->result != COMM_OK)
-        timeline_except(line->handle, ticket, (enum comm_result)e->result);
+        timeline_except(line->handle, ticket, (enum comm_result)e->result, e->kind == TIMELINE_REFUSED);
     timeline_done(line, ticket);
 }
 

@@ -61,9 +61,9 @@ enum comm_result mpi_start(struct native_channel *channel, const struct native_c
 /* Moves the last pending call into the free place. Keeps the memory of the removed call for the next one. */
 static void remove_pending(struct mpi_channel *c, uint32_t i)
 {
+    if (i == --c->count)
+        return;
     struct mpi_pending gone = c->pending[i];
-
-    c->count--;
     c->request[i] = c->request[c->count];
     c->pending[i] = c->pending[c->count];
     c->pending[c->count] = gone;

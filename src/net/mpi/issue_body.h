@@ -11,6 +11,8 @@ static void NAME(fill)(const struct mpi_channel *c, const struct native_call *ca
     for (int r = 0; r < c->size; r++) {
         counts[r] = (COUNT)call->counts[r];
         displs[r] = call->counts[r] ? (DISPL)call->displs[r] : 0;
+    }
+    for (int r = 0; call->collective == COLLECTIVE_ALLTOALL_V && r < c->size; r++) {
         in_counts[r] = call->in_counts ? (COUNT)call->in_counts[r] : counts[r];
         in_displs[r] = !call->in_counts ? displs[r] : call->in_counts[r] ? (DISPL)call->in_displs[r] : 0;
     }
