@@ -15,6 +15,7 @@ enum {
     ALGO_HOSTS_LEVELS = 10,    /* view slots where T over unequal parts is computed by halves: two per level */
     ALGO_THROTTLE = 3,         /* lanes that send or receive blocks of pairs: one less than there are edges for streams */
     ALGO_BRIEF_RANKS = 4,      /* more ranks would need more ONCE edges, and every channel has lines for each of them */
+    ALGO_SWAP_BYTES = 16384,   /* an alltoall_v of two ranks swaps longer blocks; shorter ones go at once */
     ALGO_EACH_RANKS = 1024     /* readers of an edge with a line for each reader; only the exposing rank has these lines */
 };
 
@@ -38,7 +39,7 @@ struct tree {
     bool release;
 };
 uint16_t tree_scratch(const struct program_spec *spec);
-/* For a result that each other rank lands, of contributions on edge 0, a private stream: for two ranks it may be an answer. */
+/* For a result that each other rank lands, of contributions on the edge before, a private stream: for two ranks it may be an answer. */
 uint8_t tree_tee(const struct build *b);
 void tree_reduce(struct build *b, const struct tree *tree);
 
