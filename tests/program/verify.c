@@ -78,7 +78,7 @@ struct layout {
  * itself, of which rank 1 does not know. */
 static size_t swapped_count(size_t n, int32_t from, int32_t to)
 {
-    const size_t count[][2] = {{n, n}, {n, n / 2}, {n / 2, n}, {n, n / 8}};
+    const size_t count[][2] = {{n, n}, {n, n - n / 4}, {n - n / 4, n}, {n, n / 8}};
     return from != to ? count[n % 4][from] : from == 0 ? 3 * n : 0;
 }
 

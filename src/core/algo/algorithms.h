@@ -15,7 +15,6 @@ enum {
     ALGO_HOSTS_LEVELS = 10,    /* view slots where T over unequal parts is computed by halves: two per level */
     ALGO_THROTTLE = 3,         /* lanes that send or receive blocks of pairs: one less than there are edges for streams */
     ALGO_BRIEF_RANKS = 4,      /* more ranks would need more ONCE edges, and every channel has lines for each of them */
-    ALGO_SWAP_BYTES = 16384,   /* an alltoall_v of two ranks swaps longer blocks; shorter ones go at once */
     ALGO_EACH_RANKS = 1024     /* readers of an edge with a line for each reader; only the exposing rank has these lines */
 };
 

@@ -145,7 +145,7 @@ struct comm_program *alltoall_v_swap(const struct comm_env *env, const struct pr
     int32_t peer = 1 - spec->rank;
     b->program.ragged = 1;
     b->program.brief = throttled_brief_bytes(spec->collective, spec->size);
-    b->program.swaps = ALGO_SWAP_BYTES;
+    b->program.swaps = b->program.brief;
     struct swap swap = swap_lanes(b, peer, 1);
     build_edge(b, 0, throttled_brief_kind(spec->collective, spec->size));
     build_edge(b, swap.rest, 0);

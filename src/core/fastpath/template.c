@@ -204,7 +204,6 @@ static void fill_pairs(const struct comm_state *b, const struct engine_call *cal
     int32_t size = b->team.size, rank = b->team.rank;
     size_t width = data_type_bytes(call->type), cap = (size_t)b->channel->caps.chunk_private, most = cap < CUT_LEAST ? 0 : cap - CUT_BYTES;
     uint32_t brief = algo_exchange_brief(exchange, size);
-    uint64_t swaps = algo_exchange_swaps(exchange);
     bool gives_all = exchange->looks != ALGO_ROOT, takes_all = exchange->flags & ALGO_SPREADS;
     const size_t *in_counts = gives_all ? call->in_counts ? call->in_counts : call->counts : NULL;
     const size_t *in_displs = gives_all ? call->in_counts ? call->in_displs : call->displs : NULL;
@@ -227,7 +226,6 @@ static void fill_pairs(const struct comm_state *b, const struct engine_call *cal
         f->gives[r].few = few && f->gives[r].kind & WIRE_TO_ALL && f->gives[r].bytes <= b->channel->caps.once_max;
         f->takes[r].few = few && f->takes[r].kind & WIRE_TO_ALL && f->takes[r].bytes <= b->channel->caps.once_max;
         fits &= (!gives || f->gives[r].bytes <= most) && (!takes || f->takes[r].bytes <= most);
-        fits &= r == rank || f->gives[r].bytes <= swaps || f->takes[r].bytes <= swaps;
         f->bytes_out += gives ? f->gives[r].bytes : 0;
         f->bytes_in += takes ? f->takes[r].bytes : 0;
     }

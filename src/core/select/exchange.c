@@ -37,8 +37,7 @@ static const struct algo_exchange exchanges[] = {
     {COLLECTIVE_GATHER_V, gather_throttled,                OTHERS, ROOT,   ROOT,   ALL,  ALGO_SPREADS | ALGO_PAIRS | ALGO_STREAMS},
     {COLLECTIVE_SCATTER_V, scatter_throttled,              ROOT,   OTHERS, ALL,    ROOT, ALGO_PAIRS | ALGO_STREAMS},
     {COLLECTIVE_ALLTOALL_V, alltoall_throttled,            ALL,    ALL,    ALL,    ALL,  ALGO_SPREADS | ALGO_PAIRS | ALGO_STREAMS},
-    {COLLECTIVE_ALLTOALL_V, alltoall_v_swap,               ALL,    ALL,    ALL,    ALL,  ALGO_SPREADS | ALGO_PAIRS | ALGO_STREAMS |
-                                                                                         ALGO_SWAPS},
+    {COLLECTIVE_ALLTOALL_V, alltoall_v_swap,               ALL,    ALL,    ALL,    ALL,  ALGO_SPREADS | ALGO_PAIRS | ALGO_STREAMS},
 };
 /* clang-format on */
 
@@ -97,11 +96,6 @@ uint32_t algo_exchange_edge(const struct algo_exchange *exchange, int32_t from, 
     }
     *kind = 0;
     return (uint32_t)(apart - 1) % ALGO_THROTTLE;
-}
-
-uint64_t algo_exchange_swaps(const struct algo_exchange *exchange)
-{
-    return exchange->flags & ALGO_SWAPS ? ALGO_SWAP_BYTES : UINT64_MAX;
 }
 
 uint32_t algo_exchange_brief(const struct algo_exchange *exchange, int32_t size)

@@ -38,9 +38,8 @@ enum algo_exchange_flags {
     ALGO_PAIRS = 8,    /* a different block is exposed to each reader; if each is brief, or else a single chunk, that is also a single
                         * exchange */
     ALGO_STREAMS = 16, /* for pairs: blocks that are not brief go by a stream */
-    ALGO_TOTALS = 32,  /* exposed is the total of the aligned block of 2^l ranks that ends with this rank, to all ranks of the next block;
-                        * for l = 0 it is the rank's input */
-    ALGO_SWAPS = 64    /* for pairs of two ranks: blocks that are both longer than a bound are swapped */
+    ALGO_TOTALS = 32 /* exposed is the total of the aligned block of 2^l ranks that ends with this rank, to all ranks of the next block; for
+                      * l = 0 it is the rank's input */
 };
 struct algo_exchange {
     uint32_t collective;
@@ -63,8 +62,6 @@ static inline int32_t algo_exchange_left(int32_t rank, uint32_t level)
 uint32_t algo_exchange_edge(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t size, uint8_t *kind);
 /* If there are streams too: the longest block that goes by a ONCE edge; 0: none. */
 uint32_t algo_exchange_brief(const struct algo_exchange *exchange, int32_t size);
-/* If both blocks of a pair are longer than this, there is no exchange. */
-uint64_t algo_exchange_swaps(const struct algo_exchange *exchange);
 
 /* For choosing by predicted time. Equal on every rank too, because rank 0's machine is sent at creation. */
 struct algo_prices {
