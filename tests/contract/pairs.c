@@ -107,6 +107,44 @@ RIG_TEST(contract_4_5_mismatch_at_one_edge_of_many)
     }
 }
 
+/* Two ranks: rank 0 gives `given` elements where rank 1 takes `taken`; about what comes back they agree. Long blocks are swapped, in which
+ * case both lengths say how they are cut. */
+static void differ_of_two(size_t given, size_t taken, size_t back)
+{
+    struct stage stage;
+    struct comm_error error = {.size = sizeof error};
+    const size_t in_counts[2][2] = {{9, given}, {back, 9}}, counts[2][2] = {{9, back}, {taken, 9}};
+    rig_note("%zu and %zu, back %zu", given, taken, back);
+    open_stage_of(&stage, 2);
+    for (int32_t r = 0; r < 2; r++) {
+        enum comm_result result = comm_alltoall_v(stage.rig.world[r], stage.in[r], in_counts[r], NULL, stage.out[r], counts[r], NULL,
+                                                  COMM_BYTE, &stage.request[r]);
+        CHECK(result == COMM_OK || result == COMM_ERR_MISMATCH);
+    }
+    IS(comm_wait(stage.request[1], RIG_PATIENCE), COMM_ERR_MISMATCH);
+    enum comm_result other = comm_wait(stage.request[0], RIG_PATIENCE);
+    CHECK(other == COMM_ERR_MISMATCH || other == COMM_OK);
+    for (int32_t r = 0; r < 2; r++) {
+        rig_fails_within(stage.rig.world[r], COMM_ERR_MISMATCH, 2 * RIG_S, &error);
+        CHECK(strstr(error.text, "another length"));
+    }
+    for (size_t i = 0; i < taken; i++)
+        CHECK(stage.out[1][i] == 0x77);
+    for (size_t i = 9; other == COMM_OK && i < 9 + back; i++)
+        CHECK(stage.out[0][i] == 2);
+    close_stage(&stage);
+}
+
+RIG_TEST(contract_4_5_mismatch_of_two)
+{
+    static const size_t triples[][3] = {{20000, 20001, 20000},   {20001, 20000, 20000},   {16384, 16385, 20000}, {16385, 16384, 20000},
+                                        {20000, 0, 20000},       {0, 20000, 20000},       {20000, 10000, 0},     {5, 6, 20000},
+                                        {70000, 140000, 20000},  {70000, 20000, 70000},   {20000, 70000, 70000}, {MOST, MOST - 1, MOST},
+                                        {MOST, MOST - 64, MOST}, {MOST, MOST - 1, 70000}, {40000, 20000, 0}};
+    for (size_t i = 0; i < sizeof triples / sizeof *triples; i++)
+        differ_of_two(triples[i][0], triples[i][1], triples[i][2]);
+}
+
 /* The root's own count and its n must agree. */
 RIG_TEST(contract_4_5_a_root_that_contradicts_itself)
 {
@@ -225,11 +263,9 @@ RIG_TEST(contract_1_1_length_and_bytes_in_line)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract_4_5_mismatch_at_one_edge),
-        cmocka_unit_test(contract_4_5_mismatch_at_one_edge_of_many),
-        cmocka_unit_test(contract_4_5_a_root_that_contradicts_itself),
-        cmocka_unit_test(contract_1_1_length_and_bytes_in_one),
-        cmocka_unit_test(contract_4_4_length_and_bytes_that_fail_alone),
+        cmocka_unit_test(contract_4_5_mismatch_at_one_edge),     cmocka_unit_test(contract_4_5_mismatch_at_one_edge_of_many),
+        cmocka_unit_test(contract_4_5_mismatch_of_two),          cmocka_unit_test(contract_4_5_a_root_that_contradicts_itself),
+        cmocka_unit_test(contract_1_1_length_and_bytes_in_one),  cmocka_unit_test(contract_4_4_length_and_bytes_that_fail_alone),
         cmocka_unit_test(contract_1_1_length_and_bytes_in_line),
     };
     return cmocka_run_group_tests_name("contract_pairs", tests, NULL, NULL);

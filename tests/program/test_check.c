@@ -178,6 +178,21 @@ static void groups_of_groups_are_right(void **state)
     }
 }
 
+/* Slices of up to three chunks, for which the verifier's wire has enough views, and of an alltoall_v all kinds of lengths that two ranks
+ * may have (verify.c). */
+static void swaps_of_all_lengths_are_right(void **state)
+{
+    int proved = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < algo_count; i++) {
+        for (size_t n = 2; algo_table[i].ranks_max == 2 && n <= 48; n++, proved++)
+            prove(&algo_table[i], 2, 0, n);
+    }
+    assert_true(proved > 100);
+    assert_int_equal(test_env_taken, 0);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ planted faults */
 enum fault {
     FAULT_NONE,
@@ -324,11 +339,9 @@ int main(void)
     mallopt(M_MMAP_THRESHOLD, 1 << 30);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_row_is_right_for_every_team),
-        cmocka_unit_test(groups_of_groups_are_right),
-        cmocka_unit_test(hosts_of_every_sort_are_right),
-        cmocka_unit_test(planted_faults_are_caught),
-        cmocka_unit_test(no_memory_is_told),
+        cmocka_unit_test(every_row_is_right_for_every_team), cmocka_unit_test(groups_of_groups_are_right),
+        cmocka_unit_test(swaps_of_all_lengths_are_right),    cmocka_unit_test(hosts_of_every_sort_are_right),
+        cmocka_unit_test(planted_faults_are_caught),         cmocka_unit_test(no_memory_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,6 +77,7 @@ static void thresholds(void **state)
     assert_string_equal(chosen(COLLECTIVE_ALLTOALL, 2, 257, NULL), "pairs");
     assert_string_equal(chosen(COLLECTIVE_ALLTOALL, 4, 65537, NULL), "throttled");
     assert_string_equal(chosen(COLLECTIVE_ALLTOALL_V, 4, 0, NULL), "throttled");
+    assert_string_equal(chosen(COLLECTIVE_ALLTOALL_V, 2, 0, NULL), "swap");
     assert_string_equal(chosen(COLLECTIVE_SPLIT, 40, 300, NULL), "direct");
 }
 

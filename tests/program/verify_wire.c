@@ -97,10 +97,10 @@ static struct check_place *place_for(struct check_rank *rank, const struct wire_
     return check->broken ? NULL : place;
 }
 
-/* What the only reader of this exposure exposed in the same round on edge 0. */
+/* What the only reader of this exposure exposed in the same round on the edge before. */
 static struct check_place *asked_by(const struct check_rank *rank, const struct wire_expose *expose)
 {
-    return find_place(rank->check, expose->key & ~(wire_key)255, expose->peers[0], (uint32_t)rank->rank);
+    return find_place(rank->check, expose->key - 1, expose->peers[0], (uint32_t)rank->rank);
 }
 
 static enum wire_result wire_expose(struct wire_channel *channel, const struct wire_expose *expose)
@@ -136,8 +136,8 @@ static enum wire_result reserve_answer(struct check_rank *rank, const struct wir
 {
     struct check_place *asked = expose->answers->ack;
 
-    if (!asked || asked != asked_by(rank, expose) || asked->key != (expose->key & ~(wire_key)255) || asked->kind || expose->npeers != 1)
-        check_fail(rank->check, rank, "answers what the only reader did not expose in this round, on edge 0");
+    if (!asked || asked != asked_by(rank, expose) || asked->key != expose->key - 1 || asked->kind || expose->npeers != 1)
+        check_fail(rank->check, rank, "answers what the only reader did not expose in this round, on the edge before");
     else
         *reader_of(asked, (uint32_t)rank->rank) = READER_ANSWERS;
     *pad = (void *)(uintptr_t)expose->answers->at;

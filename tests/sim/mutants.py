@@ -99,6 +99,8 @@ MUTANTS = {
     "swap_writes_first": [("program/run.c", "    data_swap(&give);\n    if (away)", "    if (pad)\n        data_copy(pad, given.at, given.bytes, false);\n    data_swap(&give);\n    if (away)")],
     # Blocks of different lengths are swapped as if both had the length of the given one.
     "swap_of_one_length": [("program/run.c", "    if (taken.bytes == given.bytes) {", "    if (taken.bytes) {")],
+    # Only one of two ranks swaps the blocks of an alltoall_v.
+    "swap_of_one_rank": [("algo/swap.c", "    b->program.swaps = b->program.brief;", "    b->program.swaps = spec->rank ? b->program.brief : 0;")],
     # A rank that swaps does not keep its own block.
     "swap_keeps_nothing": [("data/copy.c", "    if (swap->kept)\n", "    if (swap->kept && bytes > 1 << 30)\n")],
     # A place whose answer was taken is never free again.

@@ -38,7 +38,7 @@ struct tree {
     bool release;
 };
 uint16_t tree_scratch(const struct program_spec *spec);
-/* For a result that each other rank lands, of contributions on edge 0, a private stream: for two ranks it may be an answer. */
+/* For a result that each other rank lands, of contributions on the edge before, a private stream: for two ranks it may be an answer. */
 uint8_t tree_tee(const struct build *b);
 void tree_reduce(struct build *b, const struct tree *tree);
 

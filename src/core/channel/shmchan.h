@@ -75,7 +75,7 @@ enum {
 _Static_assert((int)SHMCHAN_LANDINGS >= (int)SHMCHAN_GRANTS + (int)SHMCHAN_CHUNKS, "every granted message has its landing entry");
 
 /* POINTER: as PLACE, but the bytes lie in memory of the exposer's caller. LANDED: they lie where the reader wanted
- * them. ANSWER: they lie where the reader's own exposure of the same round on edge 0 was. */
+ * them. ANSWER: they lie where the reader's own exposure of the same round on the edge before was. */
 enum shmchan_kind {
     SHMCHAN_KIND_INLINE = 0,
     SHMCHAN_KIND_PLACE = 1,

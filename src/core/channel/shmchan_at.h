@@ -59,10 +59,10 @@ static inline _Atomic uint64_t *ack_of(char *block, const struct shmchan_shape *
     return &acks[area * shape->size + source].key[wire_key_edge(key)][wire_key_round(key) & shape->all.mask];
 }
 
-/* The exposure of the other member that an exposure with this key may answer. */
+/* The exposure of the other member that an exposure with this key may answer: of the same round, on the edge before. */
 static inline wire_key shmchan_asked(wire_key key)
 {
-    return key & ~(wire_key)255;
+    return key - 1;
 }
 
 /* Where an operation's place of this kind is, among a rank's once places. */

@@ -95,8 +95,6 @@ static void add_step(struct sum *sum, const struct cost_rate *rate, const struct
     uint64_t trips = sum->trips_i * sum->trips_k;
     const struct comm_ref *of = s->code == STEP_EXPOSE || (s->code == STEP_VIEW && !(s->flags & STEP_LAND)) ? &s->src : &s->dst;
     sum->busy += rate->machine->step * trips;
-    if ((s->code == STEP_EXPOSE || s->code == STEP_VIEW) && program_leaves_out(p, s, rate->n * rate->raw))
-        return;
     switch (s->code) {
     case STEP_EXPOSE:
         add_expose(sum, rate, p, s, r, bytes_each(rate, p, s, of->buf == BUF_VIEW ? &seen : of), trips);
@@ -137,8 +135,13 @@ static struct sum add_up(const struct cost_rate *rate, const struct comm_program
         sum.trips_i = sum.trips_k = 1;
         sum.built = sum.asked = sum.asked_far = false;
         sum.lane_waits = sum.lane_far = 0;
-        for (uint32_t at = p->lane[l]; at < end; at++)
+        for (uint32_t at = p->lane[l]; at < end; at++) {
             add_step(&sum, rate, p, &p->step[at], r);
+            if (cost_leaves_out(rate, p, &p->step[at])) {
+                at = p->step[at].aside - 1u;
+                sum.trips_k = 1;
+            }
+        }
         sum.waits += sum.lane_waits;
         sum.far += sum.lane_far;
     }

@@ -42,6 +42,17 @@ static inline size_t cost_smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Blocks of equal length that are swapped are all slices; of others there are none. */
+static inline void cost_cut_brief(const struct cost_rate *rate, const struct comm_program *p, const struct comm_step *s, uint8_t unit,
+                                  size_t *from, size_t *to)
+{
+    size_t bytes = rate->n * rate->raw;
+    bool swapped = p->swaps && bytes > p->swaps, brief = !swapped && bytes <= p->brief;
+
+    if (unit == UNIT_BRIEF ? !brief : unit == UNIT_SLICE ? !swapped : s->flags & STEP_CHUNKED && (brief || swapped))
+        *to = *from;
+}
+
 /* As the interpreter resolves a ref (place_of), without an address; for blocks of equal length. */
 static inline size_t cost_ref_bytes(const struct cost_rate *rate, const struct comm_program *p, const struct comm_step *s,
                                     const struct comm_ref *ref, uint32_t i, uint32_t k, uint32_t j)
@@ -57,13 +68,19 @@ static inline size_t cost_ref_bytes(const struct cost_rate *rate, const struct c
         from = cost_smaller((size_t)x * rate->cut.slice, to);
         to = cost_smaller(from + rate->cut.slice, to);
     }
-    if (ref->unit == UNIT_BRIEF && to * width > p->brief)
-        to = 0;
+    if (p->brief)
+        cost_cut_brief(rate, p, s, ref->unit, &from, &to);
     if (s->flags & STEP_CHUNKED) {
         from = cost_smaller(from + k * rate->cut.chunk, to);
         to = cost_smaller(from + rate->cut.chunk, to);
     }
     return (to - from) * width;
+}
+
+/* Whether the interpreter leaves out the loop that this step begins. */
+static inline bool cost_leaves_out(const struct cost_rate *rate, const struct comm_program *p, const struct comm_step *s)
+{
+    return s->code == STEP_LOOP && s->flags & STEP_CHUNKED && p->brief && !cost_ref_bytes(rate, p, s, &s->src, 0, 0, 0);
 }
 
 /* The cost of putting bytes where readers find them; built: they are there already. With a dst they are stored twice. */

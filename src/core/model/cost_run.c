@@ -200,8 +200,10 @@ static enum verdict step_any(struct cost_sim *sim, uint32_t r, uint32_t l, const
 {
     struct cost_rank *rank = &sim->rank[r];
     struct cost_lane *lane = &sim->lane[rank->lane + l];
-    if ((s->code == STEP_EXPOSE || s->code == STEP_VIEW) && program_leaves_out(rank->program, s, sim->rate.n * sim->rate.raw))
-        return NEXT;
+    if (cost_leaves_out(&sim->rate, rank->program, s)) {
+        lane->pc = s->aside;
+        return STAY;
+    }
     switch (s->code) {
     case STEP_EXPOSE:
         return step_expose(sim, r, lane, s);

@@ -157,6 +157,8 @@ void build_loop_end(struct build *b)
     end.code = STEP_END;
     end.aside = (uint16_t)(at + 1);
     build_step(b, end);
+    if (!b->failed)
+        b->step[at].aside = b->program.steps;
 }
 
 void build_chunks_lane(struct build *b)
@@ -191,7 +193,9 @@ static bool ref_fits(const struct build *b, const struct comm_ref *ref, bool chu
             return ref->buf == BUF_IN && ref->count == 1 && !chunked;
         if (unit == UNIT_BRIEF)
             return b->program.brief && b->program.ragged && ref->count == 1 && !ref->inner && !chunked;
-        return (unit == UNIT_SLICE || unit == UNIT_BLOCK) && ref->count == 1 && !ref->inner && !(chunked && unit != b->program.chunk_unit);
+        if (chunked && unit != b->program.chunk_unit && !(b->program.swaps && unit == UNIT_BLOCK))
+            return false;
+        return (unit == UNIT_SLICE || unit == UNIT_BLOCK) && ref->count == 1 && !ref->inner;
     case BUF_SCRATCH:
         return (unit == UNIT_SLICE || unit == UNIT_BLOCK) && last < b->program.scratch && !ref->outer &&
                (chunked || !b->program.chunk_unit);
@@ -259,17 +263,17 @@ static bool step_fits(const struct build *b, const struct comm_step *s)
     }
 }
 
-/* An answer replaces what the other rank of two exposed on edge 0, a private stream, and what is then released: one of the two views that
- * a REDUCE has used up, or the view that a COPY has taken and that the next EXPOSE answers with other bytes. */
+/* An answer replaces what the other rank of two exposed on the edge before, a private stream, and what is then released: one of the two
+ * views that a REDUCE has used up, or the view that a COPY has taken and that the next EXPOSE answers with other bytes. */
 static bool may_answer(const struct build *b, uint32_t at)
 {
-    const struct comm_step *s = &b->step[at], *next = s + 1;
+    const struct comm_step *s = &b->step[at], *next = s + 1, *answer = s->code == STEP_COPY ? next : &b->step[s->aside];
 
-    if (b->spec.size != 2 || b->program.edge[0] || at + 2 >= b->program.steps)
+    if (b->spec.size != 2 || at + 2 >= b->program.steps || !answer->edge || b->program.edge[answer->edge - 1])
         return false;
     if (s->code == STEP_COPY)
         return s->src.buf == BUF_VIEW && s->src.count == 1 && next->code == STEP_EXPOSE && next->flags & STEP_TEE && next->npeers == 1 &&
-               next->edge && next->src.buf != BUF_VIEW && next[1].code == STEP_RELEASE && next[1].src.first == s->src.first;
+               next->src.buf != BUF_VIEW && next[1].code == STEP_RELEASE && next[1].src.first == s->src.first;
     return next->code == STEP_RELEASE && s->flags & STEP_TEE && s->flags & STEP_FINAL && s->src.count == 2;
 }
 

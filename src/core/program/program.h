@@ -44,7 +44,8 @@ enum program_code { STEP_EXPOSE = 1, STEP_VIEW, STEP_RELEASE, STEP_COPY, STEP_RE
 enum program_buf { BUF_NONE = 0, BUF_IN, BUF_OUT, BUF_SCRATCH, BUF_VIEW };
 /* ELEMENT: elements of block 0. BLOCK: whole blocks. WHOLE: all blocks of a buffer without holes. SLICE: 1/slices of
  * block 0, cut at whole cache lines; with each_block, slices of all blocks, counted on. BRIEF: a block that is no longer than
- * program.brief; nothing of a longer one. PARTIAL: or'ed in; items are in the accumulator type. */
+ * program.brief; nothing of a longer one. In a program with `swaps`: SLICE is of what both blocks have, and chunks of a BLOCK are of what
+ * the longer one has behind that. PARTIAL: or'ed in; items are in the accumulator type. */
 enum program_unit { UNIT_BYTE = 0, UNIT_ELEMENT, UNIT_BLOCK, UNIT_SLICE, UNIT_WHOLE, UNIT_BRIEF, UNIT_PARTIAL = 0x80 };
 enum program_flag {
     STEP_FINAL = 1,   /* REDUCE: result in the type, AVG divided */
@@ -52,9 +53,9 @@ enum program_flag {
                        * EXPOSE too, and on one that a COPY with ANSWER feeds */
     STEP_CHUNKED = 4, /* refs mean chunk k of what they name; a LOOP or END with it counts k, otherwise i */
     STEP_LAND = 8,    /* VIEW: the bytes must go to dst */
-    STEP_ANSWER = 16, /* REDUCE of two views, with TEE: one view is of the only reader of the result, on edge 0, and the next step releases
-                       * it: the result may be stored there. COPY of such a view: the same with what the next EXPOSE exposes, which the
-                       * COPY moves in the same pass, to where it is exposed and to the dst of that EXPOSE */
+    STEP_ANSWER = 16, /* REDUCE of two views, with TEE: one view is of the only reader of the result, on the edge before that result's, and
+                       * the next step releases it: the result may be stored there. COPY of such a view: the same with what the next EXPOSE
+                       * exposes, which the COPY moves in the same pass, to where it is exposed and to the dst of that EXPOSE */
     STEP_EACH = 32,   /* EXPOSE, VIEW: the exposer makes several on this edge for each k; the round is k * turns + turn instead of k */
 };
 
@@ -73,7 +74,8 @@ struct comm_step {
     uint16_t peer, npeers;     /* entries of the peer table */
     int16_t peer_outer;        /* + peer_outer * i, modulo the table's length */
     uint16_t edge, wait, bump; /* a VIEW of several peers bumps once for each */
-    uint16_t aside; /* END of a loop: its first step (0: the lane ends); REDUCE with TEE: the EXPOSE that it feeds. Set by the builder */
+    uint16_t aside; /* END of a loop: its first step (0: the lane ends); LOOP: the step behind its END; REDUCE with TEE: the EXPOSE that it
+                     * feeds. Set by the builder */
     int32_t need, need_outer, need_inner; /* the wait: counter[wait] >= need + need_outer*i + need_inner*k */
     struct comm_ref dst, src;             /* dst of an EXPOSE: where this rank keeps the same bytes; BUF_NONE: nowhere */
     uint16_t turn, turns;                 /* with EACH: which one, and how many the exposer makes */
@@ -96,8 +98,11 @@ struct comm_program {
     uint8_t ragged;     /* only the two ends of an edge know a block's length. Each loop over chunks counts those of its own ref, and every
                          * exposure carries the length of its whole block in its fingerprint. Equal on every rank */
     uint32_t brief; /* bytes; only ragged programs, equal on every rank. A block of at most this length is exposed by the steps that name
-                     * it as BRIEF, and its chunks are left out. For a longer block those steps expose only that it is longer. 0: there
-                     * are no such steps */
+                     * it as BRIEF, and has no chunks. For a longer block those steps expose only that it is longer. A loop over chunks of
+                     * which there are none is left out. 0: there are no such steps */
+    uint32_t swaps; /* bytes; only ragged programs of two ranks, whose first peer is the other one. If both blocks that the two exchange are
+                     * longer, none is brief, and what both have is cut into slices; otherwise there are no slices. Exposures of chunks
+                     * carry both lengths in their fingerprint. 0: never */
     uint8_t wide; /* its streams carry partial results: chunks are cut for the accumulator. Equal on every rank, as own_in and chunk_unit */
     uint8_t crossing; /* a lane reads views that another lane requested */
     uint16_t edges;
@@ -117,12 +122,6 @@ static inline bool program_writes_early(const struct comm_program *program)
 static inline uint32_t program_peer(const struct comm_program *program, uint32_t index)
 {
     return program->peer ? program->peer[index] : program->peer_wide[index];
-}
-
-/* Whether this step leaves out a block of this length because another step exposes it whole. */
-static inline bool program_leaves_out(const struct comm_program *program, const struct comm_step *step, size_t bytes)
-{
-    return program->brief && step->flags & STEP_CHUNKED && bytes <= program->brief;
 }
 
 /* Mixed into the fingerprint of an exposure of a ragged program: the length of the whole block that it is part of. */

@@ -113,8 +113,6 @@ static enum verdict step_land(struct run *run, struct run_lane *lane, const stru
     };
     for (uint32_t j = lane->asked; j < s->npeers; j++) {
         struct place place = place_of(run, s, &s->dst, lane, j);
-        if (program_leaves_out(run->program, s, place.whole * run->raw))
-            continue;
         look.peer = peer[j];
         look.land = place.at ? place.at : (void *)run; /* nothing is landed there: without a place the wire gives a view */
         look.bytes = place.bytes;
@@ -285,6 +283,15 @@ static enum verdict step_reduce(struct run *run, struct run_lane *lane, const st
     return VERDICT_NEXT;
 }
 
+/* In a program with brief blocks, a loop over no chunks is left out. */
+static enum verdict step_loop(const struct run *run, struct run_lane *lane, const struct comm_step *s)
+{
+    if (!(s->flags & STEP_CHUNKED) || !run->program->brief || place_of(run, s, &s->src, lane, 0).elements)
+        return VERDICT_NEXT;
+    lane->pc = s->aside;
+    return VERDICT_STAY;
+}
+
 static enum verdict step_end(struct run *run, struct run_lane *lane, const struct comm_step *s)
 {
     if (!s->aside)
@@ -316,7 +323,7 @@ static inline enum verdict step_any(struct run *run, struct run_lane *lane, cons
     case STEP_REDUCE:
         return step_reduce(run, lane, s);
     case STEP_LOOP:
-        return VERDICT_NEXT;
+        return step_loop(run, lane, s);
     default:
         return step_end(run, lane, s);
     }

@@ -84,8 +84,6 @@ static enum verdict step_expose(struct run *run, struct run_lane *lane, const st
         span = (struct wire_span){run->view[slot].at, run->view[slot].bytes};
     } else {
         struct place place = place_of(run, s, &s->src, lane, 0);
-        if (program_leaves_out(run->program, s, place.whole * run->raw))
-            return VERDICT_NEXT;
         span = (struct wire_span){place.at, place.bytes};
         expose.fingerprint = fingerprint_of(run, &place);
         if (BASE_UNLIKELY(s->dst.buf) && !(s->flags & STEP_TEE) && (kept = kept_at(run, lane, s, &place)) &&

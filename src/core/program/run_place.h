@@ -9,11 +9,13 @@
 #include "base/check.h"
 #include "program/shape.h"
 
+#define PLACE_MIX UINT64_C(0x9e3779b97f4a7c15)
+
 /* Where a ref lies, resolved for one i and k. */
 struct place {
     char *at;
     size_t elements, bytes;
-    size_t whole; /* elements of the block of which this is a chunk */
+    size_t whole; /* elements of the block of which this is a chunk; in a program with `swaps` a number made of both blocks' lengths */
 };
 
 static inline uint32_t turn_of(const struct run *run, uint32_t k)
@@ -50,6 +52,27 @@ static inline size_t block_length(const struct run *run, uint8_t buf, uint32_t b
     return counts ? counts[block] : call->n;
 }
 
+/* Which of elements `from` to `to`, a block or slice of a ragged program, this step exposes or views. A brief block has no chunks, and
+ * nothing of a longer one goes at once; of blocks that are swapped, chunks are what follows the slices. Returns what both ends compare. */
+static inline size_t cut_ragged(const struct run *run, const struct comm_step *s, const struct comm_ref *ref, size_t *from, size_t *to)
+{
+    const struct comm_program *program = run->program;
+    size_t whole = *to - *from, common = shape_common(program, &run->call, run->raw);
+    bool brief = !common && whole * run->raw <= program->brief, chunked = s->flags & STEP_CHUNKED;
+
+    if (ref->unit == UNIT_BRIEF && !brief)
+        *to = *from;
+    if (!chunked || !program->brief)
+        return whole;
+    if (ref->unit == UNIT_BLOCK)
+        *from = brief ? *to : *from + common;
+    if (!program->swaps)
+        return whole;
+    uint32_t other = (uint32_t)!run->rank;
+    size_t given = block_length(run, BUF_IN, other), taken = block_length(run, BUF_OUT, other);
+    return run->rank ? taken * PLACE_MIX + given : given * PLACE_MIX + taken;
+}
+
 static struct place place_of(const struct run *run, const struct comm_step *s, const struct comm_ref *ref, const struct run_lane *lane,
                              uint32_t j)
 {
@@ -62,7 +85,7 @@ static struct place place_of(const struct run *run, const struct comm_step *s, c
         uint32_t slice = wrapped(x, run->program->slices);
         if (BASE_UNLIKELY(run->program->each_block)) {
             uint32_t block = (uint32_t)x / run->program->slices;
-            to = block_length(run, ref->buf, block);
+            to = run->program->ragged ? shape_common(run->program, call, run->raw) : block_length(run, ref->buf, block);
             start = ref->buf == BUF_IN && run->program->own_in ? 0 : block_start(run, ref->buf, block);
         }
         from = smaller(slice * run->slice, to);
@@ -76,9 +99,7 @@ static struct place place_of(const struct run *run, const struct comm_step *s, c
         if (ref->buf == BUF_IN ? run->program->own_in : run->program->own_out)
             start = 0;
     }
-    whole = to - from;
-    if (BASE_UNLIKELY(ref->unit == UNIT_BRIEF) && whole * width > run->program->brief)
-        to = from;
+    whole = BASE_UNLIKELY(run->program->ragged) ? cut_ragged(run, s, ref, &from, &to) : to - from;
     if (s->flags & STEP_CHUNKED) {
         from = smaller(from + lane->k * run->chunk, to);
         to = smaller(from + run->chunk, to);

@@ -60,14 +60,15 @@ struct shape shape_of(const struct comm_program *program, const struct run_call 
 {
     size_t longest = longest_block(call, size), line = 1;
     struct shape shape = {.longest = longest, .slice = longest, .chunk = longest, .chunks = 1};
-    bool paged = is_paged(program, longest, size, element);
+    size_t sliced = program->swaps ? shape_common(program, call, element->raw) : longest;
+    bool paged = is_paged(program, sliced, size, element);
     if (program->slices || program->chunk_unit)
         line = paged ? RUN_PAGE_BYTES / larger(1, element->raw) : line_of(element);
     if (program->slices)
-        shape.slice = round_up((longest + program->slices - 1) / program->slices, line);
+        shape.slice = round_up((sliced + program->slices - 1) / program->slices, line);
     if (program->chunk_unit) {
         size_t width = larger(1, program->wide ? element->partial : element->raw),
-               unit = program->chunk_unit == UNIT_SLICE ? shape.slice : longest;
+               unit = program->chunk_unit == UNIT_SLICE && sliced ? shape.slice : longest;
         size_t most = larger(1, chunk_bytes_max(program, &channel->caps) / width),
                least = larger(1, larger(PROGRAM_CHUNK_MIN_BYTES, channel->caps.chunk_least) / width);
         most = most >= line ? most - most % line : most;

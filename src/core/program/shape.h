@@ -20,6 +20,17 @@ static inline size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* For a program with `swaps`: the elements that both blocks between the two ranks have, if these are long enough to swap them. Both ranks
+ * know both lengths. */
+static inline size_t shape_common(const struct comm_program *program, const struct run_call *call, size_t raw)
+{
+    uint32_t other = program->swaps ? program_peer(program, 0) : 0;
+    size_t taken = call->counts ? call->counts[other] : call->n, given = call->in_counts ? call->in_counts[other] : taken;
+    size_t common = smaller(taken, given);
+
+    return program->swaps && common * raw > program->swaps ? common : 0;
+}
+
 /* A mask of `count` bits. */
 static inline uint64_t ones(uint32_t count)
 {

@@ -37,6 +37,7 @@ static const struct algo_exchange exchanges[] = {
     {COLLECTIVE_GATHER_V, gather_throttled,                OTHERS, ROOT,   ROOT,   ALL,  ALGO_SPREADS | ALGO_PAIRS | ALGO_STREAMS},
     {COLLECTIVE_SCATTER_V, scatter_throttled,              ROOT,   OTHERS, ALL,    ROOT, ALGO_PAIRS | ALGO_STREAMS},
     {COLLECTIVE_ALLTOALL_V, alltoall_throttled,            ALL,    ALL,    ALL,    ALL,  ALGO_SPREADS | ALGO_PAIRS | ALGO_STREAMS},
+    {COLLECTIVE_ALLTOALL_V, alltoall_v_swap,               ALL,    ALL,    ALL,    ALL,  ALGO_SPREADS | ALGO_PAIRS | ALGO_STREAMS},
 };
 /* clang-format on */
 

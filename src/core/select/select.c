@@ -224,6 +224,7 @@ static const struct preference {
     {COLLECTIVE_ALLTOALL, "pairs", SELECT_ONCE_BYTES_MAX, BLOCK, always},
     {COLLECTIVE_ALLTOALL, "direct", SELECT_WHOLE_BYTES_MAX, BLOCK, always},
     {COLLECTIVE_ALLTOALL, "throttled", ANY, BLOCK, always},
+    {COLLECTIVE_ALLTOALL_V, "swap", ANY, BLOCK, two_in_memory},
     {COLLECTIVE_ALLTOALL_V, "throttled", ANY, BLOCK, always},
     {COLLECTIVE_BROADCAST_BYTES, "direct", ANY, BLOCK, always},
     {COLLECTIVE_SPLIT, "direct", ANY, BLOCK, always},
@@ -476,7 +477,8 @@ const struct algo_row *algo_select(const struct algo_query *query, char *why, si
     if (forced)
         return select_forced(query, forced, length, why, why_bytes, &at);
     append_query(query, why, why_bytes, &at);
-    bool priced = query->prices && query->prices->measured && query->size > 1;
+    /* Of a ragged call no length is known that is equal on every rank, so there is nothing to price. */
+    bool priced = query->prices && query->prices->measured && query->size > 1 && !collective_is_ragged(query->collective);
     const struct algo_row *row = priced ? select_priced(query, why, why_bytes, &at) : select_preferred(query, why, why_bytes, &at);
     if (!row) {
         base_append(why, why_bytes, &at, ": none serves");

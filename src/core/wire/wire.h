@@ -120,8 +120,8 @@ struct wire_expose {
     /* A message, where caps.takes_growing: NULL, or how many bytes are there, from the first on. Who exposes it increases the word
      * (release), and the wire looks at it in each pass (advance, flush). It stays valid until DONE, the cookie, or leave with ABORT */
     const _Atomic uint64_t *there;
-    struct wire_view *answers; /* reserve: NULL, or a view of what the only reader exposed in the same round on edge 0, a private stream.
-                                * Nobody reads its bytes again, so the result may be built there. The reader lands it */
+    struct wire_view *answers; /* reserve: NULL, or a view of what the only reader exposed in the same round on the edge before, a private
+                                * stream. Nobody reads its bytes again, so the result may be built there. The reader lands it */
 };
 
 struct wire_look {
