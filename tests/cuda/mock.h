@@ -76,6 +76,8 @@ MOCK_API uint64_t mock_waits(void); /* since the reset */
  * tells the host that a stream no longer stands. 0: none. */
 MOCK_API void mock_drop_order(uint64_t n);
 MOCK_API uint64_t mock_orders(void); /* since the reset */
+/* on: what this stream tells does not count as an order, since it tells it to the host alone, which does not ask. */
+MOCK_API void mock_spare_orders(struct CUstream_st *stream, bool on);
 /* Makes a device's memory managed memory. */
 MOCK_API void mock_manage(void *memory);
 /* The number of streams, events, memory, contexts and communicators that exist. */

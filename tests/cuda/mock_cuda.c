@@ -298,7 +298,7 @@ static unsigned word_op(struct CUstream_st *stream, cuda_address word, uint64_t 
     if (!mock_usable(stream) || (memory != THING_HOST_MEMORY && memory != THING_REGISTERED && memory != THING_DEVICE_MEMORY) || word % 8)
         return CUDA_INVALID_VALUE;
     struct CUstream_st *on = mock_stream(stream);
-    bool lost = (kind == OP_STAND || !on->stands) && loses_order();
+    bool lost = (kind == OP_STAND || (!on->stands && !on->spared)) && loses_order();
     on->stands |= kind == OP_STAND;
     if (lost && kind == OP_STAND)
         return CUDA_OK;
@@ -358,7 +358,7 @@ unsigned mock_cuEventRecord(struct CUevent_st *event, struct CUstream_st *stream
     drop(event->mark);
     event->mark = calloc(1, sizeof *event->mark);
     event->mark->references = 1;
-    event->mark->done = mock.options.no_memops && loses_order();
+    event->mark->done = mock.options.no_memops && !mock_stream(stream)->spared && loses_order();
     mock_push(mock_stream(stream), OP_RECORD)->mark = hold(event->mark);
     CUDA_END(CUDA_OK);
 }

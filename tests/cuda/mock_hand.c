@@ -74,6 +74,13 @@ void mock_drop_order(uint64_t n)
     pthread_mutex_unlock(&mock.lock);
 }
 
+void mock_spare_orders(struct CUstream_st *stream, bool on)
+{
+    pthread_mutex_lock(&mock.lock);
+    stream->spared = on;
+    pthread_mutex_unlock(&mock.lock);
+}
+
 static uint64_t read_locked(const uint64_t *counter)
 {
     pthread_mutex_lock(&mock.lock);

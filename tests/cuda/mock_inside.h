@@ -59,6 +59,7 @@ struct CUctx_st {
 struct CUstream_st {
     int device, queue;
     bool capturing, held, stands; /* stands: waits for words have been put on it */
+    bool spared;                  /* mock_spare_orders */
     struct CUgraph_st *graph;     /* takes what is put on the stream, while it is being captured */
     uint64_t pending;
     struct mock_op *running; /* a kernel that is out of the hardware queue: what is behind it on this stream waits */

@@ -2,6 +2,7 @@
 
 #include "bench.h"
 #include "clean.h"
+#include "lost_orders.h"
 #include "mock.h"
 
 #include <commstream/cuda.h>
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 2, ROUNDS = 2, SEEDS_MOST = 1000 };
+enum { RANKS = 2, ROUNDS = 2 };
 struct side {
     struct bench bench;
     struct CUstream_st *compute, *consume;
@@ -20,8 +21,6 @@ struct side {
 static struct orders_config is;
 static struct rig rig;
 static struct side sides[RANKS];
-static uint64_t chance;
-static uint32_t pace;  /* so many operations of the devices, less one, at most between two looks of the host */
 static uint32_t plays; /* each has values of its own: what an earlier one left in the library's memory is wrong */
 static uint32_t *got;
 
@@ -60,7 +59,8 @@ static void close_side(struct side *s)
 void orders_open(const struct orders_config *config)
 {
     is = *config;
-    mock_reset(&(struct mock_options){.seed = 1, .devices = is.devices, .queues = is.queues, .no_memops = is.no_memops});
+    mock_reset(&(struct mock_options){
+        .seed = 1, .devices = is.devices, .queues = is.queues, .no_memops = is.no_memops, .no_kernels = is.no_kernels});
     mock_run(true);
     bench_inside = mock_exempt;
     rig_open(&rig, RANKS, COMM_CONFIG(.backend = is.backend, .progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = 60 * RIG_S));
@@ -70,6 +70,16 @@ void orders_open(const struct orders_config *config)
     CHECK(got);
     mock_run(false);
     bench_step = step;
+}
+
+/* Of NCCL's stream: its words tell the host alone, and only these ways ask it for none. */
+static void spare_nccl(enum orders_way way)
+{
+    for (int r = 0; r < RANKS && is.backend && strcmp(is.backend, "nccl") == 0; r++) {
+        struct CUstream_st *stream;
+        MUST(comm_stream_of(rig.world[r], &stream));
+        mock_spare_orders(stream, way != BY_HOST_ALONE);
+    }
 }
 
 void orders_close(void)
@@ -89,28 +99,12 @@ void orders_close(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ moving */
-static uint32_t draw(uint32_t below)
-{
-    chance ^= chance << 13;
-    chance ^= chance >> 7;
-    chance ^= chance << 17;
-    return (uint32_t)(chance % below);
-}
-
-static void turn(void)
-{
-    for (uint32_t steps = draw(pace); steps; steps--)
-        mock_step();
-    enum comm_result moved = comm_progress(rig.world[0]);
-    CHECK(moved == COMM_OK || moved == COMM_PENDING);
-}
-
 static void turn_before(int64_t end)
 {
     if (rig_now() > end)
         mock_list_live();
     CHECK(rig_now() <= end);
-    turn();
+    orders_turn(rig.world[0]);
 }
 
 static void drive(struct comm_request q)
@@ -125,7 +119,7 @@ static void drive(struct comm_request q)
 /* ------------------------------------------------------------------------------------------------------------ rounds */
 static uint32_t value_of(int rank, int round)
 {
-    return plays * 10 + (uint32_t)(3 * round + rank) + 1;
+    return (plays * 10 + (uint32_t)(3 * round + rank) + 1) * (uint32_t)(24690 * rank + 1);
 }
 
 static uint32_t sum_of(int round)
@@ -133,7 +127,7 @@ static uint32_t sum_of(int round)
     uint32_t sum = 0;
 
     for (int r = 0; r < RANKS; r++)
-        sum += value_of(r, round);
+        sum = is.by_xor ? sum ^ value_of(r, round) : sum + value_of(r, round);
     return sum;
 }
 
@@ -154,10 +148,14 @@ static void put_sum(int r, enum orders_way way, int round, struct comm_request *
     struct comm_communicator *c = rig.world[r];
 
     bench_fill(&s->bench, s->compute, s->in[round], value_of(r, round), is.words);
-    queue_waits(s, c, s->compute, way);
-    if (round > 0)
-        queue_waits(s, c, s->consume, way);
-    MUST(comm_allreduce(c, s->in[round], s->out, is.words, COMM_U32, COMM_SUM, q));
+    if (way == BY_HOST_ALONE) {
+        mock_drain();
+    } else {
+        queue_waits(s, c, s->compute, way);
+        if (round > 0)
+            queue_waits(s, c, s->consume, way);
+    }
+    MUST(comm_allreduce(c, s->in[round], s->out, is.words, COMM_U32, is.by_xor ? COMM_BXOR : COMM_SUM, q));
 }
 
 /* `consume` keeps the sum. */
@@ -195,24 +193,22 @@ static void check_way(struct comm_request q)
 
     MUST(comm_describe_request(q, &info));
     EQUAL(info.flags, is.is_staged ? COMM_INFO_STAGED : 0);
-    EQUAL(strcmp(info.algorithm, "cuda") == 0, !is.is_staged);
+    EQUAL(strcmp(info.algorithm, is.algorithm ? is.algorithm : "cuda") == 0, !is.is_staged);
 }
 
-bool orders_play(enum orders_way way, uint64_t seed, uint64_t drop)
+static bool play(const void *arg, uint64_t seed, uint64_t drop)
 {
+    enum orders_way way = *(const enum orders_way *)arg;
     struct comm_request q[RANKS];
     bool good = true;
 
     plays++;
-    pace = 2u << seed % 3;
-    mock_seed(seed);
-    mock_drop_order(drop);
-    chance = seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du;
+    orders_begin(seed, drop);
     for (int round = 0; round < ROUNDS; round++) {
         for (int r = 0; r < RANKS; r++)
             put_sum(r, way, round, &q[r]);
         for (int r = 0; r < RANKS; r++) {
-            if (way == BY_HOST)
+            if (way >= BY_HOST)
                 drive(q[r]);
             put_use(r, way, round, q[r]);
         }
@@ -220,54 +216,32 @@ bool orders_play(enum orders_way way, uint64_t seed, uint64_t drop)
     for (int r = 0; r < RANKS; r++)
         drive(q[r]);
     check_way(q[0]);
-    for (int64_t end = rig_now() + RIG_PATIENCE; !mock_idle();)
-        turn_before(end);
+    orders_finish(rig.world[0]);
     for (int r = 0; r < RANKS; r++)
         good &= kept_all(&sides[r]);
     return good;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ seeds, faults */
-void orders_hold(enum orders_way way, uint64_t seeds)
+static const char *name_of(enum orders_way way)
 {
-    for (uint64_t seed = 1; seed <= seeds; seed++) {
-        rig_note("way %d, %d queues%s, seed %llu", (int)way, is.queues, is.no_memops ? ", no words" : "", (unsigned long long)seed);
-        CHECK(orders_play(way, seed, 0));
-    }
+    static char name[80];
+
+    snprintf(name, sizeof name, "%s, way %d, %d queues%s",
+             is.algorithm   ? is.algorithm
+             : is.is_staged ? "staged"
+                            : "cuda",
+             (int)way, is.queues, is.no_memops ? ", no words" : "");
+    return name;
 }
 
-/* Each seed has the same orders, so a number means the same one. */
-static uint64_t orders_of(enum orders_way way)
+void orders_hold(enum orders_way way, uint64_t seeds)
 {
-    uint64_t before = mock_orders(), orders;
-
-    CHECK(orders_play(way, 1, 0));
-    orders = mock_orders() - before;
-    for (uint64_t seed = 2; seed <= 20; seed++) {
-        before = mock_orders();
-        CHECK(orders_play(way, seed, 0));
-        EQUAL(mock_orders() - before, orders);
-    }
-    return orders;
+    orders_hold_all(&(struct orders_game){play, &way, name_of(way)}, seeds);
 }
 
 void orders_find_each(enum orders_way way)
 {
-#if defined(__SANITIZE_THREAD__)
-    rig_skip("what is left out is a race, which ThreadSanitizer finds by itself");
-#endif
-    uint64_t orders = orders_of(way), most = 0;
-
-    for (uint64_t order = 1; order <= orders; order++) {
-        uint64_t seed = 1;
-        rig_note("way %d%s, order %llu", (int)way, is.no_memops ? ", no words" : "", (unsigned long long)order);
-        while (seed <= SEEDS_MOST && orders_play(way, seed, order))
-            seed++;
-        if (seed > SEEDS_MOST)
-            rig_die(__FILE__, __LINE__, "way %d: order %llu of %llu was lost and not found", (int)way, (unsigned long long)order,
-                    (unsigned long long)orders);
-        most = seed > most ? seed : most;
-    }
-    printf("way %d%s: each of %llu orders found, the last after %llu seeds\n", (int)way, is.no_memops ? ", no words" : "",
-           (unsigned long long)orders, (unsigned long long)most);
+    spare_nccl(way);
+    orders_find_all(&(struct orders_game){play, &way, name_of(way)});
 }

@@ -8,19 +8,20 @@
 
 #include "../conform/rig.h"
 
-/* How the streams and the queue wait for each other. BY_HOST: the program waits for each sum itself, so no stream waits for the host. */
-enum orders_way { BY_EVENTS, BY_REQUEST, BY_HOST };
+/* How the streams and the queue wait for each other. BY_HOST: the program waits for each sum itself, so no stream waits for the host.
+ * BY_HOST_ALONE: it waits for its streams too, so the queue waits for none. */
+enum orders_way { BY_EVENTS, BY_REQUEST, BY_HOST, BY_HOST_ALONE };
 struct orders_config {
     const char *backend; /* NULL: the default */
     size_t words;        /* of a sum of u32 */
     int queues, devices; /* a host backend takes streams of the first device alone */
-    bool no_memops, is_staged;
+    bool no_memops, is_staged, no_kernels;
+    bool by_xor;           /* the elements are combined by xor, not summed */
+    const char *algorithm; /* what a request says that is not staged; NULL: cuda */
 };
 
 void orders_open(const struct orders_config *config);
 void orders_close(void);
-/* Returns true if every rank kept the right sum of every round. drop: the order that is left out; 0: none. */
-bool orders_play(enum orders_way way, uint64_t seed, uint64_t drop);
 /* With each seed up to this one all sums are right. */
 void orders_hold(enum orders_way way, uint64_t seeds);
 /* Each order, left out alone, is found within 1,000 seeds. */

@@ -321,6 +321,77 @@ RIG_TEST(a_fault_at_every_call_of_a_capture)
     CHECK(n > 10);
 }
 
+/* A sum of each rank goes into a graph. Returns whether all calls succeeded. */
+static bool capture_sums(void)
+{
+    bool well = true;
+
+    for (int r = 0; r < SIDES; r++) {
+        struct side *s = &sides[r];
+        bench_capture(&s->bench, s->stream);
+        well &= comm_allreduce(s->comm, s->in, s->out, WORDS, COMM_U32, COMM_SUM, NULL) == COMM_OK;
+        well &= comm_allreduce(s->comm, COMM_IN_PLACE, s->out, WORDS, COMM_U32, HAS_KERNELS ? COMM_BOR : COMM_MAX, NULL) == COMM_OK;
+        bench_end_capture(&s->bench, s->stream, &s->graph);
+    }
+    return well;
+}
+
+/* A launch, a call that is not captured, and another launch. If a rank's call fails, the communicator is revoked. */
+static bool launch_and_call(void)
+{
+    struct comm_request q[SIDES] = {COMM_REQUEST_NONE};
+    bool well = true;
+
+    sides_launch();
+    for (int r = 0; r < SIDES && well; r++)
+        well = comm_allreduce(sides[r].comm, COMM_IN_PLACE, sides[r].in, WORDS, COMM_U32, COMM_SUM, &q[r]) == COMM_OK;
+    for (int r = 0; r < SIDES && !well; r++)
+        (void)!comm_revoke(sides[r].comm);
+    if (well)
+        sides_launch();
+    for (int r = 0; r < SIDES; r++) {
+        enum comm_result ended = comm_wait(q[r], 20 * RIG_S);
+        CHECK(ended != COMM_PENDING);
+        well &= ended == COMM_OK;
+    }
+    return well;
+}
+
+/* The n-th call of CUDA or NCCL fails, or the next one that is not spared. Returns its number; 0: there are fewer. */
+static uint64_t fault_around_launches(uint64_t n, bool no_memops)
+{
+    rig_note("call %llu fails", (unsigned long long)n);
+    bench_inside = mock_exempt;
+    open_all(
+        &(struct mock_options){.seed = n, .queues = 32, .no_memops = no_memops, .first = selected(0, 3, 1), .every = selected(0, 12, 24)});
+    sides_fill(1, WORDS);
+    mock_fail(n, false);
+    bool well = capture_sums() && launch_and_call();
+    uint64_t failed = mock_failed_at();
+    mock_fail(0, false);
+    CHECK(well || failed);
+    for (int r = 0; r < SIDES && well; r++)
+        EQUAL(sides_word(r, sides[r].out), SIDES * SIDES);
+    for (int r = 0; r < SIDES && !well; r++)
+        (void)!comm_revoke(sides[r].comm);
+    for (int64_t end = rig_now() + RIG_PATIENCE; !mock_idle(); rig_nap(RIG_MS)) /* a graph is destroyed when its launches are over */
+        CHECK(rig_now() < end);
+    sides_close(true);
+    bench_inside = NULL;
+    return failed;
+}
+
+RIG_TEST(a_fault_at_every_call_around_launches)
+{
+    for (int no_memops = 0; no_memops < 2; no_memops++) {
+        uint64_t n = 0, tried = 0;
+        for (uint64_t at = 0; (at = fault_around_launches(n + 1, no_memops)); n = at)
+            tried++;
+        printf("%llu of %llu calls failed, one at a time\n", (unsigned long long)tried, (unsigned long long)n);
+        CHECK(tried > 10 && n > 50);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +405,7 @@ int main(void)
         cmocka_unit_test(close_with_a_live_graph),
         cmocka_unit_test(a_driver_that_tells_no_graph),
         cmocka_unit_test(a_fault_at_every_call_of_a_capture),
+        cmocka_unit_test(a_fault_at_every_call_around_launches),
     };
     return cmocka_run_group_tests_name("cuda_graphs", tests, NULL, NULL);
 }
