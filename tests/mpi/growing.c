@@ -1,7 +1,8 @@
 /*
  * A long message in device memory over MPI's wire (backend shm+mpi) between two ranks under MPI's launcher: its first bytes are on the
  * receiver's device while the sender's last ones are not copied yet. Each rank has a mock device. The receiver says what it has over
- * another message, and only then does the sender's device go on.
+ * another message, and only then does the sender's device go on. The receiver copies when a piece or more has come, so less than one piece
+ * of the bytes that came may not be on its device.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIB = 1 << 20, BYTES = 9 * MIB + 40, FIRST_PIECES = 3, DATA = 1, SEEN = 2 };
+enum { MIB = 1 << 20, BYTES = 9 * MIB + 40, FIRST_PIECES = 3, SEEN_BYTES = (FIRST_PIECES - 1) * MIB, DATA = 1, SEEN = 2 };
 static struct comm_communicator *world;
 
 static unsigned char byte_at(size_t i, uint32_t round)
@@ -64,9 +65,9 @@ static void receive_first_bytes(unsigned char *device, uint32_t round)
 
     memset(at, 0xa5, BYTES);
     MUST(comm_recv(world, device, BYTES, COMM_BYTE, 1 - comm_rank(world), DATA, &status, &got));
-    for (int64_t end = rig_now() + RIG_PATIENCE; !has(at, FIRST_PIECES * MIB - 100, FIRST_PIECES * MIB, round);)
+    for (int64_t end = rig_now() + RIG_PATIENCE; !has(at, SEEN_BYTES - 100, SEEN_BYTES, round);)
         turn_before(end);
-    CHECK(has(at, 0, FIRST_PIECES * MIB, round));
+    CHECK(has(at, 0, SEEN_BYTES, round));
     IS(comm_test(got), COMM_PENDING);
     MUST(comm_send(world, &round, 1, COMM_U32, 1 - comm_rank(world), SEEN, &seen));
     MUST(comm_wait(got, RIG_PATIENCE));

@@ -329,7 +329,7 @@ RIG_TEST(a_secret_that_was_given_stays_out_of_the_store)
 static void is_the_only_one_with_a_secret(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     char text[512] = "";
-    enum comm_result r = OPEN(.open_timeout_ns = RIG_S / 2);
+    enum comm_result r = OPEN(.open_timeout_ns = 2 * RIG_S);
 
     (void)proc;
     if (rank == 1 ? r != COMM_ERR_AUTH || !strstr(text, "rank 0 came without the secret that rank 1 was given") : r == COMM_OK)
@@ -342,19 +342,19 @@ RIG_TEST(a_secret_that_one_rank_was_given)
     run(is_the_only_one_with_a_secret, NULL);
 }
 
-/* The rank that gets the wrong reply reports it. The others may learn of it, or wait until their time is up. */
+/* The rank that gets the wrong reply reports it, whenever that comes. The others may learn of it, or wait until their time is up: rank 0,
+ * from which the others get their reply, has time to come to the barrier before. All end before proc_finish() loses patience. */
 static void hears(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     const struct case_of *w = launcher.wrong;
     char text[512] = "";
-    int64_t begin = rig_now();
-    enum comm_result r = OPEN(.open_timeout_ns = RIG_S / 3);
-
-    (void)proc;
-    CHECK(r != COMM_OK && rig_now() - begin < 5 * RIG_S);
     bool put = strcmp(w->command, "put") == 0 || strcmp(w->command, "kvs-put") == 0;
     bool get = strcmp(w->command, "get ") == 0 || strcmp(w->command, "kvs-get") == 0;
-    bool mine = put ? rank == 0 : get ? rank != 0 : true;
+    bool mine = put ? rank == 0 : get ? rank != 0 : true, waits = !mine || w->result == COMM_ERR_TIMEOUT;
+    enum comm_result r = OPEN(.open_timeout_ns = !waits ? RIG_PATIENCE / 2 : get ? 2 * RIG_S : RIG_S / 3);
+
+    (void)proc;
+    CHECK(r != COMM_OK);
     if (mine && (r != w->result || !strstr(text, w->text)))
         rig_die(__FILE__, __LINE__, "rank %d, %s answered with %s: %s: %s; expected %s: %s", rank, w->command,
                 w->answer ? w->answer : "nothing", comm_result_name(r), text, comm_result_name(w->result), w->text);

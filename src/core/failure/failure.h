@@ -15,6 +15,8 @@ enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags, stru
 enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req);
 
 void engine_monitor(void *arg); /* the monitor's thread function; arg: the engine */
+/* its checks of one communicator, under the lock; true: the monitor must look at it soon */
+bool engine_monitor_check(struct progress_unit *unit, int64_t now);
 void engine_poll(struct engine *e);
 void recovery_withdraw(struct comm_state *b); /* waits end: the caller's memory is no longer written */
 void recovery_leave(struct comm_state *b);    /* the communicator closes: the other ranks no longer wait for this one */

@@ -65,42 +65,56 @@ void engine_poll(struct engine *e)
     e->env->cancel(e->env, before);
 }
 
-/* A caller that makes progress all the time also holds the lock nearly all the time, and may never sleep, as over an MPI that yields the
- * CPU in each look. So ask it to stand back (engine_move), and try several times, but not for long. */
+/* A caller that makes progress all the time also holds the lock nearly all the time, and may never sleep, as over an MPI whose looks take
+ * long. So ask it to stand back (engine_move), and try several times, but not for long: a look may not return. If that was in vain, whoever
+ * steps the communicator next makes the checks (progress/pass.c). */
 static bool come_by(struct engine *e, struct comm_communicator *handle)
 {
     bool came = base_home_trylock(&handle->lock, handle->env);
 
-    if (came)
-        return true;
-    atomic_store_explicit(&e->monitor.waits, 1, memory_order_relaxed);
-    for (int turn = 0; turn < COME_BY_TURNS && !came; turn++) {
-        handle->env->relax(handle->env, true);
-        came = base_home_trylock(&handle->lock, handle->env);
+    if (!came) {
+        atomic_store_explicit(&e->monitor.waits, 1, memory_order_relaxed);
+        for (int turn = 0; turn < COME_BY_TURNS && !came; turn++) {
+            handle->env->relax(handle->env, true);
+            came = base_home_trylock(&handle->lock, handle->env);
+        }
+        atomic_store_explicit(&e->monitor.waits, 0, memory_order_relaxed);
     }
-    atomic_store_explicit(&e->monitor.waits, 0, memory_order_relaxed);
+    atomic_store_explicit(&handle->unseen, !came, memory_order_release);
     return came;
 }
 
-/* Checks every communicator, including idle ones, because it must notice an abort or a close although no thread here waits for it. */
-static bool look_around(struct engine *e, int64_t now)
+bool engine_monitor_check(struct progress_unit *unit, int64_t now)
 {
-    bool fences = false;
+    struct comm_state *b = (struct comm_state *)(void *)unit;
+
+    state_check(b, now);
+    bool fences = !b->recording.plan && deadlock_tell(b);
+    return fences | (b->failure.proposal.result && !b->failed); /* this rank waits for another rank's choice, which does not take long */
+}
+
+/* Checks every communicator, including idle ones, because it must notice an abort or a close although no thread here waits for it. `open`:
+ * it had to look soon, which still holds where it cannot look. */
+static bool look_around(struct engine *e, int64_t now, bool open)
+{
+    bool fences = atomic_exchange_explicit(&e->monitor.fences, 0, memory_order_relaxed);
     uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
 
     for (uint32_t i = 0; i < most; i++) {
         struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[i], memory_order_acquire);
-        if (!handle || !come_by(e, handle))
+        if (!handle)
             continue;
+        if (!come_by(e, handle)) {
+            fences |= open;
+            continue;
+        }
         struct comm_state *b = state_of(handle);
         if (b && b->unit.engine == e) {
             b->guest = true;
             const struct wire_board *board = b->channel ? b->channel->board : NULL;
             if (b->channel && !b->failed && (!board || atomic_load_explicit(&board->cause, memory_order_relaxed)))
                 state_step(b); /* without a board, the causes of other ranks come only in their notes */
-            state_check(b, now);
-            fences |= !b->recording.plan && deadlock_tell(b);
-            fences |= b->failure.proposal.result && !b->failed; /* this rank waits for another rank's choice, which does not take long */
+            fences |= engine_monitor_check(&b->unit, now);
             b->guest = false;
         }
         base_home_unlock(&handle->lock, handle->env);
@@ -153,7 +167,7 @@ void engine_monitor(void *arg)
             abort_spread(e);
         if (why & WOKEN_DUE) {
             looked = env->now(env);
-            fences = look_around(e, looked);
+            fences = look_around(e, looked, fences);
             if (fences)
                 deadlock_look(e);
         }

@@ -100,12 +100,13 @@ void native_retire_short(struct comm_state *b, struct entry *e)
     engine_wake_any(b->unit.engine);
 }
 
-/* Polls for as long as a peer that called at the same time may need. */
+/* Polls for as long as a peer that called at the same time may need. A look may take long, so not while the monitor waits for the lock. */
 bool native_wait_short(struct comm_state *b, uint64_t ticket)
 {
     if (!b->library_work.alone || b->library_work.alone != ticket || b->unit.engine->oversubscribed)
         return false;
-    for (int turn = 0; turn < SHORT_TURNS && b->library_work.alone; turn++)
+    const _Atomic uint32_t *unseen = &b->unit.handle->unseen;
+    for (int turn = 0; turn < SHORT_TURNS && b->library_work.alone && !atomic_load_explicit(unseen, memory_order_relaxed); turn++)
         if (!native_look(b))
             read_clock(b);
     b->now = 0;

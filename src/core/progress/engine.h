@@ -121,6 +121,8 @@ struct engine_monitor {
     _Atomic int64_t tick_ns;
     _Atomic uint32_t heard_abort; /* the monitor must carry an abort to the other communicators */
     _Atomic uint32_t waits;       /* the monitor waits for a communicator that another thread takes again and again */
+    _Atomic uint32_t fences;      /* another thread made the monitor's checks, and found what the monitor must look at soon */
+    bool (*check)(struct progress_unit *unit, int64_t now); /* engine_monitor_check (failure/failure.h) */
 };
 
 /* Queue waits that wait for each other, as the monitor last saw them (failure/deadlock.c). */

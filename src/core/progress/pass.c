@@ -20,6 +20,14 @@ enum {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
+/* The monitor did not get the communicator, although this thread stood back. So this thread makes its checks (failure/watch.c). */
+static void check_unseen(struct engine *e, struct comm_communicator *handle, struct progress_unit *unit)
+{
+    atomic_store_explicit(&handle->unseen, 0, memory_order_relaxed);
+    if (e->monitor.check(unit, e->env->now(e->env)))
+        atomic_store_explicit(&e->monitor.fences, 1, memory_order_relaxed);
+}
+
 static enum pass step_handle(struct engine *e, struct comm_communicator *handle, bool callbacks)
 {
     bool moved = false, due = false;
@@ -30,6 +38,8 @@ static enum pass step_handle(struct engine *e, struct comm_communicator *handle,
     if (unit) {
         due = atomic_load_explicit(&unit->notice_count, memory_order_relaxed) != 0;
         moved = e->class->step(unit);
+        if (BASE_UNLIKELY(atomic_load_explicit(&handle->unseen, memory_order_acquire)))
+            check_unseen(e, handle, unit);
     }
     base_home_unlock(&handle->lock, handle->env);
     if (due && callbacks)

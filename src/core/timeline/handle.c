@@ -46,6 +46,7 @@ struct comm_communicator *timeline_handle_take(const struct comm_env *env, void 
     handle->link = NULL;
     handle->life++;
     atomic_store_explicit(&handle->closing, 0, memory_order_relaxed);
+    atomic_store_explicit(&handle->unseen, 0, memory_order_relaxed);
     atomic_store_explicit(&handle->failed, UINT64_MAX, memory_order_relaxed);
     atomic_store_explicit(&handle->exceptions, 0, memory_order_relaxed);
     atomic_store_explicit(&handle->result, COMM_OK, memory_order_relaxed);

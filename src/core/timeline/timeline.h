@@ -46,6 +46,7 @@ struct comm_communicator {
     const _Atomic uint32_t *alive;      /* the word of its env that a fork clears */
     const struct comm_env *env;
     struct base_home_lock lock; /* of the communicator: timeline, messages, channel, runs */
+    _Atomic uint32_t unseen;    /* the monitor did not get the lock: brief waits end, and the next step makes its checks */
     _Atomic uint32_t inside;    /* threads in a wait; close waits for them before it frees the state */
     _Atomic uint32_t closing;   /* comm_close has ended all work: waiters must leave */
     _Atomic uint64_t notifying; /* the thread inside this communicator's callbacks; 0: none */

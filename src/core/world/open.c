@@ -251,6 +251,7 @@ static enum comm_result start_threads(struct opening *o)
     if (o->config.device)
         base_copy_text(e->streams.device_name, sizeof e->streams.device_name, o->config.device);
     if (!e->monitor.runs) {
+        e->monitor.check = engine_monitor_check;
         int failed = e->env->spawn(e->env, engine_monitor, e, &e->monitor.thread);
         if (failed) {
             base_format(o->text, sizeof o->text, "no thread for the monitor, errno=%d", failed);
