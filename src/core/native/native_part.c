@@ -396,6 +396,8 @@ static void leave(struct comm_state *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sleeping */
+/* A library moves long data only in calls, and a nap between them delays it. So naps begin late (YIELD_FOR_NATIVES in progress/pass.c), and
+ * each is a sixteenth longer than the one before. Where ranks share CPUs, a waiting one gives way at once and for longer. */
 static void nap(struct engine *e, int64_t now, int64_t *until)
 {
     int64_t most = atomic_load_explicit(&e->sleepers.nap_ns, memory_order_relaxed);
@@ -404,7 +406,8 @@ static void nap(struct engine *e, int64_t now, int64_t *until)
         return;
     if (now + most < *until)
         *until = now + most;
-    atomic_store_explicit(&e->sleepers.nap_ns, most * 2 < NAP_MOST_NS ? most * 2 : NAP_MOST_NS, memory_order_relaxed);
+    int64_t next = most + (e->oversubscribed ? most : most / 16);
+    atomic_store_explicit(&e->sleepers.nap_ns, next < NAP_MOST_NS ? next : NAP_MOST_NS, memory_order_relaxed);
 }
 
 /* Counted in sleepers.natives while a pass could end what is pending, or let the library do what it owes. */

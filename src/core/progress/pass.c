@@ -16,7 +16,8 @@ enum {
     OWN_TURNS = 8,
     SLEEP_MOST_NS = 1000000000,
     CROWDED_YIELD_NS = 1000000,
-    PASSES_OF_ALL = 16
+    PASSES_OF_ALL = 16,
+    YIELD_FOR_NATIVES = 32 /* times as long: a library may be at work inside, and moves only when it is called */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
@@ -370,6 +371,7 @@ static void climb(struct engine *e, struct ladder *l, enum pass found, const str
         spin *= SPIN_LONGER; /* longer than a wake-up, so that two ranks that are both awake stay awake */
     } else {
         yield *= 1 + atomic_load_explicit(&e->waiting.patience, memory_order_relaxed);
+        yield *= atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed) && !e->oversubscribed ? YIELD_FOR_NATIVES : 1;
     }
     int64_t idle = l->now - l->idle_since;
     if (m->sleeps_at_once) {

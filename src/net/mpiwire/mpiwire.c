@@ -8,11 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A thread that sleeps looks at MPI again after a quarter of the time for which nothing has moved, but at most NAP_NS; after a long rest,
- * after a sixteenth, but at most NAP_LONG_NS. So a world at rest costs little, and what comes is at most a sixteenth late. It does not
- * sleep for less than NAP_LEAST_NS, unless ranks share CPUs: a long message comes in pieces, of which the engine sees only the last. */
+/* A thread that sleeps looks at MPI again after a sixteenth of the time for which nothing has moved, but at most NAP_LONG_NS. So a world at
+ * rest costs little, and what comes is at most a sixteenth late. It does not sleep for less than NAP_LEAST_NS, unless ranks share CPUs: a
+ * long message comes in pieces, of which the engine sees only the last. */
 #define NAP_LEAST_NS INT64_C(50000)
-#define NAP_NS INT64_C(1000000)
 #define NAP_LONG_NS INT64_C(20000000)
 /* A channel that is looked at this often between two sleeps has a thread that waits for something: the rest is over. */
 #define LOOKS_OF_A_WAIT 16
@@ -405,8 +404,7 @@ static int64_t nap_of(struct mpiwire *w, int64_t now)
         w->rests_since_ns = now;
     w->moved = false;
     w->naps++;
-    int64_t rest = now - w->rests_since_ns, nap = rest / 4 < NAP_NS ? rest / 4 : NAP_NS;
-    nap = rest / 16 > nap ? rest / 16 : nap;
+    int64_t nap = (now - w->rests_since_ns) / 16;
     if (nap < NAP_LEAST_NS)
         return w->oversubscribed ? NAP_LEAST_NS : 0;
     return nap < NAP_LONG_NS ? nap : NAP_LONG_NS;
