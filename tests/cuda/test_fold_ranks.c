@@ -330,7 +330,7 @@ static bool is_selected(int i, int kind, int ranks)
 {
     bool is_there = kind < SCAN || reductions[i].op != COMM_AVG;
 
-    return is_there && (unsigned)(i + kind * 2 + ranks) % rig_thin(1, 4, 6) == 0;
+    return is_there && (unsigned)(i + kind * 2 + ranks) % rig_thin(1, 4, 12) == 0;
 }
 
 /* Each kind with few elements, and an allreduce that is long enough for blocks. */
