@@ -6,4 +6,4 @@ case $status:$said in
 *) echo "dev tset: status $status; it said: $said" && exit 1 ;;
 esac
 said=$("$1" test all 2>&1) && exit 1
-echo "$said" | grep -qx "dev: test knows net, long and loaded, not 'all'"
+echo "$said" | grep -qx "dev: test knows net, long, loaded and arm, not 'all'"
