@@ -172,16 +172,18 @@ static void two_ranks_where_pieces_cost(void **state)
     struct algo_query query = {.collective = COLLECTIVE_ALLREDUCE, .size = 2, .once_max = 1 << 20, .chunk_least = 131072};
 
     (void)state;
-    query.block_bytes = 524288;
+    query.block_bytes = 262144;
     assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
+    query.block_bytes = 262145;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
     query.collective = COLLECTIVE_REDUCE;
+    query.block_bytes = 524288;
     assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
     query.block_bytes = 524289;
     assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
     query.collective = COLLECTIVE_ALLREDUCE;
-    assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
-    query.block_bytes = 524288;
-    query.once_max = 524287;
+    query.block_bytes = 262144;
+    query.once_max = 262143;
     assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
     query.once_max = 1 << 20;
     query.size = 3;

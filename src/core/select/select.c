@@ -24,6 +24,7 @@ enum {
     SELECT_SHARED_BYTES_MIN = 131072,
     SELECT_EACH_BYTES_MAX = 524288,
     SELECT_PAIR_BYTES_MAX = 524288,
+    SELECT_PAIR_BOTH_BYTES_MAX = 262144, /* where both need the sum: what read_all copies leaves a smaller cache of a CPU above that */
     SELECT_TREE_BYTES_MAX = 131072,
     SELECT_CROWD_TREE_BYTES_MAX = 1048576,
     SELECT_FEW_RANKS = 4,
@@ -158,7 +159,7 @@ static const struct preference {
     {COLLECTIVE_ALLREDUCE, "read_all", SELECT_SHARED_BYTES_MIN, ALL, short_pieces_are_cheap},
     {COLLECTIVE_ALLREDUCE, "doubling", SELECT_SHARED_BYTES_MIN, ALL, short_pieces_are_cheap},
     {COLLECTIVE_ALLREDUCE, "slices", ANY, ALL, short_pieces_are_cheap},
-    {COLLECTIVE_ALLREDUCE, "read_all", SELECT_PAIR_BYTES_MAX, BLOCK, two_over_a_network},
+    {COLLECTIVE_ALLREDUCE, "read_all", SELECT_PAIR_BOTH_BYTES_MAX, BLOCK, two_over_a_network},
     {COLLECTIVE_ALLREDUCE, "doubling", SELECT_ONCE_BYTES_MAX, BLOCK, few_share_cpus_over_a_network},
     {COLLECTIVE_ALLREDUCE, "tree", SELECT_TREE_BYTES_MAX, BLOCK, more_share_cpus_over_a_network},
     {COLLECTIVE_ALLREDUCE, "tree", SELECT_CROWD_TREE_BYTES_MAX, BLOCK, large_crowd_over_a_network},
