@@ -5,6 +5,7 @@
  */
 #include "staged_messages.h"
 
+#include "conform/counted.h"
 #include "conform/oracle.h"
 
 #include <setjmp.h>
@@ -13,7 +14,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <malloc.h>
 
 /* ------------------------------------------------------------------------------------------------------------ overlap */
 /* The message is half on the receiver's device while the sender's last copies have not run. */
@@ -217,13 +217,6 @@ RIG_TEST(plans_and_groups_of_long_messages)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ steady */
-static uint64_t given(void)
-{
-    struct mallinfo2 i = mallinfo2();
-
-    return i.uordblks + i.hblkhd;
-}
-
 static void rounds(struct message *m, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -238,19 +231,18 @@ RIG_TEST(nothing_is_made_once_all_is_there)
 {
     struct message m = {.bytes = 3 * MIB, .room = 3 * MIB, .to = 1, .from_device = true, .to_device = true};
     struct message brief = {.bytes = 8, .room = 8, .to = 1};
-    bool counted =
-        given() > 0 && !getenv("COMM_BACKEND"); /* the allocator of a sanitizer does not say; tcp has buffers of the kernel's pace */
+    bool counted = counted_can() && !getenv("COMM_BACKEND"); /* tcp has buffers of the kernel's pace */
 
     messages_open(NULL);
     message_take(&m);
     message_take(&brief);
     rounds(&m, 10);
     rounds(&brief, counted ? 2100 : 10); /* fills the history of descriptions */
-    uint64_t before = given(), objects = mock_objects();
+    uint64_t before = counted_calls(), objects = mock_objects();
     rounds(&m, 20);
     EQUAL(mock_objects() - objects, 0);
     if (counted)
-        EQUAL(given() - before, 0);
+        EQUAL(counted_calls() - before, 0);
     message_give(&m);
     message_give(&brief);
     messages_close();

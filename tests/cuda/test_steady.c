@@ -6,7 +6,7 @@
 #include "../conform/rig.h"
 #include "bench.h"
 #include "clean.h"
-#include "counted.h"
+#include "conform/counted.h"
 #include "now.h"
 
 #include <commstream/cuda.h>
@@ -216,6 +216,7 @@ static void comes_to_rest(void (*round)(call_fn *const *calls), call_fn *const *
         if (!asked && !made)
             return;
     }
+    counted_tell();
     rig_die(__FILE__, __LINE__, "%d rounds still ask %llu times for memory, and make %llu objects", rounds, (unsigned long long)asked,
             (unsigned long long)made);
 }
@@ -348,7 +349,7 @@ RIG_TEST(events_are_used_again)
     close_all();
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(staged),
@@ -360,5 +361,8 @@ int main(void)
         cmocka_unit_test(captured),
         cmocka_unit_test(events_are_used_again),
     };
+
+    if (count > 1)
+        cmocka_set_test_filter(arguments[1]);
     return cmocka_run_group_tests_name("cuda_steady", tests, NULL, NULL);
 }

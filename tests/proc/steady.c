@@ -1,9 +1,10 @@
 /*
  * The steady state: after the warm-up, nothing between issue and completion allocates memory, or makes a system call that waiting does not
- * need. Both are counted from outside: a kernel filter turns every system call into a signal, and the C library's allocator reports its
- * allocations.
+ * need. Both are counted from outside: a kernel filter turns every system call into a signal, and an allocator in the C library's place
+ * counts what the library asks for.
  */
 #define _GNU_SOURCE
+#include "conform/counted.h"
 #include "proc/proc.h"
 
 #include <setjmp.h>
@@ -15,7 +16,6 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,7 +29,7 @@ enum { STEADY_COUNTED = 0 };
 #else
 enum { STEADY_COUNTED = 1 };
 #endif
-enum { STEADY_CALLS_MAX = 16 };
+enum { STEADY_CALLS_MAX = 16, STEADY_LONG = 20000 };
 
 static volatile sig_atomic_t steady_calls;
 static volatile int steady_numbers[STEADY_CALLS_MAX];
@@ -83,14 +83,14 @@ _Noreturn static void steady_end(const char *what)
 struct steady {
     struct comm_communicator *const *c;
     int32_t ranks;
-    float in[4][20000], out[4][20000];
+    float in[4][4 * STEADY_LONG], out[4][4 * STEADY_LONG];
 };
 static struct steady steady;
 
 static void one_round(int i)
 {
     struct comm_request request[8];
-    size_t count = 0, n = i % 10 == 0 ? 20000 : 2;
+    size_t count = 0, n = i % 10 == 0 ? STEADY_LONG : 2;
     for (int32_t r = 0; r < steady.ranks; r++)
         MUST(comm_allreduce(steady.c[r], steady.in[r], steady.out[r], n, COMM_F32, COMM_SUM, &request[count++]));
     if (comm_wait_all(request, count, RIG_PATIENCE) != COMM_OK)
@@ -129,14 +129,6 @@ RIG_TEST(steady_no_system_call)
     steady_end("4 ranks of one thread");
 }
 
-static void heap_of(size_t *given)
-{
-    struct mallinfo2 info = mallinfo2();
-    given[0] = info.uordblks;
-    given[1] = info.hblkhd;
-    given[2] = info.arena;
-}
-
 static long address_space_pages(void)
 {
     long pages = 0;
@@ -146,27 +138,92 @@ static long address_space_pages(void)
     return pages;
 }
 
-RIG_TEST(steady_no_allocation)
+/* Whether this many rounds ask for no memory, after as many that may. */
+static void asks_for_nothing(void (*round)(int i), int warm, int rounds)
 {
     struct rig rig;
-    size_t before[3], after[3];
-    if (!STEADY_COUNTED)
-        rig_skip("sanitizers have an allocator of their own");
+
     rig_open(&rig, 4, NULL);
     steady.c = rig.world;
     steady.ranks = 4;
-    for (int i = 0; i < 3000; i++)
-        one_round(i);
+    (void)counted_calls();
+    for (int i = 0; i < warm; i++)
+        round(i);
     (void)address_space_pages();
     long pages = address_space_pages();
-    heap_of(before);
-    for (int i = 0; i < 10000; i++)
-        one_round(i);
-    heap_of(after);
-    for (int i = 0; i < 3; i++)
-        EQUAL(after[i], before[i]);
+    uint64_t before = counted_calls();
+    for (int i = 0; i < rounds; i++)
+        round(i);
+    if (counted_calls() != before)
+        counted_tell();
+    EQUAL(counted_calls() - before, 0);
     EQUAL(address_space_pages(), pages);
     rig_close(&rig);
+}
+
+RIG_TEST(steady_no_allocation)
+{
+    if (!counted_can())
+        rig_skip("sanitizers have an allocator of their own");
+    asks_for_nothing(one_round, 3000, 10000);
+}
+
+static enum comm_result issue(uint32_t collective, int32_t r, size_t n, int32_t root, struct comm_request *request)
+{
+    struct comm_communicator *c = steady.c[r];
+    float *in = steady.in[r], *out = steady.out[r];
+
+    switch (collective) {
+    case 0:
+        return comm_allreduce(c, in, out, n, COMM_F32, COMM_SUM, request);
+    case 1:
+        return comm_reduce(c, in, out, n, COMM_F32, COMM_SUM, root, request);
+    case 2:
+        return comm_broadcast(c, out, n, COMM_F32, root, request);
+    case 3:
+        return comm_gather(c, in, out, n, COMM_F32, root, request);
+    case 4:
+        return comm_scatter(c, in, out, n, COMM_F32, root, request);
+    case 5:
+        return comm_allgather(c, in, out, n, COMM_F32, request);
+    case 6:
+        return comm_reduce_scatter(c, in, out, n, COMM_F32, COMM_SUM, request);
+    case 7:
+        return comm_alltoall(c, in, out, n, COMM_F32, request);
+    case 8:
+        return comm_scan(c, in, out, n, COMM_F32, COMM_SUM, request);
+    case 9:
+        return comm_exscan(c, in, out, n, COMM_F32, COMM_SUM, request);
+    default:
+        return comm_barrier(c, request);
+    }
+}
+
+static void issue_on_all(uint32_t collective, size_t n, int32_t root)
+{
+    struct comm_request request[4];
+
+    for (int32_t r = 0; r < steady.ranks; r++)
+        MUST(issue(collective, r, n, root, &request[r]));
+    if (comm_wait_all(request, (size_t)steady.ranks, RIG_PATIENCE) != COMM_OK)
+        rig_die(__FILE__, __LINE__, "collective %u", collective);
+}
+
+/* Every collective, short and long, and each root in turn: a communicator keeps the program of each. */
+static void every_collective(int i)
+{
+    size_t n = i % 2 ? STEADY_LONG : 2;
+
+    for (int32_t root = 0; root < steady.ranks; root++)
+        for (uint32_t k = 0; k < 11; k++)
+            issue_on_all(k, n, root);
+}
+
+RIG_TEST(steady_programs_are_kept)
+{
+    if (!counted_can())
+        rig_skip("sanitizers have an allocator of their own");
+    asks_for_nothing(every_collective, 300, 20);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ as processes */
@@ -211,6 +268,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steady_no_system_call),
         cmocka_unit_test(steady_no_allocation),
+        cmocka_unit_test(steady_programs_are_kept),
         cmocka_unit_test(steady_processes),
     };
     return cmocka_run_group_tests_name("proc_steady", tests, NULL, NULL);

@@ -101,8 +101,8 @@ enum comm_result state_program(struct comm_state *b, const struct run_call *call
 
     if (!row)
         return r;
-    uint64_t key = base_hash((uint64_t)(row - algo_table) << 32 | (uint32_t)root, collective) | 1;
-    struct cached_program *place = &b->choice.cache[key >> 1 & (ENGINE_CACHED_PROGRAMS - 1)];
+    uint64_t key = (uint64_t)(row - algo_table + 1) << 40 | (uint64_t)collective << 32 | (uint32_t)root;
+    struct cached_program *place = program_cache_place(&b->choice.cache, key);
     *algorithm = row->name;
     if (BASE_UNLIKELY(place->key != key)) {
         r = build_program(b, row, collective, root, program);
@@ -110,7 +110,7 @@ enum comm_result state_program(struct comm_state *b, const struct run_call *call
             return r;
         if (place->program)
             state_release_program(b, place->program);
-        *place = (struct cached_program){key, *program, row->name};
+        *place = (struct cached_program){key, *program};
     }
     *program = place->program;
     place->program->references++;

@@ -240,9 +240,9 @@ void state_destroy(struct comm_state *b)
     PARTS_EACH (part, e)
         if ((*part)->close)
             (*part)->close(b);
-    for (uint32_t i = 0; i < ENGINE_CACHED_PROGRAMS; i++)
-        if (b->choice.cache[i].program)
-            state_release_program(b, b->choice.cache[i].program);
+    for (uint32_t i = 0; i < PROGRAM_CACHE_PLACES; i++)
+        if (b->choice.cache.place[i].program)
+            state_release_program(b, b->choice.cache.place[i].program);
     free_places(b);
     free_lists(b);
     state_free_hosts(b);

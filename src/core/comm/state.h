@@ -19,14 +19,14 @@
 #include "base/log.h"
 #include "base/option.h"
 #include "base/result.h"
+#include "program/cache.h"
 #include "program/program.h"
 #include "team/team.h"
 #include "wire/table.h"
 
 enum {
-    ENGINE_EVENTS = 64,          /* events taken from a channel at once, so that a pass is bounded */
-    ENGINE_CACHED_PROGRAMS = 32, /* per communicator, a power of two */
-    ENGINE_RECORDS = 2048,       /* operations that describe_request remembers: at least 2,000 */
+    ENGINE_EVENTS = 64,    /* events taken from a channel at once, so that a pass is bounded */
+    ENGINE_RECORDS = 2048, /* operations that describe_request remembers: at least 2,000 */
     ENGINE_READY_WORDS = 1024 / 64,
     ENGINE_SCRATCH_KEPT = 4 << 20, /* scratch memory up to this size is kept for a later operation */
     STATE_VECTORS = 4,             /* counts and displs of both buffers */
@@ -52,15 +52,9 @@ struct chosen {
 /* A cache of rows chosen by price, by length in buckets of a quarter of an octave, because pricing takes longer than a small operation. */
 enum { BUCKETS_EACH = 4, BUCKETS = 64 * BUCKETS_EACH };
 
-struct cached_program {
-    uint64_t key;
-    struct comm_program *program;
-    const char *algorithm;
-};
-
 /* The algorithms and programs for this communicator's calls (choose.c). */
 struct program_choice {
-    struct cached_program cache[ENGINE_CACHED_PROGRAMS];
+    struct program_cache cache;
     struct chosen chosen[COLLECTIVE_END];
     uint8_t *bucket; /* [COLLECTIVE_END][BUCKETS] of 1 + a row; NULL if thresholds choose */
 };

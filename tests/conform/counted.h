@@ -9,5 +9,6 @@
 bool counted_can(void); /* false: a sanitizer has an allocator of its own */
 /* From now on calls are counted; returns how many were until now. */
 uint64_t counted_calls(void);
+void counted_tell(void); /* writes to stderr who asked last */
 
 #endif

@@ -3,6 +3,7 @@
 #include "counted.h"
 
 #include <errno.h>
+#include <execinfo.h>
 #include <link.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -21,18 +22,22 @@ uint64_t counted_calls(void)
 {
     return 0;
 }
+
+void counted_tell(void) {}
 #else
 extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t count, size_t bytes);
 extern void *__libc_realloc(void *memory, size_t bytes);
 extern void *__libc_memalign(size_t align, size_t bytes);
 
-enum { RANGES = 16 };
+enum { RANGES = 16, DEPTH = 16 };
 static struct {
     uintptr_t from, to;
 } range[RANGES];
 static _Atomic uint32_t ranges;
 static _Atomic uint64_t calls;
+static void *trace[DEPTH]; /* who asked last; two that ask at once may mix theirs */
+static int traced;
 
 static int find(struct dl_phdr_info *info, size_t bytes, void *count)
 {
@@ -59,6 +64,7 @@ uint64_t counted_calls(void)
     uint32_t found = 0;
 
     if (!atomic_load_explicit(&ranges, memory_order_relaxed)) {
+        (void)backtrace(trace, DEPTH); /* its first call asks for memory itself */
         dl_iterate_phdr(find, &found);
         atomic_store_explicit(&ranges, found, memory_order_release);
     }
@@ -70,8 +76,15 @@ static void count(const void *caller)
     uint32_t known = atomic_load_explicit(&ranges, memory_order_acquire);
 
     for (uint32_t i = 0; i < known; i++)
-        if ((uintptr_t)caller >= range[i].from && (uintptr_t)caller < range[i].to)
+        if ((uintptr_t)caller >= range[i].from && (uintptr_t)caller < range[i].to) {
             atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
+            traced = backtrace(trace, DEPTH);
+        }
+}
+
+void counted_tell(void)
+{
+    backtrace_symbols_fd(trace, traced, 2);
 }
 
 void *malloc(size_t bytes)
