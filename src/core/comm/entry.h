@@ -91,18 +91,22 @@ static inline size_t entry_bytes(const struct entry *e, const struct timeline_ra
     return ((bytes - block) / e->pitch + 1) * block;
 }
 
-/* The start of scratch memory that no operation uses at present. */
+/* The start of memory that no run uses at present. */
 struct spare {
     struct spare *next;
     size_t bytes;
 };
 
-/* One place of the window: a run and its memory, which only grows. It owns its scratch memory while its operation runs. */
+/* Memory that a run has of its communicator until it ends. */
+struct loan {
+    char *at;
+    size_t bytes; /* 0: none */
+};
+
+/* One place of the window: a run and what it has borrowed. */
 struct place {
     struct run run;
-    struct wire_view *views;
-    uint32_t views_room;
-    size_t scratch_room;
+    struct loan views, scratch;
 };
 
 #endif

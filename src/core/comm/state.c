@@ -179,19 +179,24 @@ struct comm_state *state_recorder(struct comm_state *of)
     return b;
 }
 
+static void free_spares(const struct comm_env *env, struct spare *s)
+{
+    for (struct spare *next; s; s = next) {
+        next = s->next;
+        env->give(env, s, s->bytes);
+    }
+}
+
 static void free_places(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
 
     for (uint32_t i = 0; b->runs.places && i < b->line.window; i++) {
-        env_give_back(env, b->runs.places[i].views, b->runs.places[i].views_room * sizeof *b->runs.places[i].views);
-        if (b->runs.places[i].scratch_room)
-            env->give(env, b->runs.places[i].run.scratch, b->runs.places[i].scratch_room);
+        env_give_back(env, b->runs.places[i].views.at, b->runs.places[i].views.bytes);
+        env_give_back(env, b->runs.places[i].scratch.at, b->runs.places[i].scratch.bytes);
     }
-    for (struct spare *s = b->runs.spare, *next; s; s = next) {
-        next = s->next;
-        env->give(env, s, s->bytes);
-    }
+    free_spares(env, b->runs.spare_views);
+    free_spares(env, b->runs.spare_scratch);
     env_give_back(env, b->runs.places, b->line.window * sizeof *b->runs.places);
 }
 

@@ -63,9 +63,9 @@ struct program_choice {
 struct run_places {
     struct place *places; /* as many as the window */
     struct store_policy store_policy;
-    struct spare *spare;                /* the most recently returned one is first */
-    uint64_t ready[ENGINE_READY_WORDS]; /* a bit for each place whose run may move */
-    size_t *vectors;                    /* counts and displacements of calls that ended, for reuse */
+    struct spare *spare_views, *spare_scratch; /* the most recently returned one is first */
+    uint64_t ready[ENGINE_READY_WORDS];        /* a bit for each place whose run may move */
+    size_t *vectors;                           /* counts and displacements of calls that ended, for reuse */
     bool any_ready;
     bool gave_way; /* a run of this pass yielded and can continue at once */
 };

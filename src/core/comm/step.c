@@ -21,38 +21,33 @@ static bool take_ready(struct comm_state *b, uint32_t place)
     return held != 0;
 }
 
-static bool room_for_views(struct comm_state *b, struct place *p, uint32_t views)
+/* Lends the memory that was returned last first: it is still in the cache, and mapped. False: no memory. */
+static bool lend(const struct comm_env *env, struct spare **spares, struct loan *loan, size_t bytes)
 {
-    const struct comm_env *env = b->unit.engine->env;
-
-    if (views <= p->views_room)
+    if (bytes <= loan->bytes)
         return true;
-    env_give_back(env, p->views, p->views_room * sizeof *p->views);
-    p->views = env->take(env, views * sizeof *p->views, 64);
-    p->views_room = p->views ? views : 0;
-    return p->views != NULL;
+    if (!loan->bytes && *spares) {
+        *loan = (struct loan){(char *)*spares, (*spares)->bytes};
+        *spares = (*spares)->next;
+    }
+    if (bytes <= loan->bytes)
+        return true;
+    bytes = bytes < sizeof **spares ? sizeof **spares : bytes;
+    env_give_back(env, loan->at, loan->bytes);
+    loan->at = env->take(env, bytes, 64);
+    loan->bytes = loan->at ? bytes : 0;
+    return loan->at != NULL;
 }
 
-/* Takes the scratch memory that was returned last first: it is still in the cache, and mapped. */
-static bool room_for_scratch(struct comm_state *b, struct place *p, size_t bytes)
+static void take_back(struct spare **spares, struct loan *loan)
 {
-    const struct comm_env *env = b->unit.engine->env;
+    struct spare *spare = (struct spare *)(void *)loan->at;
 
-    if (bytes <= p->scratch_room)
-        return true;
-    if (!p->scratch_room && b->runs.spare) {
-        p->run.scratch = (char *)b->runs.spare;
-        p->scratch_room = b->runs.spare->bytes;
-        b->runs.spare = b->runs.spare->next;
-    }
-    if (bytes <= p->scratch_room)
-        return true;
-    bytes = bytes < sizeof *b->runs.spare ? sizeof *b->runs.spare : bytes;
-    if (p->scratch_room)
-        env->give(env, p->run.scratch, p->scratch_room);
-    p->run.scratch = env->take(env, bytes, 64);
-    p->scratch_room = p->run.scratch ? bytes : 0;
-    return p->run.scratch != NULL;
+    if (!loan->bytes)
+        return;
+    *spare = (struct spare){*spares, loan->bytes};
+    *spares = spare;
+    *loan = (struct loan){NULL, 0};
 }
 
 /* ------------------------------------------------------------------------------------------------------------ running */
@@ -90,20 +85,15 @@ void state_end_work(struct comm_state *b, uint64_t ticket, struct entry *e)
         timeline_end(&b->line, ticket, r);
 }
 
-/* Returns the scratch memory, except of packed operations and those with a next stage, which still use it. */
-static void leave_scratch(struct comm_state *b, struct place *p, const struct entry *e)
+static void leave_memory(struct comm_state *b, struct place *p)
 {
-    if (BASE_LIKELY(!p->scratch_room) || (p->scratch_room <= ENGINE_SCRATCH_KEPT && (e->pack || e->ended)))
-        return;
-    if (p->scratch_room <= ENGINE_SCRATCH_KEPT) {
-        struct spare *spare = (struct spare *)(void *)p->run.scratch;
-        *spare = (struct spare){b->runs.spare, p->scratch_room};
-        b->runs.spare = spare;
+    take_back(&b->runs.spare_views, &p->views);
+    if (BASE_LIKELY(p->scratch.bytes <= ENGINE_SCRATCH_KEPT)) {
+        take_back(&b->runs.spare_scratch, &p->scratch);
     } else {
-        b->unit.engine->env->give(b->unit.engine->env, p->run.scratch, p->scratch_room);
+        b->unit.engine->env->give(b->unit.engine->env, p->scratch.at, p->scratch.bytes);
+        p->scratch = (struct loan){NULL, 0};
     }
-    p->run.scratch = NULL;
-    p->scratch_room = 0;
 }
 
 /* Continues creating calls whose child's native was not connected yet. */
@@ -129,7 +119,7 @@ static void step_run(struct comm_state *b, uint64_t ticket)
     enum run_result r = run_step(run);
 
     if (r == RUN_ENDED) {
-        leave_scratch(b, &b->runs.places[place], state_entry(b, ticket));
+        leave_memory(b, &b->runs.places[place]);
         state_entry(b, ticket)->record.waited = run->waited;
         state_end_work(b, ticket, state_entry(b, ticket));
     } else if (r == RUN_MISMATCH)
@@ -183,10 +173,12 @@ static void start_work(struct comm_state *b, uint64_t ticket, struct entry *e)
     uint32_t index = (uint32_t)ticket & (b->line.window - 1);
     struct place *p = &b->runs.places[index];
     struct run *run = &p->run;
+    const struct comm_env *env = b->unit.engine->env;
 
     e->record.started_ns = state_now(b);
     size_t scratch = scratch_bytes(b, e), beside = beside_bytes(e);
-    if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, scratch + beside)) {
+    if (!lend(env, &b->runs.spare_views, &p->views, e->program->views * sizeof *run->view) ||
+        !lend(env, &b->runs.spare_scratch, &p->scratch, scratch + beside)) {
         state_propose_own(b, e, COMM_ERR_MEMORY, 0);
         return;
     }
@@ -194,7 +186,8 @@ static void start_work(struct comm_state *b, uint64_t ticket, struct entry *e)
         check_freeze(b, e);
     run->channel = b->channel;
     run->call = e->call;
-    run->view = p->views;
+    run->view = (struct wire_view *)(void *)p->views.at;
+    run->scratch = p->scratch.at;
     run->seq = e->seq;
     run->fingerprint = e->chain;
     run->index = index;
