@@ -218,8 +218,8 @@ static void allreduces_over_hosts(void **state)
         size_t bytes;
         const char *name;
     } cases[] = {
-        {two, 2, 4, 16384, "hosts_once"},  {two, 2, 4, 16385, "hosts_each"},  {two, 2, 4, 524288, "hosts_each"},
-        {two, 2, 4, 524289, "hosts"},      {turns, 2, 4, 16385, "hosts_few"}, {turns, 2, 4, 131073, "hosts"},
+        {two, 2, 4, 16384, "hosts_once"},  {two, 2, 4, 16385, "hosts_each"},  {two, 2, 4, 262144, "hosts_each"},
+        {two, 2, 4, 262145, "hosts"},      {turns, 2, 4, 16385, "hosts_few"}, {turns, 2, 4, 131073, "hosts"},
         {four, 4, 8, 16384, "hosts_once"}, {four, 4, 8, 131072, "hosts_few"}, {four, 4, 8, 131073, "hosts"},
     };
 

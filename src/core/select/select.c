@@ -22,7 +22,7 @@ enum {
     SELECT_ONCE_BYTES_MAX = 65536,
     SELECT_HOST_BYTES_MAX = 131072,
     SELECT_SHARED_BYTES_MIN = 131072,
-    SELECT_EACH_BYTES_MAX = 524288,
+    SELECT_EACH_BYTES_MAX = 262144,
     SELECT_PAIR_BYTES_MAX = 524288,
     SELECT_PAIR_BOTH_BYTES_MAX = 262144, /* where both need the sum: what read_all copies leaves a smaller cache of a CPU above that */
     SELECT_TREE_BYTES_MAX = 131072,
