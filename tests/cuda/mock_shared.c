@@ -15,7 +15,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PLACE ((void *)(uintptr_t)0x5a0000000000)
+#if defined(__SANITIZE_THREAD__)
+#    define PLACE ((void *)(uintptr_t)0x7ea000000000) /* ThreadSanitizer gives a program's memory few ranges of addresses */
+#else
+#    define PLACE ((void *)(uintptr_t)0x5a0000000000)
+#endif
 enum { SIZES = 26 };
 #define ARENA_BYTES ((size_t)1 << 30)
 

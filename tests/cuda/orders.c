@@ -20,8 +20,10 @@ struct side {
 };
 static struct orders_config is;
 static struct rig rig;
+static struct comm_communicator *world[RANKS];
 static struct side sides[RANKS];
-static uint32_t plays; /* each has values of its own: what an earlier one left in the library's memory is wrong */
+static int here, end_here; /* the ranks of this process: here .. end_here - 1 */
+static uint32_t plays;     /* each has values of its own: what an earlier one left in the library's memory is wrong */
 static uint32_t *got;
 
 /* ------------------------------------------------------------------------------------------------------------ the world */
@@ -56,16 +58,28 @@ static void close_side(struct side *s)
     bench_close(&s->bench);
 }
 
-void orders_open(const struct orders_config *config)
+static void open_both(void)
 {
-    is = *config;
     mock_reset(&(struct mock_options){
         .seed = 1, .devices = is.devices, .queues = is.queues, .no_memops = is.no_memops, .no_kernels = is.no_kernels});
     mock_run(true);
-    bench_inside = mock_exempt;
     rig_open(&rig, RANKS, COMM_CONFIG(.backend = is.backend, .progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = 60 * RIG_S));
-    for (int r = 0; r < RANKS; r++)
-        open_side(&sides[r], r % is.devices, rig.world[r]);
+    memcpy(world, rig.world, sizeof world);
+    end_here = RANKS;
+}
+
+void orders_open(const struct orders_config *config)
+{
+    is = *config;
+    here = is.process ? is.process->rank : 0;
+    end_here = here + 1;
+    bench_inside = mock_exempt;
+    if (is.process)
+        world[here] = is.process->world;
+    else
+        open_both();
+    for (int r = here; r < end_here; r++)
+        open_side(&sides[r], r % is.devices, world[r]);
     got = malloc(is.words * sizeof *got);
     CHECK(got);
     mock_run(false);
@@ -75,9 +89,9 @@ void orders_open(const struct orders_config *config)
 /* Of NCCL's stream: its words tell the host alone, and only these ways ask it for none. */
 static void spare_nccl(enum orders_way way)
 {
-    for (int r = 0; r < RANKS && is.backend && strcmp(is.backend, "nccl") == 0; r++) {
+    for (int r = here; r < end_here && is.backend && strcmp(is.backend, "nccl") == 0; r++) {
         struct CUstream_st *stream;
-        MUST(comm_stream_of(rig.world[r], &stream));
+        MUST(comm_stream_of(world[r], &stream));
         mock_spare_orders(stream, way != BY_HOST_ALONE);
     }
 }
@@ -86,12 +100,15 @@ void orders_close(void)
 {
     bench_step = NULL;
     mock_run(true);
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = here; r < end_here; r++) {
         comm_event_free(sides[r].ready);
         comm_event_free(sides[r].reduced);
     }
-    rig_close(&rig);
-    for (int r = 0; r < RANKS; r++)
+    if (is.process)
+        MUST(comm_close(is.process->world, COMM_DEFAULT_TIMEOUT));
+    else
+        rig_close(&rig);
+    for (int r = here; r < end_here; r++)
         close_side(&sides[r]);
     free(got);
     bench_inside = NULL;
@@ -104,7 +121,7 @@ static void turn_before(int64_t end)
     if (rig_now() > end)
         mock_list_live();
     CHECK(rig_now() <= end);
-    orders_turn(rig.world[0]);
+    orders_turn(world[here]);
 }
 
 static void drive(struct comm_request q)
@@ -145,7 +162,7 @@ static void queue_waits(struct side *s, struct comm_communicator *c, struct CUst
 static void put_sum(int r, enum orders_way way, int round, struct comm_request *q)
 {
     struct side *s = &sides[r];
-    struct comm_communicator *c = rig.world[r];
+    struct comm_communicator *c = world[r];
 
     bench_fill(&s->bench, s->compute, s->in[round], value_of(r, round), is.words);
     if (way == BY_HOST_ALONE) {
@@ -164,7 +181,7 @@ static void put_use(int r, enum orders_way way, int round, struct comm_request q
     struct side *s = &sides[r];
 
     if (way == BY_EVENTS) {
-        MUST(comm_event_record(s->reduced, rig.world[r]));
+        MUST(comm_event_record(s->reduced, world[r]));
         MUST(comm_stream_wait_event(s->consume, s->reduced));
     } else if (way == BY_REQUEST) {
         MUST(comm_stream_wait_request(s->consume, q));
@@ -203,23 +220,30 @@ static bool play(const void *arg, uint64_t seed, uint64_t drop)
     bool good = true;
 
     plays++;
+    if (is.process && is.process->start)
+        is.process->start(way, seed);
     orders_begin(seed, drop);
     for (int round = 0; round < ROUNDS; round++) {
-        for (int r = 0; r < RANKS; r++)
+        for (int r = here; r < end_here; r++)
             put_sum(r, way, round, &q[r]);
-        for (int r = 0; r < RANKS; r++) {
+        for (int r = here; r < end_here; r++) {
             if (way >= BY_HOST)
                 drive(q[r]);
             put_use(r, way, round, q[r]);
         }
     }
-    for (int r = 0; r < RANKS; r++)
+    for (int r = here; r < end_here; r++)
         drive(q[r]);
-    check_way(q[0]);
-    orders_finish(rig.world[0]);
-    for (int r = 0; r < RANKS; r++)
+    check_way(q[here]);
+    orders_finish(world[here]);
+    for (int r = here; r < end_here; r++)
         good &= kept_all(&sides[r]);
-    return good;
+    return is.process && is.process->start ? is.process->was_right() && good : good;
+}
+
+bool orders_play(enum orders_way way, uint64_t seed)
+{
+    return play(&way, seed, 0);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ seeds, faults */
