@@ -25,7 +25,8 @@
  * **Threads.** Any thread may make any call. Collectives of a communicator must be issued in the same order on all ranks, so one thread at
  * a time issues them: use a comm_dup() for each independent source.
  *
- * **Callbacks** may call anything that does not wait. A wait, sync or close in a callback returns COMM_ERR_STATE.
+ * **Callbacks** may call anything that does not wait. A close in a callback returns COMM_ERR_STATE. So does a wait or sync for a request of
+ * the callback's communicator, and for anything that is not complete yet.
  *
  * **Time** is in nanoseconds (int64_t). A timeout of 0 tests once. COMM_FOREVER waits until the operation's own deadline, which always
  * exists.
