@@ -116,8 +116,8 @@ COMM_MUST enum comm_result comm_describe_option(size_t index, struct comm_option
 /** Counters of a communicator since it was made. Bytes are counted as they are sent (sums of half-precision types in 32 bits). */
 struct comm_stats {
     size_t size;               /**< sizeof(struct comm_stats) */
-    uint64_t operations;       /**< collectives */
-    uint64_t messages;         /**< sends and receives */
+    uint64_t operations;       /**< collectives; a call that is several pieces of work, such as a split, counts as many */
+    uint64_t messages;         /**< sends, receives and calls on windows */
     uint64_t bytes_out;        /**< bytes published or sent, counted once for any number of readers */
     uint64_t bytes_in;         /**< bytes read or received */
     uint64_t queue_high_water; /**< the most operations that were in the queue */

@@ -222,10 +222,12 @@ COMM_MUST enum comm_result comm_revoke(struct comm_communicator *c);
  * @param survivors  receives the communicator when the request completes with COMM_OK, and is not changed otherwise; must stay valid until
  *                   the request completes or comm_close() of c begins
  * @param req        receives the request; not NULL, since comm_sync() cannot wait on a failed communicator
- * @return COMM_OK if it was started. The request, or the call, ends with COMM_ERR_MEMORY (may be called again); COMM_ERR_PEER if the others
- *         gave this rank up; COMM_ERR_TIMEOUT after the operation timeout (the detail names who did not call); COMM_ERR_MISMATCH if another
- *         rank called comm_agree(); COMM_ERR_STATE if an agree or shrink of c is running, and on a recorder; COMM_ERR_ABORTED;
- *         COMM_ERR_UNSUPPORTED for more ranks; COMM_ERR_FULL (make progress and call again); COMM_ERR_CLOSED; COMM_ERR_ARGUMENT
+ * @return COMM_OK if it was started. The request, or the call, ends with COMM_ERR_MEMORY (may be called again); COMM_ERR_SYSTEM if the
+ *         survivors could not be connected (may be called again); COMM_ERR_PEER if the others gave this rank up; COMM_ERR_TIMEOUT after the
+ *         operation timeout (the detail names who did not call); COMM_ERR_MISMATCH if another rank called comm_agree(). After these three
+ *         errors every later agree and shrink of c ends with the same one on this rank. The call returns COMM_ERR_STATE if an agree or
+ *         shrink of c is running, and on a recorder; COMM_ERR_UNSUPPORTED for more ranks; COMM_ERR_FULL (make progress and call again);
+ *         COMM_ERR_ABORTED after comm_abort(); COMM_ERR_CLOSED; COMM_ERR_ARGUMENT
  */
 COMM_MUST enum comm_result comm_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req);
 

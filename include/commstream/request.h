@@ -64,7 +64,8 @@ struct comm_request_info {
     enum comm_result result; /**< as comm_test() */
     uint32_t flags;          /**< COMM_INFO_BUFFERS_HELD and COMM_INFO_STAGED, or 0 */
     uint64_t sequence;       /**< sequence number among the collectives; 0: it has none, such as a message or a queue wait */
-    uint64_t bytes;          /**< bytes that this rank contributed */
+    uint64_t bytes;          /**< a collective: n * element size, so one block; with counts: the longest block, but this rank's own in
+                              * gather_v and scatter_v; broadcast_bytes: the length, once it is known. A message: its buffer's length */
     uint64_t queued_ns;      /**< when it was queued, in ns of CLOCK_MONOTONIC */
     uint64_t started_ns;     /**< when it started; 0: not yet */
     uint64_t completed_ns;   /**< when it completed; 0: not yet */
