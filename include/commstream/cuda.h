@@ -95,7 +95,8 @@ COMM_MUST enum comm_result comm_stream_sync(struct comm_communicator *c, int64_t
  *
  * The stream copies the gradient into its bucket. The bucket's reduction waits for the stream, on the device; the host goes on. Any thread
  * may call, several at once, with streams of its own. A stream that writes a gradient must run behind the comm_buckets_wait_stream() of the
- * step before, as it must to read that step's results.
+ * step before, as it must to read that step's results. If the reduction cannot be made to wait for the stream, this rank revokes the
+ * communicator (comm_revoke()), since the other ranks would wait for it.
  *
  * @param b       buckets of gradients that are in memory of a device
  * @param i       index of the gradient
