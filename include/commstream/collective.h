@@ -27,10 +27,13 @@
  * | comm_reduce_scatter(), comm_reduce_scatter_v() | `out`, all blocks; the result replaces this rank's block |
  * | comm_scatter(), comm_scatter_v() on the root | `in`; pass COMM_IN_PLACE as `out`, and the root's block stays in `in` |
  *
+ * **Devices.** Buffers may be memory of a CUDA device (docs/guide/cuda.md). On backend nccl, those of a collective that NCCL
+ * has must be, and the buffer of comm_broadcast_bytes() must be the host's (otherwise COMM_ERR_ARGUMENT).
+ *
  * **Errors.** All functions here may return COMM_ERR_ARGUMENT, COMM_ERR_UNSUPPORTED (this type with this operator, or this
  * backend), COMM_ERR_MEMORY, COMM_ERR_FULL (nothing was queued: make progress and call again), COMM_ERR_CLOSED,
- * COMM_ERR_FORKED, or the error that the communicator failed with. comm_error_detail() names the argument, its value and
- * what was expected.
+ * COMM_ERR_FORKED, or the error that the communicator failed with; on nccl also COMM_ERR_BACKEND, and COMM_ERR_STATE if its
+ * stream is being captured and cannot take the call. comm_error_detail() names the argument, its value and what was expected.
  *
  * **Threads.** Any thread may call.
  */
