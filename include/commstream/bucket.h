@@ -38,7 +38,7 @@ struct comm_bucket_options {
     size_t size;        /**< sizeof(struct comm_bucket_options) */
     size_t bytes;       /**< size of a bucket; 0: 25 MiB */
     size_t first_bytes; /**< size of the bucket that runs first; 0: 1 MiB */
-    comm_op op;         /**< 0: COMM_AVG */
+    comm_op op;         /**< 0: COMM_AVG; checked by the reductions, so comm_buckets_wait() reports one that cannot reduce the types */
     int32_t adopt;      /**< 1: gradients are stored in the buckets (comm_buckets_data()), without copies; data of the list is ignored;
                              2: the same in memory of the communicator's device */
 };
@@ -53,7 +53,8 @@ struct comm_bucket_options {
  * @param options    the same on all ranks; copied; NULL: all default
  * @param b          receives the buckets; free them with comm_buckets_free()
  * @return COMM_OK; COMM_ERR_ARGUMENT, also for a list in memory of a device and of the host; COMM_ERR_UNSUPPORTED for a field that this
- *         library does not know, and for adopt=2 without a device; COMM_ERR_MEMORY, also if c is closed
+ *         library does not know, and for adopt=2 without a device; COMM_ERR_MEMORY, also if c is closed (with gradients of a device
+ *         COMM_ERR_CLOSED)
  */
 COMM_MUST enum comm_result comm_buckets_create(struct comm_communicator *c, const struct comm_gradient *gradients, size_t count,
                                                const struct comm_bucket_options *options, struct comm_buckets **b);
@@ -77,8 +78,8 @@ COMM_MUST enum comm_result comm_buckets_data(struct comm_buckets *b, size_t i, v
  *
  * @param b  the buckets
  * @param i  index of the gradient
- * @return COMM_OK; COMM_ERR_STATE the second time in a step; COMM_ERR_ARGUMENT; COMM_ERR_UNSUPPORTED for gradients of a device.
- *         comm_buckets_wait() reports errors of the reduction.
+ * @return COMM_OK; COMM_ERR_STATE the second time in a step; COMM_ERR_ARGUMENT; COMM_ERR_UNSUPPORTED for gradients of a device;
+ *         COMM_ERR_CLOSED or COMM_ERR_FORKED. comm_buckets_wait() reports errors of the reduction.
  */
 COMM_MUST enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i);
 
@@ -92,7 +93,8 @@ COMM_MUST enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i);
  * @param b           the buckets
  * @param timeout_ns  how long to wait, as in comm_wait()
  * @return COMM_OK; COMM_PENDING if timeout_ns passed first, and COMM_ERR_FULL if the queue had no room: the step goes on, call again;
- *         COMM_ERR_STATE if another thread is in this call; otherwise the first error of the reductions
+ *         COMM_ERR_STATE if another thread is in this call, and inside a callback; COMM_ERR_ARGUMENT; otherwise the first error of the
+ *         reductions, or of the device
  */
 COMM_MUST enum comm_result comm_buckets_wait(struct comm_buckets *b, int64_t timeout_ns);
 

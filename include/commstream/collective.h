@@ -9,13 +9,13 @@
  * (backend mpi may have written some by then).
  *
  * **Counts.** `n` is the number of elements in the smallest block: per rank for gather, scatter, allgather and
- * reduce_scatter (the size of its output), per pair of ranks for alltoall. The `_v` functions take one count per rank.
- * `displs` gives the offset of each block in elements; NULL means dense, in rank order. The library copies these arrays
- * during the call.
+ * reduce_scatter (the size of its output), per pair of ranks for alltoall. It may be 0. The `_v` functions take one count
+ * per rank. `displs` gives the offset of each block in elements; NULL means dense, in rank order. Blocks of an output must
+ * not overlap, which the library does not check. The library copies these arrays during the call.
  *
  * **Buffers.** From the call until the request completes, the buffers belong to the library: do not write an input, and do
- * not read or write an output. A buffer that this rank does not use may be NULL. Input and output must not overlap, except
- * in place.
+ * not read or write an output. A buffer that this rank does not use, or that has no elements, may be NULL. Input and output
+ * must not overlap, except in place.
  *
  * **In place.** Pass COMM_IN_PLACE as `in`, and the input is taken from `out`:
  *
@@ -27,10 +27,13 @@
  * | comm_reduce_scatter(), comm_reduce_scatter_v() | `out`, all blocks; the result replaces this rank's block |
  * | comm_scatter(), comm_scatter_v() on the root | `in`; pass COMM_IN_PLACE as `out`, and the root's block stays in `in` |
  *
+ * **Devices.** Buffers may be memory of a CUDA device (docs/guide/cuda.md). On backend nccl, those of a collective that NCCL
+ * has must be, and the buffer of comm_broadcast_bytes() must be the host's (otherwise COMM_ERR_ARGUMENT).
+ *
  * **Errors.** All functions here may return COMM_ERR_ARGUMENT, COMM_ERR_UNSUPPORTED (this type with this operator, or this
  * backend), COMM_ERR_MEMORY, COMM_ERR_FULL (nothing was queued: make progress and call again), COMM_ERR_CLOSED,
- * COMM_ERR_FORKED, or the error that the communicator failed with. comm_error_detail() names the argument, its value and
- * what was expected.
+ * COMM_ERR_FORKED, or the error that the communicator failed with; on nccl also COMM_ERR_BACKEND, and COMM_ERR_STATE if its
+ * stream is being captured and cannot take the call. comm_error_detail() names the argument, its value and what was expected.
  *
  * **Threads.** Any thread may call.
  */
@@ -133,7 +136,7 @@ COMM_MUST enum comm_result comm_scan(struct comm_communicator *c, const void *in
 /**
  * Computes an exclusive prefix reduction: rank r gets the combination of the inputs of ranks 0 to r - 1, in rank order.
  *
- * The output of rank 0 is not changed and may be NULL. Like MPI_Iexscan. COMM_AVG is not supported.
+ * The output of rank 0 is not changed and, unless it is in place, may be NULL. Like MPI_Iexscan. COMM_AVG is not supported.
  *
  * @param c     communicator
  * @param in    n elements, or COMM_IN_PLACE
@@ -189,7 +192,7 @@ COMM_MUST enum comm_result comm_reduce_scatter_v(struct comm_communicator *c, co
  * @param c     communicator
  * @param in    n elements, or COMM_IN_PLACE on the root
  * @param out   comm_size(c) * n elements on the root; not used on other ranks, where it may be NULL
- * @param n     number of elements of each rank
+ * @param n     number of elements of each rank, the same on all ranks
  * @param type  element type
  * @param root  rank that collects, 0 to comm_size(c) - 1
  * @param req   receives the request; NULL: none is returned, and comm_sync() waits for the operation
@@ -205,7 +208,8 @@ COMM_MUST enum comm_result comm_gather(struct comm_communicator *c, const void *
  *
  * @param c       communicator
  * @param in      n elements, or COMM_IN_PLACE on the root
- * @param n       number of elements of this rank; must equal counts[comm_rank(c)] of the root (otherwise COMM_ERR_MISMATCH)
+ * @param n       number of elements of this rank; must equal counts[comm_rank(c)] of the root (otherwise COMM_ERR_MISMATCH; on the
+ *                root COMM_ERR_ARGUMENT, and in place it is ignored there)
  * @param out     all blocks, on the root; not used on other ranks
  * @param counts  comm_size(c) block sizes in elements; read on the root only
  * @param displs  comm_size(c) offsets into `out` in elements; NULL: dense, in rank order; read on the root only
@@ -225,7 +229,7 @@ COMM_MUST enum comm_result comm_gather_v(struct comm_communicator *c, const void
  * @param c     communicator
  * @param in    comm_size(c) * n elements on the root; not used on other ranks, where it may be NULL
  * @param out   n elements, or COMM_IN_PLACE on the root
- * @param n     number of elements of a block
+ * @param n     number of elements of a block, the same on all ranks
  * @param type  element type
  * @param root  rank that has the data, 0 to comm_size(c) - 1
  * @param req   receives the request; NULL: none is returned, and comm_sync() waits for the operation
@@ -244,7 +248,8 @@ COMM_MUST enum comm_result comm_scatter(struct comm_communicator *c, const void 
  * @param counts  comm_size(c) block sizes in elements; read on the root only
  * @param displs  comm_size(c) offsets into `in` in elements; NULL: dense, in rank order; read on the root only
  * @param out     n elements, or COMM_IN_PLACE on the root
- * @param n       number of elements of this rank; must equal counts[comm_rank(c)] of the root (otherwise COMM_ERR_MISMATCH)
+ * @param n       number of elements of this rank; must equal counts[comm_rank(c)] of the root (otherwise COMM_ERR_MISMATCH; on the
+ *                root COMM_ERR_ARGUMENT, and in place it is ignored there)
  * @param type    element type
  * @param root    rank that has the data, 0 to comm_size(c) - 1
  * @param req     receives the request; NULL: none is returned, and comm_sync() waits for the operation
@@ -278,8 +283,7 @@ COMM_MUST enum comm_result comm_allgather(struct comm_communicator *c, const voi
  * @param in      counts[comm_rank(c)] elements, or COMM_IN_PLACE
  * @param out     all blocks
  * @param counts  comm_size(c) block sizes in elements, the same on all ranks (otherwise COMM_ERR_MISMATCH)
- * @param displs  comm_size(c) offsets into `out` in elements; NULL: dense, in rank order. May differ between ranks. Blocks must
- *                not overlap.
+ * @param displs  comm_size(c) offsets into `out` in elements; NULL: dense, in rank order. May differ between ranks.
  * @param type    element type
  * @param req     receives the request; NULL: none is returned, and comm_sync() waits for the operation
  * @return COMM_OK if the operation was queued; otherwise an error, listed in collective.h(3)
@@ -306,7 +310,8 @@ COMM_MUST enum comm_result comm_alltoall(struct comm_communicator *c, const void
 /**
  * As comm_alltoall(), with a count and an offset for each block.
  *
- * What rank a sends to rank b must be as long as what b expects from a (otherwise COMM_ERR_MISMATCH). Like MPI_Ialltoallv.
+ * What rank a sends to rank b must be as long as what b expects from a (otherwise COMM_ERR_MISMATCH; for a rank's own block
+ * COMM_ERR_ARGUMENT). Like MPI_Ialltoallv.
  *
  * @param c           communicator
  * @param in          blocks to send, or COMM_IN_PLACE
@@ -329,10 +334,10 @@ COMM_MUST enum comm_result comm_alltoall_v(struct comm_communicator *c, const vo
 /**
  * Broadcasts a length and that many bytes in one call, for receivers that do not know the length.
  *
- * If the data does not fit into a receiver's buffer, that receiver's request ends with COMM_ERR_TRUNCATED, and *bytes is the
- * length that was sent; the other ranks get the data. A root that could not produce its data passes COMM_ROOT_FAILED as
- * the length: the request then ends with COMM_ERR_ABORTED on every rank, and the communicator does not fail. The call
- * takes two sequence numbers. Like two calls of MPI_Ibcast.
+ * If the data does not fit into a receiver's buffer, that receiver's request ends with COMM_ERR_TRUNCATED, its buffer is not
+ * changed, and *bytes is the length that was sent; the other ranks get the data. A root that could not produce its data passes
+ * COMM_ROOT_FAILED as the length: the request then ends with COMM_ERR_ABORTED on every rank, *bytes of the receivers is not
+ * changed, and the communicator does not fail. The call takes two sequence numbers. Like two calls of MPI_Ibcast.
  *
  * Calls with the same root are not distinguished by their lengths. If a rank leaves one out, it gets the data of that one
  * in its next call, unless the option COMM_CHECK=calls is on.

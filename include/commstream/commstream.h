@@ -18,14 +18,16 @@
  * completes.
  *
  * **Errors.** The first failure of a communicator is permanent, with one cause on every surviving rank: its operation and all later ones
- * end with it, and calls return it. Some errors end only one request: a truncated message, a receive that is cancelled or reaches its
- * deadline, a call that all ranks refuse, COMM_ROOT_FAILED, and what COMM_CHECK=buffers finds. COMM_ERR_FULL starts nothing and fails
- * nothing. Work that waits for a failed point fails with COMM_ERR_DEPENDENCY and the first cause.
+ * end with it, and calls return it. Some errors end only one request: a truncated message, a receive or a wait for a signal that is
+ * cancelled, reaches its deadline or has no peers left, a call that all ranks refuse, a creating call for which one rank lacks what it
+ * needs, COMM_ROOT_FAILED, and what COMM_CHECK=buffers finds. COMM_ERR_FULL starts nothing and fails nothing. Work that waits for a failed
+ * point fails with COMM_ERR_DEPENDENCY and the first cause.
  *
  * **Threads.** Any thread may make any call. Collectives of a communicator must be issued in the same order on all ranks, so one thread at
  * a time issues them: use a comm_dup() for each independent source.
  *
- * **Callbacks** may call anything that does not wait. A wait, sync or close in a callback returns COMM_ERR_STATE.
+ * **Callbacks** may call anything that does not wait. A close in a callback returns COMM_ERR_STATE. So does a wait or sync for a request of
+ * the callback's communicator, and for anything that is not complete yet.
  *
  * **Time** is in nanoseconds (int64_t). A timeout of 0 tests once. COMM_FOREVER waits until the operation's own deadline, which always
  * exists.

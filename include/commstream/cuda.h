@@ -10,8 +10,8 @@
  * The device of c need not be current. Backend nccl works on device buffers in place; the other backends stage them, for every collective
  * and message (docs/guide/cuda.md).
  *
- * All functions return COMM_ERR_FULL if too many points of a device (1,024) or too many waits for the host (4) are outstanding; nothing was
- * queued then. Any thread may call.
+ * The functions that record a point or make something wait return COMM_ERR_FULL if too many points of a device (1,024) or too many streams
+ * that wait for the host (4) are outstanding; nothing was queued then. Any thread may call.
  */
 #ifndef COMMSTREAM_CUDA_H
 #define COMMSTREAM_CUDA_H
@@ -39,8 +39,8 @@ COMM_MUST enum comm_result comm_event_record_stream(struct comm_event *event, st
  *
  * @param c       communicator
  * @param stream  the stream
- * @return COMM_OK, COMM_ERR_UNSUPPORTED, COMM_ERR_FULL, COMM_ERR_CLOSED, COMM_ERR_BACKEND, COMM_ERR_STATE on a recorder, or what c failed
- *         with
+ * @return COMM_OK, COMM_ERR_UNSUPPORTED, COMM_ERR_FULL, COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, COMM_ERR_CLOSED, COMM_ERR_BACKEND,
+ *         COMM_ERR_STATE on a recorder, or what c failed with
  */
 COMM_MUST enum comm_result comm_queue_wait_stream(struct comm_communicator *c, struct CUstream_st *stream);
 
@@ -51,7 +51,8 @@ COMM_MUST enum comm_result comm_queue_wait_stream(struct comm_communicator *c, s
  *
  * @param stream  the stream
  * @param event   the event
- * @return COMM_OK; the error of a point that has failed; COMM_ERR_UNSUPPORTED if the device cannot wait for a word of host memory;
+ * @return COMM_OK, also if the point is reached: then nothing is put on the stream; the error of a point that has failed;
+ *         COMM_ERR_UNSUPPORTED, also if the device cannot wait for a word of host memory, or if there can be no progress thread;
  *         COMM_ERR_FULL, COMM_ERR_ARGUMENT, or COMM_ERR_BACKEND
  */
 COMM_MUST enum comm_result comm_stream_wait_event(struct CUstream_st *stream, struct comm_event *event);
@@ -73,7 +74,8 @@ COMM_MUST enum comm_result comm_stream_wait_request(struct CUstream_st *stream, 
  *
  * @param c       communicator
  * @param stream  receives the stream; it belongs to the library: do not synchronise or destroy it
- * @return COMM_OK, COMM_ERR_UNSUPPORTED, COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
+ * @return COMM_OK; COMM_ERR_UNSUPPORTED if c works on no stream: it must be of backend nccl, or a comm_dup() with options.stream;
+ *         COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_stream_of(struct comm_communicator *c, struct CUstream_st **stream);
 
@@ -82,7 +84,9 @@ COMM_MUST enum comm_result comm_stream_of(struct comm_communicator *c, struct CU
  *
  * @param c           communicator
  * @param timeout_ns  how long to wait, as in comm_wait()
- * @return COMM_OK; COMM_PENDING if timeout_ns passed first; COMM_ERR_STATE inside a callback; the first error of the operations
+ * @return COMM_OK; COMM_PENDING if timeout_ns passed first; COMM_ERR_STATE inside a callback; what c failed with (comm_sync() also reports
+ *         errors of single operations); COMM_ERR_UNSUPPORTED as comm_stream_of(); COMM_ERR_FULL (make progress and call again),
+ *         COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_stream_sync(struct comm_communicator *c, int64_t timeout_ns);
 
@@ -91,7 +95,8 @@ COMM_MUST enum comm_result comm_stream_sync(struct comm_communicator *c, int64_t
  *
  * The stream copies the gradient into its bucket. The bucket's reduction waits for the stream, on the device; the host goes on. Any thread
  * may call, several at once, with streams of its own. A stream that writes a gradient must run behind the comm_buckets_wait_stream() of the
- * step before, as it must to read that step's results.
+ * step before, as it must to read that step's results. If the reduction cannot be made to wait for the stream, this rank revokes the
+ * communicator (comm_revoke()), since the other ranks would wait for it.
  *
  * @param b       buckets of gradients that are in memory of a device
  * @param i       index of the gradient

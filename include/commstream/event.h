@@ -54,6 +54,8 @@ COMM_API void comm_event_free(struct comm_event *event);
 /**
  * Stores the point after everything issued on c so far, messages included. It holds nothing back. Like cudaEventRecord.
  *
+ * If c has failed, the call stores a point that failed with the same error.
+ *
  * @param event  the event
  * @param c      a communicator of the event's engine
  * @return COMM_OK; COMM_ERR_UNSUPPORTED if c belongs to another engine; COMM_ERR_FULL, COMM_ERR_ARGUMENT or COMM_ERR_CLOSED
@@ -77,10 +79,10 @@ COMM_MUST enum comm_result comm_event_reset(struct comm_event *event);
 COMM_MUST enum comm_result comm_event_set(struct comm_event *event);
 
 /**
- * Asks whether the event's point is reached. Does not block. Like cudaEventQuery.
+ * Asks whether the event's point is reached, and makes progress if it is not. Does not block. Like cudaEventQuery.
  *
  * @param event  the event
- * @return COMM_OK if it is reached, COMM_PENDING if not, or the error that it failed with
+ * @return COMM_OK if it is reached, COMM_PENDING if not, the error that it failed with, or COMM_ERR_ARGUMENT
  */
 COMM_MUST enum comm_result comm_event_query(struct comm_event *event);
 
@@ -89,7 +91,8 @@ COMM_MUST enum comm_result comm_event_query(struct comm_event *event);
  *
  * @param event       the event
  * @param timeout_ns  how long to wait, as in comm_wait()
- * @return COMM_OK; COMM_PENDING if timeout_ns passed first; the error that the point failed with; COMM_ERR_STATE inside a callback
+ * @return COMM_OK; COMM_PENDING if timeout_ns passed first; the error that the point failed with; COMM_ERR_STATE inside a callback if the
+ *         point is not reached and timeout_ns is not 0; COMM_ERR_ARGUMENT
  */
 COMM_MUST enum comm_result comm_event_sync(struct comm_event *event, int64_t timeout_ns);
 
@@ -101,12 +104,15 @@ COMM_MUST enum comm_result comm_event_sync(struct comm_event *event, int64_t tim
  *
  * @param c      communicator
  * @param event  an event of the same engine
- * @return COMM_OK; COMM_ERR_UNSUPPORTED if the event belongs to another engine; COMM_ERR_FULL, COMM_ERR_CLOSED, or what c failed with
+ * @return COMM_OK; COMM_ERR_UNSUPPORTED if the event belongs to another engine, and on backend nccl if the stream of c is being captured
+ *         or cannot wait; COMM_ERR_FULL (nothing was queued), COMM_ERR_ARGUMENT, COMM_ERR_CLOSED, or what c failed with; COMM_ERR_MEMORY
+ *         on nccl and on a recorder; COMM_ERR_BACKEND on nccl
  */
 COMM_MUST enum comm_result comm_queue_wait_event(struct comm_communicator *c, struct comm_event *event);
 
 /**
- * As comm_queue_wait_event(), for the completion of an operation of another communicator.
+ * As comm_queue_wait_event(), for the completion of an operation of another communicator. A request that is complete holds back nothing;
+ * one that ended with an error, {NULL, e} included, fails c.
  *
  * @param c        communicator
  * @param request  a request of a communicator of the same engine

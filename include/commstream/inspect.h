@@ -49,7 +49,7 @@ struct comm_error {
     int32_t rank;            /**< the rank that failed; -1: unknown */
     int32_t peer;            /**< the rank that noticed; -1: unknown */
     int32_t system_errno;    /**< errno of a system call; 0: none */
-    uint64_t sequence;       /**< sequence number of the operation; 0: none */
+    uint64_t sequence;       /**< sequence number of the operation; if a refused call has none: of the last collective before it, or 0 */
     int32_t backend_code;    /**< error code of MPI, NCCL or CUDA */
     int32_t reserved;        /**< 0 */
     char operation[24];      /**< name of the operation */
@@ -116,8 +116,8 @@ COMM_MUST enum comm_result comm_describe_option(size_t index, struct comm_option
 /** Counters of a communicator since it was made. Bytes are counted as they are sent (sums of half-precision types in 32 bits). */
 struct comm_stats {
     size_t size;               /**< sizeof(struct comm_stats) */
-    uint64_t operations;       /**< collectives */
-    uint64_t messages;         /**< sends and receives */
+    uint64_t operations;       /**< collectives; a call that is several pieces of work, such as a split, counts as many */
+    uint64_t messages;         /**< sends, receives and calls on windows */
     uint64_t bytes_out;        /**< bytes published or sent, counted once for any number of readers */
     uint64_t bytes_in;         /**< bytes read or received */
     uint64_t queue_high_water; /**< the most operations that were in the queue */
@@ -186,8 +186,8 @@ COMM_MUST enum comm_result comm_describe_machine(struct comm_communicator *c, ch
 struct comm_call {
     size_t size;            /**< sizeof(struct comm_call) */
     const char *collective; /**< its name, such as "allreduce" */
-    size_t n;               /**< number of elements */
-    enum comm_type type;    /**< element type */
+    size_t n;               /**< number of elements, as in the call */
+    enum comm_type type;    /**< element type; 0: COMM_BYTE */
     comm_op op;             /**< operator */
     int32_t root;           /**< root */
     int32_t ranks;          /**< number of ranks; 0: those of c */
@@ -200,7 +200,8 @@ struct comm_call {
  * @param call   the call
  * @param text   receives several lines of text, truncated to fit and always terminated
  * @param bytes  its size
- * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_UNSUPPORTED, COMM_ERR_MEMORY, or COMM_ERR_CLOSED
+ * @return COMM_OK; COMM_ERR_UNSUPPORTED if no algorithm serves the call (`text` then says so), and for a field of the call that this
+ *         library does not know; COMM_ERR_ARGUMENT, COMM_ERR_STATE on a recorder, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes);
 
@@ -212,8 +213,8 @@ COMM_MUST enum comm_result comm_explain(struct comm_communicator *c, const struc
  * @param algorithm  name of the algorithm; NULL: the one that would be chosen
  * @param machine    text of a machine file; NULL: the figures that the world of c uses
  * @param ns         receives the predicted time in nanoseconds
- * @return COMM_OK; COMM_ERR_CONFIG for a wrong machine text (the detail names the line); COMM_ERR_UNSUPPORTED if the algorithm cannot serve
- *         the call; COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, or COMM_ERR_CLOSED
+ * @return COMM_OK; COMM_ERR_CONFIG for a wrong machine text (the detail names the line); COMM_ERR_UNSUPPORTED if the algorithm does not
+ *         exist or cannot serve the call; COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, COMM_ERR_STATE on a recorder, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm,
                                         const char *machine, int64_t *ns);

@@ -28,7 +28,7 @@ extern "C" {
  * @param c      a communicator of the world that uses the memory
  * @param bytes  number of bytes, at least 1
  * @param ptr    receives the address; free it with comm_mem_free()
- * @return COMM_OK, COMM_ERR_ARGUMENT, or COMM_ERR_MEMORY (on shm the memory comes out of COMM_SHM_SEGMENT_BYTES)
+ * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_CLOSED, or COMM_ERR_MEMORY (on shm the memory comes out of COMM_SHM_SEGMENT_BYTES)
  */
 COMM_MUST enum comm_result comm_mem_alloc(struct comm_communicator *c, size_t bytes, void **ptr);
 
@@ -55,7 +55,7 @@ COMM_MUST enum comm_result comm_mem_alloc(struct comm_communicator *c, size_t by
  * @param ptr    receives the address when the request completes; must stay valid until then
  * @param req    receives the request; NULL: none is returned, and comm_sync() waits for the operation. The call itself never waits.
  * @return COMM_OK if the operation was queued; COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, COMM_ERR_FULL (nothing was started: make progress and
- *         call again), COMM_ERR_STATE (c records a plan), or the error that the communicator failed with
+ *         call again), COMM_ERR_STATE (c is a recorder), COMM_ERR_CLOSED, or the error that the communicator failed with
  */
 COMM_MUST enum comm_result comm_mem_alloc_symmetric(struct comm_communicator *c, size_t bytes, void **ptr, struct comm_request *req);
 
@@ -66,7 +66,7 @@ COMM_MUST enum comm_result comm_mem_alloc_symmetric(struct comm_communicator *c,
  * reported by comm_error_detail(). Symmetric memory on nccl is freed when its communicator has ended, if that failed or if another
  * communicator is given here; otherwise at once. Like MPI_Free_mem, ncclMemFree and ncclCommWindowDeregister.
  *
- * @param c    a communicator of the world that it was allocated for
+ * @param c    an open communicator of the world that it was allocated for; a closed one frees nothing
  * @param ptr  the address; NULL is ignored
  */
 COMM_API void comm_mem_free(struct comm_communicator *c, void *ptr);
@@ -81,14 +81,16 @@ COMM_API void comm_mem_free(struct comm_communicator *c, void *ptr);
  * @param c      a communicator of the world that uses the memory; nccl: the one whose operations use it
  * @param ptr    start of the memory
  * @param bytes  its length
- * @return COMM_OK; COMM_ERR_STATE if it is registered already; COMM_ERR_ARGUMENT or COMM_ERR_MEMORY
+ * @return COMM_OK; COMM_ERR_STATE if memory with this start is registered already; COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_mem_register(struct comm_communicator *c, void *ptr, size_t bytes);
 
 /**
  * Undoes comm_mem_register(). No operation may still use the memory. Like ncclCommDeregister.
  *
- * @param c    a communicator of the world that it was registered for; nccl: the same one
+ * An address that was not registered changes nothing and is reported by comm_error_detail().
+ *
+ * @param c    an open communicator of the world that it was registered for; nccl: the same one
  * @param ptr  start of the memory; NULL is ignored
  */
 COMM_API void comm_mem_unregister(struct comm_communicator *c, void *ptr);

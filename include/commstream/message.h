@@ -12,8 +12,8 @@
  * **Memory.** Between ranks of one host the receiver keeps messages of at most 40 bytes until receives match them, however many there are.
  * Longer ones wait at their sender once a few KiB are under way, and so do all messages over a network.
  *
- * **Errors.** COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, COMM_ERR_FULL (nothing was queued: make progress and call again), COMM_ERR_CLOSED,
- * COMM_ERR_FORKED, or the error that the communicator failed with.
+ * **Errors.** COMM_ERR_ARGUMENT, COMM_ERR_UNSUPPORTED (on nccl: this tag or peer with device memory), COMM_ERR_MEMORY, COMM_ERR_FULL
+ * (nothing was queued: make progress and call again), COMM_ERR_CLOSED, COMM_ERR_FORKED, or the error that the communicator failed with.
  */
 #ifndef COMMSTREAM_MESSAGE_H
 #define COMMSTREAM_MESSAGE_H
@@ -35,8 +35,8 @@ extern "C" {
 /**
  * Sends n elements to another rank.
  *
- * The request completes when `buf` may be reused; this does not mean that the message was received. A send that is not received before
- * its deadline fails the communicator with COMM_ERR_TIMEOUT. Like MPI_Isend and ncclSend.
+ * The request completes when `buf` may be reused; this does not mean that the message was received. A send that is still pending fails the
+ * communicator: with COMM_ERR_TIMEOUT at its deadline, with COMM_ERR_CLOSED if its receiver closes. Like MPI_Isend and ncclSend.
  *
  * On backend nccl `buf` may be device memory. The tag is then 0, the two ranks give the same length, and the message occupies the stream
  * of c until both ends are there: put sends and receives that wait for each other into one group.
@@ -57,9 +57,11 @@ COMM_MUST enum comm_result comm_send(struct comm_communicator *c, const void *bu
  * Receives a message of up to n elements.
  *
  * If the message is longer, this receive alone ends with COMM_ERR_TRUNCATED, the message is lost, and `status` has its length. A receive
- * that matches nothing ends by comm_cancel(), comm_close(), or its deadline. Like MPI_Irecv and ncclRecv.
+ * that matches nothing ends alone, too: with COMM_ERR_CANCELLED by comm_cancel() and comm_close(), with COMM_ERR_TIMEOUT at its deadline,
+ * and with COMM_ERR_CLOSED if the peer closes (COMM_ANY_PEER: all other ranks). Like MPI_Irecv and ncclRecv.
  *
- * On backend nccl `buf` may be device memory, as in comm_send(). The peer is then a rank, and comm_cancel() returns COMM_ERR_STATE.
+ * On backend nccl `buf` may be device memory, as in comm_send(). The peer is then a rank, the tag is 0 or COMM_ANY_TAG, and comm_cancel()
+ * returns COMM_ERR_STATE.
  *
  * @param c       communicator
  * @param buf     room for n elements; the library's until the request completes
@@ -84,8 +86,8 @@ COMM_MUST enum comm_result comm_recv(struct comm_communicator *c, void *buf, siz
  * @param tag         tag of the message, or COMM_ANY_TAG
  * @param timeout_ns  how long to wait, at most the operation timeout; 0: look once
  * @param status      receives the sender, tag and length; NULL: not wanted
- * @return COMM_OK if there is a message; COMM_PENDING if there was none in time; COMM_ERR_STATE inside a callback unless timeout_ns is 0;
- *         otherwise an error, listed in message.h(3)
+ * @return COMM_OK if there is a message; COMM_PENDING if there was none in time; COMM_ERR_STATE on a recorder, and inside a callback unless
+ *         timeout_ns is 0; otherwise an error, listed in message.h(3)
  */
 COMM_MUST enum comm_result comm_probe(struct comm_communicator *c, int32_t peer, uint32_t tag, int64_t timeout_ns,
                                       struct comm_status *status);

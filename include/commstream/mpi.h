@@ -211,8 +211,9 @@ static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_con
  * @param mpi    the MPI communicator that the world was opened from
  * @param tag    as in MPI_Comm_create_group: different for calls of overlapping members at the same time
  * @param made   receives the MPI communicator; the caller frees it with MPI_Comm_free
- * @return COMM_OK; COMM_ERR_ARGUMENT if a member of c is no rank of world, or if mpi does not have as many ranks as world; COMM_ERR_STATE
- * before MPI_Init and after MPI_Finalize; COMM_ERR_MEMORY; COMM_ERR_BACKEND after an error of MPI
+ * @return COMM_OK; COMM_ERR_ARGUMENT if a member of c is no rank of world, if mpi does not have as many ranks as world, if c or world is
+ * NULL or closed, or if mpi is an intercommunicator or MPI_COMM_NULL; COMM_ERR_STATE before MPI_Init and after MPI_Finalize;
+ * COMM_ERR_MEMORY; COMM_ERR_BACKEND after an error of MPI
  */
 static inline enum comm_result comm_mpi_give(const struct comm_communicator *c, const struct comm_communicator *world, MPI_Comm mpi,
                                              int tag, MPI_Comm *made)

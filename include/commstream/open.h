@@ -8,7 +8,8 @@
  * Structs that begin with `size` can grow in later versions. They have no padding, and zero means default in every field. A field that the
  * library does not know must be zero (otherwise COMM_ERR_UNSUPPORTED).
  *
- * Any thread may call. Functions that block return COMM_ERR_STATE inside a callback.
+ * Any thread may call. comm_open(), comm_open_local() and comm_close() block. comm_close() returns COMM_ERR_STATE inside a callback; do not
+ * open a world there.
  */
 #ifndef COMMSTREAM_OPEN_H
 #define COMMSTREAM_OPEN_H
@@ -71,7 +72,8 @@ enum comm_log_level {
 
 /** Who moves work while no thread of the program is inside the library. */
 enum comm_progress_mode {
-    COMM_PROGRESS_AUTO = 0,   /**< a progress thread, if the host has more usable CPUs than ranks; otherwise nobody */
+    COMM_PROGRESS_AUTO = 0,   /**< a progress thread, if there are several ranks and the host has more usable CPUs than ranks; otherwise
+                                   nobody */
     COMM_PROGRESS_CALLER = 1, /**< nobody: work moves inside calls */
     COMM_PROGRESS_THREAD = 2  /**< a progress thread */
 };
@@ -93,30 +95,31 @@ enum comm_order {
 /**
  * How to open a world.
  *
- * For identity (rank, ranks, address, secret) these fields override the environment. For backend, progress, log level, timeouts and
+ * For identity (rank, ranks, address, secret) these fields override the environment. For backend, progress, order, log level, timeouts and
  * `options` the environment overrides the program, so that an operator can change them without building it again. `notify` and
- * COMM_ORDER_FIXED are the program's alone. Strings and arrays are copied; a function and its argument must stay valid as long as the
- * world.
+ * COMM_ORDER_FIXED are the program's alone: with the latter, COMM_ORDER=free is COMM_ERR_CONFIG. Strings and arrays are copied; a function
+ * and its argument must stay valid as long as the world.
  */
 struct comm_config {
     size_t size;                         /**< sizeof(struct comm_config); COMM_CONFIG sets it */
-    int32_t rank;                        /**< this rank, 0 to ranks - 1 */
+    int32_t rank;                        /**< this rank, 0 to ranks - 1; not used if ranks is 0 */
     int32_t ranks;                       /**< number of ranks; 0: from the launcher, or else 1 */
     const char *backend;                 /**< auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl or cuda; NULL: auto */
     const char *device;                  /**< "cuda:0"; NULL: the device of the local rank. For nccl, cuda, streams, device buffers */
     const char *address;                 /**< for tcp HOST:PORT of rank 0, or file:PATH; otherwise a name where ranks of a host meet */
-    const struct comm_id *id;            /**< instead of address and secret */
+    const struct comm_id *id;            /**< instead of address and secret: pass neither of these with it */
     comm_exchange_fn *exchange;          /**< instead of address */
     void *exchange_arg;                  /**< passed to exchange */
-    struct comm_communicator *engine_of; /**< join the engine of this communicator: one wait moves both worlds, events work in both */
+    struct comm_communicator *engine_of; /**< join the engine of this communicator: one wait moves both worlds, events work in both, and
+                                              `notify` and the log are those that the engine was opened with */
     const void *secret;                  /**< the secret of the job, at least 16 bytes: ranks prove to each other that they have it */
     size_t secret_bytes;                 /**< its length */
     enum comm_progress_mode progress;    /**< who moves work */
     enum comm_notify_mode notify;        /**< where callbacks run */
     enum comm_order order;               /**< the order of operands */
     enum comm_log_level log_level;       /**< how much is logged */
-    int64_t open_timeout_ns;             /**< how long comm_open() waits for the other ranks; 0: 60 s */
-    int64_t operation_timeout_ns;        /**< the deadline of each operation; 0: 1,800 s */
+    int64_t open_timeout_ns;             /**< how long comm_open() waits for the other ranks; 0: 60 s; not negative */
+    int64_t operation_timeout_ns;        /**< the deadline of each operation, on this rank; 0: 1,800 s; not negative */
     const char *options;                 /**< "key=value,...", keys of docs/reference/options.md */
     comm_log_fn *log;                    /**< receives the log; NULL: standard error, written by the same thread */
     void *log_arg;                       /**< passed to log */
@@ -135,9 +138,10 @@ struct comm_config {
  * @param config  NULL: everything from the environment; without a launcher a world of one rank
  * @param world   receives the communicator; NULL on an error. Close it with comm_close().
  * @return COMM_OK; COMM_ERR_CONFIG (error_text names every wrong value); COMM_ERR_TIMEOUT (error_text names the ranks that are missing);
- *         COMM_ERR_UNSUPPORTED (error_text names what is missing); COMM_ERR_PEER if a rank died meanwhile; COMM_ERR_AUTH,
- *         COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, COMM_ERR_SYSTEM, COMM_ERR_BACKEND. After an error nothing is left behind, and only
- *         config.error_text has the reason.
+ *         COMM_ERR_UNSUPPORTED (error_text names what is missing); COMM_ERR_PEER if a rank died meanwhile; COMM_ERR_FULL if the engine has
+ *         64 worlds or 16,384 communicators; COMM_ERR_CLOSED if engine_of is closed; COMM_ERR_AUTH, COMM_ERR_ARGUMENT, COMM_ERR_MEMORY,
+ *         COMM_ERR_SYSTEM, COMM_ERR_BACKEND, COMM_ERR_FORKED. After an error nothing is left behind, and only config.error_text and the
+ *         log have the reason.
  */
 COMM_MUST enum comm_result comm_open(const struct comm_config *config, struct comm_communicator **world);
 
@@ -146,10 +150,10 @@ COMM_MUST enum comm_result comm_open(const struct comm_config *config, struct co
  *
  * One thread may drive all ranks. Like ncclCommInitAll.
  *
- * @param config   as for comm_open(); rank and ranks are ignored
- * @param ranks    number of ranks
+ * @param config   as for comm_open(); rank, ranks, address, id, secret and exchange are ignored
+ * @param ranks    number of ranks, 1 to 1,024
  * @param devices  devices[r] is the device of rank r, such as "cuda:1". If that or `devices` is NULL, rank r has device r modulo the number
- *                 of devices. Only backends nccl and cuda have devices.
+ *                 of devices. Only backends nccl and cuda have devices; with another backend a name is COMM_ERR_UNSUPPORTED.
  * @param worlds   receives `ranks` communicators; not changed on an error
  * @return as comm_open()
  */
@@ -176,11 +180,11 @@ COMM_MUST enum comm_result comm_id_create(const struct comm_config *config, stru
  * operation ends; what is unfinished when the time is over ends with COMM_ERR_CLOSED. Like MPI_Comm_free, MPI_Finalize, and
  * ncclCommDestroy.
  *
- * @param c           communicator, freed unless the result is COMM_ERR_STATE or COMM_ERR_ARGUMENT; NULL is ignored
+ * @param c           communicator, freed unless the result is COMM_ERR_STATE, COMM_ERR_ARGUMENT or COMM_ERR_FORKED; NULL is ignored
  * @param timeout_ns  how long to wait for issued work; COMM_DEFAULT_TIMEOUT: 5 s
  * @return COMM_OK; COMM_ERR_TIMEOUT if work was left unfinished: it ended with COMM_ERR_CLOSED, here and on every rank that still needed
- *         it; COMM_ERR_STATE inside a callback, while a plan is recorded, and while a CUDA graph has calls of c: destroy the graph, then
- *         close; COMM_ERR_ARGUMENT for another negative timeout; COMM_ERR_CLOSED if it was closed before; COMM_ERR_FORKED
+ *         it; COMM_ERR_STATE inside a callback, for a recorder, and while a CUDA graph has calls of c: destroy the graph, then close;
+ *         COMM_ERR_ARGUMENT for another negative timeout; COMM_ERR_CLOSED if it was closed before; COMM_ERR_FORKED
  */
 COMM_API enum comm_result comm_close(struct comm_communicator *c, int64_t timeout_ns);
 
@@ -202,7 +206,7 @@ COMM_API enum comm_result comm_abort(struct comm_communicator *c, int32_t code);
  * It takes effect at once on this rank, and on others while they wait, or within a second. Like MPIX_Comm_revoke of ULFM.
  *
  * @param c  communicator
- * @return COMM_OK, COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
+ * @return COMM_OK, also if c has failed; COMM_ERR_STATE on a recorder; COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_revoke(struct comm_communicator *c);
 
@@ -218,10 +222,12 @@ COMM_MUST enum comm_result comm_revoke(struct comm_communicator *c);
  * @param survivors  receives the communicator when the request completes with COMM_OK, and is not changed otherwise; must stay valid until
  *                   the request completes or comm_close() of c begins
  * @param req        receives the request; not NULL, since comm_sync() cannot wait on a failed communicator
- * @return COMM_OK if it was started. The request, or the call, ends with COMM_ERR_MEMORY (may be called again); COMM_ERR_PEER if the others
- *         gave this rank up; COMM_ERR_TIMEOUT after the operation timeout (the detail names who did not call); COMM_ERR_MISMATCH if another
- *         rank called comm_agree(); COMM_ERR_STATE if an agree or shrink of c is running; COMM_ERR_ABORTED; COMM_ERR_UNSUPPORTED for more
- *         ranks; COMM_ERR_ARGUMENT
+ * @return COMM_OK if it was started. The request, or the call, ends with COMM_ERR_MEMORY (may be called again); COMM_ERR_SYSTEM if the
+ *         survivors could not be connected (may be called again); COMM_ERR_PEER if the others gave this rank up; COMM_ERR_TIMEOUT after the
+ *         operation timeout (the detail names who did not call); COMM_ERR_MISMATCH if another rank called comm_agree(). After these three
+ *         errors every later agree and shrink of c ends with the same one on this rank. The call returns COMM_ERR_STATE if an agree or
+ *         shrink of c is running, and on a recorder; COMM_ERR_UNSUPPORTED for more ranks; COMM_ERR_FULL (make progress and call again);
+ *         COMM_ERR_ABORTED after comm_abort(); COMM_ERR_CLOSED; COMM_ERR_ARGUMENT
  */
 COMM_MUST enum comm_result comm_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req);
 
@@ -256,24 +262,27 @@ struct comm_options {
     const char *name;             /**< used in traces and errors; at most 31 characters are kept */
     int32_t priority;             /**< 1: moved before others; 0: normal, whatever c has; -1: moved when nothing else moves. Local to this
                                        rank */
-    enum comm_order order;        /**< the order of operands; COMM_ORDER_DEFAULT: as c */
+    enum comm_order order;        /**< the order of operands, the same on all ranks; COMM_ORDER_DEFAULT: as c */
     int64_t operation_timeout_ns; /**< the deadline of each operation; 0: as c */
     struct CUstream_st *stream;   /**< nccl, cuda: the stream of device work, on the rank's device and not cudaStreamPerThread, which must
                                        outlive the communicator; NULL: the stream that c was given, or else one of the library's */
-    const char *options;          /**< "algorithm=allreduce:slices,...": the same on all ranks; no other key */
+    const char *options;          /**< "algorithm=allreduce:slices,...": the same on all ranks; no other key; at most 240 characters */
 };
 
 /**
  * Splits c: the ranks of each color form a communicator, ordered by key, then by rank in c.
  *
- * Collective: an operation of the queue of c, which is not drained. Like MPI_Comm_split and ncclCommSplit.
+ * Collective: an operation of the queue of c, which is not drained. Either all ranks of c get their communicators or none does: if one rank
+ * cannot make it (COMM_ERR_MEMORY; COMM_ERR_FULL if it has 16,384 communicators), the request ends with that error on every rank, and c
+ * does not fail. Like MPI_Comm_split and ncclCommSplit.
  *
  * @param c      communicator
  * @param color  0 or greater; COMM_NO_COLOR: this rank gets NULL
  * @param key    decides the order of ranks
- * @param out    receives the communicator before the request completes; must stay valid until then
+ * @param out    receives the communicator before the request completes, and is not changed on an error; must stay valid until then
  * @param req    receives the request; NULL: none is returned, and comm_sync() waits for the operation
- * @return COMM_OK if the operation was queued; COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, COMM_ERR_FULL, COMM_ERR_CLOSED, or what c failed with
+ * @return COMM_OK if the operation was queued; COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, COMM_ERR_FULL, COMM_ERR_STATE on a recorder,
+ *         COMM_ERR_CLOSED, or what c failed with
  */
 COMM_MUST enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,
                                       struct comm_request *req);
@@ -289,7 +298,8 @@ COMM_MUST enum comm_result comm_split(struct comm_communicator *c, int32_t color
  * @param place  what brings ranks together
  * @param out    receives the communicator before the request completes; must stay valid until then
  * @param req    receives the request; NULL: none is returned, and comm_sync() waits for the operation
- * @return as comm_split(); COMM_ERR_UNSUPPORTED if the place of a rank cannot be known (comm_error_detail() tells why)
+ * @return as comm_split(); COMM_ERR_UNSUPPORTED, or an error of the device, if the place of this rank cannot be known (comm_error_detail()
+ *         tells why). If other ranks know theirs, c fails with COMM_ERR_REFUSED.
  */
 COMM_MUST enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place place, struct comm_communicator **out,
                                             struct comm_request *req);
@@ -297,8 +307,8 @@ COMM_MUST enum comm_result comm_split_place(struct comm_communicator *c, enum co
 /**
  * Makes a communicator of some ranks of c. Only those ranks call it, all with the same list and tag.
  *
- * It is not part of the queue of collectives. A rank of the list that does not call fails c with COMM_ERR_TIMEOUT at the deadline. Like
- * MPI_Comm_create_group.
+ * It is not part of the queue of collectives. A rank of the list that does not call fails c with COMM_ERR_TIMEOUT at the deadline, or with
+ * COMM_ERR_CLOSED if it closes c. Like MPI_Comm_create_group.
  *
  * @param c      communicator
  * @param ranks  ranks of c, in the order of the new communicator, each once, this rank among them; copied
@@ -364,7 +374,8 @@ COMM_MUST int32_t comm_size(const struct comm_communicator *c);
  * @param c      communicator
  * @param rank   rank of c
  * @param other  another communicator of the same world
- * @return the rank in `other`; -1 if it is not a member, or if the communicators belong to different worlds
+ * @return the rank in `other`; -1 if it is not a member, if `rank` is none of c, if the communicators belong to different worlds, or if one
+ *         of them is NULL or closed
  */
 COMM_MUST int32_t comm_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other);
 
@@ -386,7 +397,7 @@ struct comm_info {
     int32_t cpus;            /**< CPUs that this process may use */
     int32_t homogeneous;     /**< 1: every host has the same number of ranks */
     uint32_t device_buffers; /**< 1: buffers may be device memory; all except nccl stage them, and cuda all but what kernels do */
-    uint32_t stream_wait;    /**< 1: CUDA streams can wait for it */
+    uint32_t stream_wait;    /**< 1: it works on a CUDA stream, so other streams wait for it on the device, without the host */
     uint32_t graph_capture;  /**< 1: what is issued while its stream is captured goes into the CUDA graph */
     uint32_t fixed_order;    /**< 1: reductions have a fixed order of operands */
     uint32_t device_order;   /**< 1: the weaker ordering rules of nccl hold, part 8 of docs/reference/contract.md */
@@ -422,7 +433,7 @@ struct comm_peer_info {
  * @param c     communicator
  * @param peer  rank, 0 to comm_size(c) - 1
  * @param info  receives the description; the caller sets info->size
- * @return COMM_OK, COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
+ * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_STATE on a recorder, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_describe_peer(struct comm_communicator *c, int32_t peer, struct comm_peer_info *info);
 

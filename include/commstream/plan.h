@@ -3,9 +3,10 @@
  * @brief Groups and plans: several operations recorded and started as one.
  *
  * The begin functions return a *recorder*: a communicator on which the program makes the usual calls with `req` NULL. Recording is local
- * and runs nothing. Collectives, sends, receives and waits for events and requests can be recorded; wait, sync, split and close on a
- * recorder return COMM_ERR_STATE. If one call is refused while recording, the end returns its error and makes nothing of the others. The
- * end functions consume the recorder. The communicator itself can be used as usual meanwhile.
+ * and runs nothing. Collectives, sends, receives and waits for events and requests can be recorded. On a recorder the calls that
+ * sync, probe, split, copy, revoke, agree, shrink and close, and those that create windows and symmetric memory, return COMM_ERR_STATE. If
+ * one call is refused while recording, the end returns its error and makes nothing of the others. The end functions consume the recorder.
+ * The communicator itself can be used as usual meanwhile.
  *
  * **A plan** is started many times. It keeps the addresses of its buffers. A start puts its collectives into the queue at once, in the
  * order of recording, each with a sequence number of its own. A start while the last one runs queues behind it. Plans match plans and
@@ -35,14 +36,14 @@ extern "C" {
 /**
  * Begins a group. comm_group_end() must follow. The buffers belong to the library from that end on. Like ncclGroupStart.
  *
- * @param c         communicator
+ * @param c         communicator, or the recorder of a plan
  * @param recorder  receives the recorder
- * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_STATE, COMM_ERR_MEMORY, COMM_ERR_CLOSED, or what the communicator failed with
+ * @return COMM_OK; COMM_ERR_STATE inside a group; COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, COMM_ERR_CLOSED, or what the communicator failed with
  */
 COMM_MUST enum comm_result comm_group_begin(struct comm_communicator *c, struct comm_communicator **recorder);
 
 /**
- * Starts the recorded group and consumes the recorder, also on an error. Like ncclGroupEnd.
+ * Starts the recorded group and consumes the recorder, also on an error, unless it is the recorder of a plan. Like ncclGroupEnd.
  *
  * The request completes when all operations of the group are complete, with the first error among them. Inside a plan it is
  * COMM_REQUEST_NONE.
@@ -50,8 +51,9 @@ COMM_MUST enum comm_result comm_group_begin(struct comm_communicator *c, struct 
  * @param recorder  from comm_group_begin()
  * @param req       receives the request; NULL: none is returned, and comm_sync() waits for the group
  * @return COMM_OK; COMM_ERR_ARGUMENT if two operations conflict, or the error of a call that was refused while recording (in both cases the
- *         group uses one sequence number); COMM_ERR_FULL if nothing was queued; COMM_ERR_MEMORY, COMM_ERR_CLOSED, or what the communicator
- *         failed with
+ *         group uses one sequence number, unless it is inside a plan); COMM_ERR_FULL if the queue has no room: nothing was queued, and the
+ *         group must be recorded again; COMM_ERR_STATE for the recorder of a plan, or for what is no recorder; COMM_ERR_ARGUMENT for NULL;
+ *         COMM_ERR_MEMORY; COMM_ERR_CLOSED, also if the recorder has ended; or what the communicator failed with
  */
 COMM_MUST enum comm_result comm_group_end(struct comm_communicator *recorder, struct comm_request *req);
 
@@ -60,18 +62,20 @@ COMM_MUST enum comm_result comm_group_end(struct comm_communicator *recorder, st
  *
  * @param c         communicator
  * @param recorder  receives the recorder
- * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_STATE, COMM_ERR_MEMORY, COMM_ERR_CLOSED, or what the communicator failed with
+ * @return COMM_OK; COMM_ERR_STATE if c is a recorder; COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, COMM_ERR_CLOSED, or what the communicator failed
+ *         with
  */
 COMM_MUST enum comm_result comm_plan_begin(struct comm_communicator *c, struct comm_communicator **recorder);
 
 /**
- * Makes a plan of the recorded calls and consumes the recorder, also on an error.
+ * Makes a plan of the recorded calls and consumes the recorder, also on an error, unless `plan` is NULL or it is the recorder of a group.
  *
  * The plan keeps the addresses of the buffers; their contents are read at each start.
  *
  * @param recorder  from comm_plan_begin()
  * @param plan      receives the plan; free it with comm_plan_free()
- * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, or the error of a call that was refused while recording
+ * @return COMM_OK; the error of a call that was refused while recording; COMM_ERR_STATE for the recorder of a group, or for what is no
+ *         recorder; COMM_ERR_CLOSED if the recorder has ended; COMM_ERR_ARGUMENT or COMM_ERR_MEMORY
  */
 COMM_MUST enum comm_result comm_plan_end(struct comm_communicator *recorder, struct comm_plan **plan);
 
@@ -85,7 +89,9 @@ COMM_MUST enum comm_result comm_plan_end(struct comm_communicator *recorder, str
  * @param plan  the plan
  * @param req   receives the request, which completes when all operations of this start are complete; NULL: none is returned, and
  *              comm_sync() waits for them
- * @return COMM_OK, COMM_ERR_FULL, COMM_ERR_MEMORY, COMM_ERR_CLOSED if its communicator was closed, or what the communicator failed with
+ * @return COMM_OK; COMM_ERR_FULL (make progress and call again); COMM_ERR_ARGUMENT if plan is NULL; COMM_ERR_CLOSED if its communicator was
+ *         closed; what the communicator failed with; or the first error with which a recorded call is refused at this start, such as
+ *         COMM_ERR_MEMORY: the other calls have started
  */
 COMM_MUST enum comm_result comm_plan_start(struct comm_plan *plan, struct comm_request *req);
 

@@ -25,13 +25,14 @@ extern "C" {
 /**
  * Waits until everything issued on c before this call is complete, messages included.
  *
- * It also waits for operations whose request was not wanted (req NULL), and reports the error of each of them once. Local: other ranks
- * need not call it. Like cudaStreamSynchronize.
+ * It also waits for operations whose request was not wanted (req NULL). It reports each error of a single operation that nobody has seen
+ * yet, once, and one error a call: the next call reports the next one. Local: other ranks need not call it. Like cudaStreamSynchronize.
  *
  * @param c           communicator
  * @param timeout_ns  how long to wait; COMM_FOREVER: until the operations complete or reach their own deadlines; 0: look once
- * @return COMM_OK; COMM_PENDING if timeout_ns passed first; otherwise the first error of the operations, COMM_ERR_STATE, COMM_ERR_CLOSED
- *         or COMM_ERR_ARGUMENT
+ * @return COMM_OK; COMM_PENDING if timeout_ns passed first; the first error of the operations; what the communicator failed with;
+ *         COMM_ERR_FULL (make progress and call again); COMM_ERR_STATE inside a callback and on a recorder; COMM_ERR_CLOSED or
+ *         COMM_ERR_ARGUMENT
  */
 COMM_MUST enum comm_result comm_sync(struct comm_communicator *c, int64_t timeout_ns);
 
@@ -73,7 +74,8 @@ COMM_MUST enum comm_result comm_fd(struct comm_communicator *any, int *fd);
  *
  * @param any  any communicator of the engine
  * @return COMM_OK if it is safe to sleep: the next event makes the descriptor readable; COMM_PENDING if there is work: call
- *         comm_progress() first; COMM_ERR_ARGUMENT, COMM_ERR_CLOSED or COMM_ERR_FORKED
+ *         comm_progress() first. Inside a callback it does nothing and returns COMM_PENDING. COMM_ERR_ARGUMENT, COMM_ERR_CLOSED or
+ *         COMM_ERR_FORKED
  */
 COMM_MUST enum comm_result comm_arm(struct comm_communicator *any);
 

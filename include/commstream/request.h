@@ -19,7 +19,7 @@
  * **Lifetimes.** Buffers, `status`, `*bytes` and the outputs of creating calls must stay valid until the request completes.
  *
  * Any thread may call. The functions that block (comm_wait(), comm_wait_all(), comm_wait_any(), comm_wait_some()) may return
- * COMM_ERR_STATE inside a callback; use comm_test() there.
+ * COMM_ERR_STATE inside a callback; use comm_test() there. A request that no call returned is COMM_ERR_ARGUMENT.
  */
 #ifndef COMMSTREAM_REQUEST_H
 #define COMMSTREAM_REQUEST_H
@@ -63,13 +63,14 @@ struct comm_request_info {
     size_t size;             /**< sizeof(struct comm_request_info) */
     enum comm_result result; /**< as comm_test() */
     uint32_t flags;          /**< COMM_INFO_BUFFERS_HELD and COMM_INFO_STAGED, or 0 */
-    uint64_t sequence;       /**< sequence number among the collectives; 0: a message */
-    uint64_t bytes;          /**< bytes that this rank contributed */
+    uint64_t sequence;       /**< sequence number among the collectives; 0: it has none, such as a message or a queue wait */
+    uint64_t bytes;          /**< a collective: n * element size, so one block; with counts: the longest block, but this rank's own in
+                              * gather_v and scatter_v; broadcast_bytes: the length, once it is known. A message: its buffer's length */
     uint64_t queued_ns;      /**< when it was queued, in ns of CLOCK_MONOTONIC */
     uint64_t started_ns;     /**< when it started; 0: not yet */
     uint64_t completed_ns;   /**< when it completed; 0: not yet */
     char algorithm[32];      /**< the algorithm that ran; or mpi, nccl or cuda, which did it; nccl+kernel, nccl+host: NCCL moved the
-                              * inputs, and a kernel of the device or the host's reduced them */
+                              * inputs, and a kernel of the device or the host's reduced them. A message: what it is, such as send */
     int32_t waited_for;      /**< the last rank that it had to wait for; -1: none or unknown. A message: its peer, or, while earlier
                               * work of this rank holds it back (because both use the same memory, say), this rank */
     int32_t reserved;        /**< 0 */
@@ -91,7 +92,7 @@ COMM_MUST enum comm_result comm_test(struct comm_request request);
  * @param request     the request
  * @param timeout_ns  how long to wait; COMM_FOREVER: until the operation completes or reaches its own deadline; 0: test once
  * @return COMM_OK or the operation's error; COMM_PENDING if timeout_ns passed first (the operation goes on); COMM_ERR_TIMEOUT if the
- *         operation's own deadline passed; COMM_ERR_STATE inside a callback
+ *         operation's own deadline passed; COMM_ERR_STATE inside a callback; COMM_ERR_ARGUMENT if timeout_ns is negative
  */
 COMM_MUST enum comm_result comm_wait(struct comm_request request, int64_t timeout_ns);
 
@@ -114,8 +115,10 @@ COMM_MUST enum comm_result comm_wait_all(const struct comm_request *requests, si
  * @param requests    the requests
  * @param count       their number
  * @param timeout_ns  how long to wait, as in comm_wait()
- * @param index       receives the index of the complete request; COMM_NO_INDEX: all are COMM_REQUEST_NONE, and the result is COMM_OK
- * @return the result of that request; COMM_PENDING if timeout_ns passed first
+ * @param index       receives the index of the complete request; COMM_NO_INDEX: none was taken. If the result is COMM_OK too, all are
+ *                    COMM_REQUEST_NONE
+ * @return the result of that request; with COMM_NO_INDEX: COMM_PENDING if timeout_ns passed first; COMM_ERR_STATE inside a callback. A
+ *         wrong argument is COMM_ERR_ARGUMENT, and *index is not changed.
  */
 COMM_MUST enum comm_result comm_wait_any(struct comm_request *requests, size_t count, int64_t timeout_ns, size_t *index);
 
@@ -129,8 +132,9 @@ COMM_MUST enum comm_result comm_wait_any(struct comm_request *requests, size_t c
  * @param timeout_ns  how long to wait, as in comm_wait()
  * @param indices     room for `count` indices; receives those of the complete requests
  * @param results     room for `count` results; results[i] belongs to indices[i]; NULL: not wanted
- * @param done        receives how many are complete
- * @return COMM_OK or the first error among them; COMM_PENDING if timeout_ns passed first, and *done is 0
+ * @param done        receives how many were taken; 0 if all are COMM_REQUEST_NONE, where the result is COMM_OK
+ * @return COMM_OK or the first error among them. With *done 0: COMM_PENDING if timeout_ns passed first; COMM_ERR_STATE inside a callback.
+ *         A wrong argument is COMM_ERR_ARGUMENT, and *done is not changed.
  */
 COMM_MUST enum comm_result comm_wait_some(struct comm_request *requests, size_t count, int64_t timeout_ns, size_t *indices,
                                           enum comm_result *results, size_t *done);
@@ -178,14 +182,14 @@ COMM_MUST enum comm_result comm_notify(struct comm_request request, comm_notify_
  *
  * @param request  the request
  * @return COMM_OK; COMM_ERR_STATE for anything else (matched or complete, a send, a collective), which goes on undisturbed; COMM_ERR_CLOSED
- *         after comm_close()
+ *         after comm_close(); e for the request {NULL, e} of a refused call
  */
 COMM_MUST enum comm_result comm_cancel(struct comm_request request);
 
 /**
  * Describes an operation: result, sequence number, bytes, times and the algorithm that ran.
  *
- * The last 2,000 operations of each communicator are remembered, messages among them.
+ * The last 2,000 operations of each communicator are remembered, messages among them. Of a request {NULL, e} only the result is known.
  *
  * @param request  the request
  * @param info     receives the description; the caller sets info->size

@@ -139,7 +139,7 @@ struct comm_op_options {
  * @param arg      passed to `fn`
  * @param options  name, element size and order; copied
  * @param op       receives the operator
- * @return COMM_OK; COMM_ERR_ARGUMENT; COMM_ERR_UNSUPPORTED for an option that this library does not know; COMM_ERR_MEMORY
+ * @return COMM_OK; COMM_ERR_ARGUMENT; COMM_ERR_UNSUPPORTED for an option that this library does not know; COMM_ERR_MEMORY; COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_op_create(struct comm_communicator *c, comm_op_fn *fn, void *arg, const struct comm_op_options *options,
                                           comm_op *op);
@@ -158,7 +158,7 @@ COMM_MUST enum comm_result comm_op_create(struct comm_communicator *c, comm_op_f
  * @param type    an integer, floating or complex type
  * @param factor  one element of that type, in host memory; copied
  * @param op      receives the operator
- * @return COMM_OK; COMM_ERR_ARGUMENT; COMM_ERR_UNSUPPORTED for a type without products, such as COMM_BYTE; COMM_ERR_MEMORY
+ * @return COMM_OK; COMM_ERR_ARGUMENT; COMM_ERR_UNSUPPORTED for a type without products, such as COMM_BYTE; COMM_ERR_MEMORY; COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_op_create_premul_sum(struct comm_communicator *c, enum comm_type type, const void *factor, comm_op *op);
 
@@ -168,7 +168,7 @@ COMM_MUST enum comm_result comm_op_create_premul_sum(struct comm_communicator *c
  * Operations that use it and are still running finish with it. A built-in operator is ignored. Like MPI_Op_free and ncclRedOpDestroy. Any
  * thread may call.
  *
- * @param c   a communicator of the world that it was made for
+ * @param c   an open communicator of the world that it was made for; a closed one frees nothing
  * @param op  the operator
  */
 COMM_API void comm_op_free(struct comm_communicator *c, comm_op op);

@@ -14,8 +14,8 @@
  *
  * **Errors.** COMM_ERR_ARGUMENT (also for an access outside of a part, and for memory of a device: windows and their buffers are in host
  * memory), COMM_ERR_UNSUPPORTED (this type with this operator, or an option that this library does not know), COMM_ERR_MEMORY,
- * COMM_ERR_FULL (nothing was started: make progress and call again), COMM_ERR_CLOSED, COMM_ERR_FORKED, or the error that the communicator
- * failed with.
+ * COMM_ERR_FULL (nothing was started: make progress and call again), COMM_ERR_CLOSED (the communicator was closed), COMM_ERR_FORKED, or the
+ * error that the communicator failed with. comm_window_create() also returns COMM_ERR_STATE, on a recorder.
  *
  * Any thread may call. Creating, fencing and freeing are collective.
  */
@@ -41,8 +41,8 @@ enum comm_placement {
 /** Options of comm_window_create(). */
 struct comm_window_options {
     size_t size;                   /**< sizeof(struct comm_window_options) */
-    void *base;                    /**< the caller's memory to use, until comm_window_free(); NULL: the library allocates. Ranks of this
-                                        host reach memory of comm_mem_alloc() directly. */
+    void *base;                    /**< the caller's `bytes` bytes to use, until comm_window_free(); NULL: the library allocates. Ranks of
+                                        this host reach memory of comm_mem_alloc() directly. */
     enum comm_placement placement; /**< of memory that the library allocates; with base: COMM_PLACEMENT_DEFAULT */
     uint32_t signals;              /**< number of this rank's signal counters, which begin at 0 */
 };
@@ -141,7 +141,8 @@ COMM_MUST enum comm_result comm_get(struct comm_window *w, void *to, size_t n, e
  * @param from    n elements; the library's until the request completes
  * @param n       number of elements
  * @param type    element type
- * @param op      built-in operator; COMM_AVG and user-defined operators are COMM_ERR_UNSUPPORTED
+ * @param op      built-in operator; COMM_REPLACE stores `from`; COMM_NOOP changes nothing, and does not use `from`. COMM_AVG,
+ *                pre-multiplied sums and user-defined operators are COMM_ERR_UNSUPPORTED
  * @param peer    rank of the part
  * @param offset  offset in the part, in bytes
  * @param req     receives the request; NULL: none is returned, and comm_sync() waits for the operation
@@ -158,7 +159,7 @@ COMM_MUST enum comm_result comm_accumulate(struct comm_window *w, const void *fr
  * @param old     room for n elements; the library's until the request completes
  * @param n       number of elements
  * @param type    element type
- * @param op      as in comm_accumulate(); COMM_REPLACE swaps, COMM_NOOP only reads
+ * @param op      as in comm_accumulate(): COMM_REPLACE swaps, COMM_NOOP only reads
  * @param peer    rank of the part
  * @param offset  offset in the part, in bytes
  * @param req     receives the request; NULL: none is returned, and comm_sync() waits for the operation
@@ -218,7 +219,8 @@ COMM_MUST enum comm_result comm_window_wait_signal(struct comm_window *w, uint32
  * freed also if an error is returned, except COMM_ERR_STATE.
  *
  * @param w  the window; NULL is ignored
- * @return COMM_OK; COMM_ERR_STATE inside a callback; COMM_ERR_CLOSED, or what the communicator failed with
+ * @return COMM_OK; COMM_ERR_STATE inside a callback; COMM_ERR_CLOSED; COMM_ERR_MEMORY; COMM_ERR_FULL if other threads keep the queue full;
+ *         or what the communicator failed with
  */
 COMM_API enum comm_result comm_window_free(struct comm_window *w);
 

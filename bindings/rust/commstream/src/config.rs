@@ -10,7 +10,7 @@ use crate::{nanoseconds, Communicator, Error, ErrorKind, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Progress {
-    /// A progress thread if the host has more CPUs than ranks, otherwise nobody.
+    /// A progress thread if there are several ranks and the host has more usable CPUs than ranks, otherwise nobody.
     Auto = ffi::COMM_PROGRESS_AUTO,
     /// Nobody: work moves inside calls.
     Caller = ffi::COMM_PROGRESS_CALLER,

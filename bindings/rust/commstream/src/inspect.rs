@@ -13,9 +13,9 @@ use crate::{Communicator, Element, Error, ErrorKind, Op, Request, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Collectives.
+    /// Collectives; a call that is several pieces of work, such as a split, counts as many.
     pub operations: u64,
-    /// Sends and receives.
+    /// Sends, receives and calls on windows.
     pub messages: u64,
     /// Bytes published or sent, counted once for any number of readers.
     pub bytes_out: u64,
@@ -49,9 +49,9 @@ pub struct Peer {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Operation {
-    /// Its sequence number among the collectives; `None`: a message.
+    /// Its sequence number among the collectives; `None`: it has none, such as a message or a queue wait.
     pub sequence: Option<u64>,
-    /// The bytes that this rank contributed.
+    /// The bytes of one block of a collective (with counts, of the longest, or of this rank's own), or of a message's buffer.
     pub bytes: u64,
     /// When it was queued.
     pub queued: Duration,
