@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 2, ROUNDS = 2 };
+enum { RANKS = 2, ROUNDS = 2, HOLD_NS = 300000 };
 struct side {
     struct bench bench;
     struct CUstream_st *compute, *consume;
@@ -25,6 +25,7 @@ static struct side sides[RANKS];
 static int here, end_here; /* the ranks of this process: here .. end_here - 1 */
 static uint32_t plays;     /* each has values of its own: what an earlier one left in the library's memory is wrong */
 static uint32_t *got;
+static struct CUstream_st *held; /* no operation of this stream runs; NULL: all run */
 
 /* ------------------------------------------------------------------------------------------------------------ the world */
 static void step(void)
@@ -124,12 +125,25 @@ static void turn_before(int64_t end)
     orders_turn(world[here]);
 }
 
+static void hold(struct CUstream_st *stream)
+{
+    if (held)
+        mock_hold(held, false);
+    held = stream;
+    if (held)
+        mock_hold(held, true);
+}
+
+/* A stream is held for a while, or until the request is done although it should wait for that stream. */
 static void drive(struct comm_request q)
 {
-    int64_t end = rig_now() + RIG_PATIENCE;
+    int64_t begin = rig_now();
 
-    while (comm_test(q) == COMM_PENDING)
-        turn_before(end);
+    while (comm_test(q) == COMM_PENDING) {
+        if (held && rig_now() > begin + HOLD_NS)
+            hold(NULL);
+        turn_before(begin + RIG_PATIENCE);
+    }
     MUST(comm_test(q));
 }
 
@@ -213,6 +227,26 @@ static void check_way(struct comm_request q)
     EQUAL(strcmp(info.algorithm, is.algorithm ? is.algorithm : "cuda") == 0, !is.is_staged);
 }
 
+static bool leads(void)
+{
+    return is.process && is.process->start;
+}
+
+/* Before a round. The other process does not wait for this one's chance steps, so some seeds hold one stream back until the sum would have
+ * come if it did not wait for that stream. */
+static void hold_by(uint64_t seed, int round, struct comm_request before)
+{
+    enum { NONE, CONSUME, COMPUTE, COMPUTE_LATER, WAYS };
+    struct side *s = &sides[here];
+
+    if (round == 0) {
+        hold(seed % WAYS == CONSUME ? s->consume : seed % WAYS == COMPUTE ? s->compute : NULL);
+    } else if (seed % WAYS == COMPUTE_LATER) {
+        drive(before);
+        hold(s->compute);
+    }
+}
+
 static bool play(const void *arg, uint64_t seed, uint64_t drop)
 {
     enum orders_way way = *(const enum orders_way *)arg;
@@ -220,10 +254,12 @@ static bool play(const void *arg, uint64_t seed, uint64_t drop)
     bool good = true;
 
     plays++;
-    if (is.process && is.process->start)
+    if (leads())
         is.process->start(way, seed);
     orders_begin(seed, drop);
     for (int round = 0; round < ROUNDS; round++) {
+        if (leads() && way != BY_HOST_ALONE)
+            hold_by(seed, round, q[here]);
         for (int r = here; r < end_here; r++)
             put_sum(r, way, round, &q[r]);
         for (int r = here; r < end_here; r++) {
@@ -234,11 +270,12 @@ static bool play(const void *arg, uint64_t seed, uint64_t drop)
     }
     for (int r = here; r < end_here; r++)
         drive(q[r]);
+    hold(NULL);
     check_way(q[here]);
     orders_finish(world[here]);
     for (int r = here; r < end_here; r++)
         good &= kept_all(&sides[r]);
-    return is.process && is.process->start ? is.process->was_right() && good : good;
+    return leads() ? is.process->was_right() && good : good;
 }
 
 bool orders_play(enum orders_way way, uint64_t seed)
