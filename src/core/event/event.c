@@ -25,7 +25,7 @@ static enum comm_result alive(const struct comm_event *event)
 {
     if (!event)
         return COMM_ERR_ARGUMENT;
-    return atomic_load_explicit(event->engine->env->alive, memory_order_relaxed) ? COMM_OK : COMM_ERR_FORKED;
+    return engine_is_own(event->engine) ? COMM_OK : COMM_ERR_FORKED;
 }
 
 static void enlist(struct engine *e, struct comm_event *event)
@@ -89,6 +89,8 @@ void engine_event_destroy(struct comm_event *event)
 {
     struct engine *e = event->engine;
 
+    if (!engine_is_own(e))
+        return;
     event_replace(event, (struct timeline_point){0});
     delist(e, event);
     e->env->give(e->env, event, sizeof *event);
