@@ -111,12 +111,14 @@ void events_settle(struct engine *e, const struct comm_communicator *c)
 enum comm_result engine_event_record(struct comm_event *event, struct comm_communicator *c)
 {
     enum comm_result r = alive(event);
-    struct engine *e = r == COMM_OK ? event_engine_of(c, &r) : NULL;
+    struct comm_state *b = r == COMM_OK ? state_lock(c, &r) : NULL;
 
-    if (!e)
+    if (!b)
         return r;
-    if (e != event->engine)
-        return COMM_ERR_UNSUPPORTED;
+    r = b->recording.plan ? COMM_ERR_STATE : b->unit.engine == event->engine ? COMM_OK : COMM_ERR_UNSUPPORTED;
+    state_unlock(b);
+    if (r != COMM_OK)
+        return r;
     struct comm_request last = engine_last(c);
     if (!last.comm && (enum comm_result)(int32_t)(int64_t)last.ticket == COMM_ERR_FULL)
         return COMM_ERR_FULL;
