@@ -35,7 +35,7 @@
  * **Lifetimes.** Communicators, plans, windows, events, buckets and operators can be freed in any order. NULL may be passed to every close
  * and free.
  *
- * **Fork.** In a forked child every call returns COMM_ERR_FORKED; the parent is not affected.
+ * **Fork.** In a forked child every call returns COMM_ERR_FORKED, and nothing is freed; the parent is not affected.
  *
  * **Stability.** Before version 0.1 is released, names, structs and numbers may change; CHANGELOG.md lists what did.
  */

@@ -58,7 +58,8 @@ COMM_API void comm_event_free(struct comm_event *event);
  *
  * @param event  the event
  * @param c      a communicator of the event's engine
- * @return COMM_OK; COMM_ERR_UNSUPPORTED if c belongs to another engine; COMM_ERR_FULL, COMM_ERR_ARGUMENT or COMM_ERR_CLOSED
+ * @return COMM_OK; COMM_ERR_UNSUPPORTED if c belongs to another engine; COMM_ERR_STATE on a recorder; COMM_ERR_FULL, COMM_ERR_ARGUMENT or
+ *         COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_event_record(struct comm_event *event, struct comm_communicator *c);
 

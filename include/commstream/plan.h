@@ -4,9 +4,9 @@
  *
  * The begin functions return a *recorder*: a communicator on which the program makes the usual calls with `req` NULL. Recording is local
  * and runs nothing. Collectives, sends, receives and waits for events and requests can be recorded. On a recorder the calls that
- * sync, probe, split, copy, revoke, agree, shrink and close, and those that create windows and symmetric memory, return COMM_ERR_STATE. If
- * one call is refused while recording, the end returns its error and makes nothing of the others. The end functions consume the recorder.
- * The communicator itself can be used as usual meanwhile.
+ * sync, probe, split, copy, revoke, agree, shrink and close, those that create windows and symmetric memory, and comm_event_record() return
+ * COMM_ERR_STATE. If one call is refused while recording, the end returns its error and makes nothing of the others. The end functions
+ * consume the recorder. The communicator itself can be used as usual meanwhile.
  *
  * **A plan** is started many times. It keeps the addresses of its buffers. A start puts its collectives into the queue at once, in the
  * order of recording, each with a sequence number of its own. A start while the last one runs queues behind it. Plans match plans and

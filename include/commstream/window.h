@@ -216,11 +216,13 @@ COMM_MUST enum comm_result comm_window_wait_signal(struct comm_window *w, uint32
  * Frees a window. Collective. It blocks, at most the operation timeout. Like MPI_Win_free.
  *
  * Pointers into the window become invalid, waits for signals are cancelled, and memory of the caller's stays the caller's. The window is
- * freed also if an error is returned, except COMM_ERR_STATE.
+ * freed also if an error is returned, except COMM_ERR_STATE and COMM_ERR_FORKED. While another thread closes the communicator, the call
+ * waits for the end of that close, because unfinished operations may still use the window's memory.
  *
  * @param w  the window; NULL is ignored
- * @return COMM_OK; COMM_ERR_STATE inside a callback; COMM_ERR_CLOSED; COMM_ERR_MEMORY; COMM_ERR_FULL if other threads keep the queue full;
- *         or what the communicator failed with
+ * @return COMM_OK; COMM_ERR_STATE inside a callback, also inside one that comm_close() runs; COMM_ERR_FORKED in a forked child;
+ *         COMM_ERR_CLOSED if the communicator was closed or is being closed; COMM_ERR_MEMORY; COMM_ERR_FULL if other threads keep the queue
+ *         full; or what the communicator failed with
  */
 COMM_API enum comm_result comm_window_free(struct comm_window *w);
 

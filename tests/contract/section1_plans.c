@@ -198,13 +198,19 @@ RIG_TEST(contract_1_8_what_is_not_recorded_refuses_no_plan)
     struct comm_plan *plan;
     struct comm_request request;
     struct comm_call call = {.size = sizeof call, .collective = "barrier"};
+    struct comm_event *event;
     int64_t ns;
     rig_open(&rig, 1, NULL);
+    MUST(comm_event_create(rig.world[0], &event));
+    MUST(comm_event_reset(event));
     MUST(comm_plan_begin(rig.world[0], &recorder));
     record_message(recorder);
     IS(comm_sync(recorder, RIG_PATIENCE), COMM_ERR_STATE);
     IS(comm_predict(recorder, &call, NULL, NULL, &ns), COMM_ERR_STATE);
     IS(comm_trace_dump(recorder, "/nowhere/at/all"), COMM_ERR_STATE);
+    IS(comm_event_record(event, recorder), COMM_ERR_STATE);
+    MUST(comm_event_set(event)); /* its point is the one of before */
+    comm_event_free(event);
     MUST(comm_plan_end(recorder, &plan));
     MUST(comm_plan_start(plan, &request));
     MUST(comm_wait(request, RIG_PATIENCE));

@@ -1,5 +1,5 @@
-/* Engine, threads and wake-up: the poll ownership, the descriptor, callbacks, fork, and precedence between environment
- * and program. */
+/* Engine, threads and wake-up: the poll ownership, the descriptor, and precedence between environment and program. Callbacks and fork have
+ * files of their own. */
 #define _GNU_SOURCE
 #include "contract/cases.h"
 
@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* A signal that this thread takes, or work that a ring completes in it, is not an event. */
@@ -260,56 +259,6 @@ RIG_TEST(contract_6_5_a_deadline_wakes_the_loop)
     close(epoll);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ 6.8 */
-static int forked_child(struct comm_communicator *c, struct comm_request request, struct comm_event *event)
-{
-    int32_t x = 0;
-    struct comm_request mine;
-    struct comm_communicator *other = NULL;
-    struct comm_info info = {.size = sizeof info};
-    enum comm_result results[] = {
-        comm_test(request),
-        comm_wait(request, RIG_S),
-        comm_barrier(c, &mine),
-        comm_sync(c, COMM_FOREVER),
-        comm_progress(c),
-        comm_event_query(event),
-        comm_queue_wait_event(c, event),
-        comm_dup(c, NULL, &other, NULL),
-        comm_describe(c, &info),
-        comm_close(c, RIG_S),
-        comm_recv(c, &x, 1, COMM_I32, 0, 0, NULL, &mine),
-    };
-    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
-        if (results[i] != COMM_ERR_FORKED)
-            return (int)i + 1;
-    }
-    return 0;
-}
-
-RIG_TEST(contract_6_8_fork)
-{
-    struct rig rig;
-    struct comm_event *event;
-    struct comm_request request;
-    int status = -1;
-    rig_open(&rig, 2, NULL);
-    rig_proves_alive(rig.world, 2);
-    MUST(comm_event_create(rig.world[0], &event));
-    MUST(comm_barrier(rig.world[0], &request));
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0)
-        _exit(forked_child(rig.world[0], request, event));
-    EQUAL(waitpid(child, &status, 0), child);
-    EQUAL(WIFEXITED(status) ? WEXITSTATUS(status) : 99, 0); /* otherwise 1 + the number of the first call that did not return it */
-    MUST(comm_barrier(rig.world[1], NULL));
-    MUST(comm_wait(request, RIG_PATIENCE));
-    rig_proves_alive(rig.world, 2);
-    comm_event_free(event);
-    rig_close(&rig);
-}
-
 /* ------------------------------------------------------------------------------------------------------------ 6.10 */
 RIG_TEST(contract_6_10_identity_of_the_program_wins)
 {
@@ -425,6 +374,9 @@ int main(void)
         cmocka_unit_test(contract_6_6_notify_progress),
         cmocka_unit_test(contract_6_6_callbacks_of_a_failed_communicator),
         cmocka_unit_test(contract_6_8_fork),
+        cmocka_unit_test(contract_6_8_a_child_that_frees_moves_nothing),
+        cmocka_unit_test(contract_6_8_a_fork_in_a_callback),
+        cmocka_unit_test(contract_6_8_the_last_free_in_a_child),
         cmocka_unit_test(contract_6_10_identity_of_the_program_wins),
         cmocka_unit_test(contract_6_10_tuning_in_the_environment_wins),
         cmocka_unit_test(contract_6_10_wrong_configuration_is_named),

@@ -14,8 +14,11 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { RANKS = 3 };
 
@@ -147,6 +150,124 @@ RIG_TEST(windows_end_outside_callbacks)
     rig_close(&rig);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ ends */
+static void free_in_close(struct comm_request req, enum comm_result result, void *arg)
+{
+    (void)req;
+    (void)result;
+    struct comm_window **w = arg;
+    IS(comm_window_free(w[0]), COMM_ERR_STATE);
+    w[1] = w[0];
+}
+
+/* The callback runs where the communicator is already closing. */
+RIG_TEST(windows_are_not_freed_in_callbacks_of_a_close)
+{
+    struct rig rig;
+    struct comm_window *w[2] = {NULL, NULL};
+    struct comm_request req;
+    rig_open(&rig, 1, COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .notify = COMM_NOTIFY_PROGRESS));
+    w[0] = make(rig.world[0], 8, 0);
+    MUST(comm_barrier(rig.world[0], &req));
+    MUST(comm_notify(req, free_in_close, w));
+    CHECK(!w[1]);
+    MUST(comm_close(rig.world[0], RIG_PATIENCE));
+    CHECK(w[1] == w[0]);
+    IS(comm_window_free(w[0]), COMM_ERR_CLOSED);
+}
+
+struct ending {
+    struct comm_communicator *c;
+    struct comm_window *w;
+    enum comm_result closed, freed;
+    _Atomic bool is_freed;
+};
+
+static void *close_it(void *arg)
+{
+    struct ending *ending = arg;
+    ending->closed = comm_close(ending->c, RIG_PATIENCE);
+    return NULL;
+}
+
+static void *free_it(void *arg)
+{
+    struct ending *ending = arg;
+    ending->freed = comm_window_free(ending->w);
+    atomic_store(&ending->is_freed, true);
+    return NULL;
+}
+
+/* The close waits for a barrier, and the free for the end of the close. */
+RIG_TEST(windows_are_freed_beside_a_close)
+{
+    struct rig rig;
+    struct comm_window *w[2];
+    struct comm_request req[2];
+    struct comm_info info = {.size = sizeof info};
+    pthread_t closes, frees;
+    rig_open(&rig, 2, NULL);
+    for (int r = 0; r < 2; r++)
+        MUST(comm_window_create(rig.world[r], 64, NULL, &w[r], &req[r]));
+    MUST(comm_wait_all(req, 2, RIG_PATIENCE));
+    MUST(comm_barrier(rig.world[0], NULL));
+    struct ending ending = {.c = rig.world[0], .w = w[0]};
+    EQUAL(pthread_create(&closes, NULL, close_it, &ending), 0);
+    while (comm_describe(rig.world[0], &info) != COMM_ERR_CLOSED)
+        rig_nap(RIG_MS / 10);
+    EQUAL(pthread_create(&frees, NULL, free_it, &ending), 0);
+    rig_nap(20 * RIG_MS);
+    CHECK(!atomic_load(&ending.is_freed));
+    MUST(NOW(comm_barrier, rig.world[1]));
+    pthread_join(closes, NULL);
+    pthread_join(frees, NULL);
+    IS(ending.closed, COMM_OK);
+    IS(ending.freed, COMM_ERR_CLOSED);
+    MUST(comm_close(rig.world[1], RIG_PATIENCE));
+    IS(comm_window_free(w[1]), COMM_ERR_CLOSED);
+}
+
+/* At every moment of a close that has nothing to wait for. */
+RIG_TEST(windows_are_freed_at_any_moment_of_a_close)
+{
+    enum { CLOSES = 200 };
+    struct rig rig;
+    rig_open(&rig, 1, NULL);
+    for (int i = 0; i < CLOSES; i++) {
+        struct ending ending = {.closed = COMM_PENDING};
+        pthread_t closes;
+        MUST(NOW(comm_dup, rig.world[0], NULL, &ending.c));
+        ending.w = make(ending.c, 64, 0);
+        EQUAL(pthread_create(&closes, NULL, close_it, &ending), 0);
+        rig_nap(i * 1000);
+        (void)free_it(&ending);
+        pthread_join(closes, NULL);
+        IS(ending.closed, COMM_OK);
+        CHECK(ending.freed == COMM_OK || ending.freed == COMM_ERR_CLOSED);
+    }
+    rig_close(&rig);
+}
+
+RIG_TEST(windows_are_not_freed_in_a_forked_child)
+{
+    struct rig rig;
+    struct comm_window *w;
+    int status = -1;
+    rig_open(&rig, 1, NULL);
+    w = make(rig.world[0], 64, 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        bool refused = comm_window_free(w) == COMM_ERR_FORKED;
+        _exit(refused && comm_window_free(w) == COMM_ERR_FORKED ? 0 : 1); /* it is still there */
+    }
+    EQUAL(waitpid(child, &status, 0), child);
+    EQUAL(status, 0);
+    fence(w);
+    MUST(comm_window_free(w));
+    rig_close(&rig);
+}
+
 /* A wait that a queue wait holds back has not looked at its counter yet: it does not end because the ranks that signalled have closed. */
 RIG_TEST(windows_held_waits_outlive_their_peers)
 {
@@ -245,6 +366,10 @@ int main(void)
         cmocka_unit_test(windows_of_processes),
         cmocka_unit_test(windows_without_memory_end_messages_once),
         cmocka_unit_test(windows_end_outside_callbacks),
+        cmocka_unit_test(windows_are_not_freed_in_callbacks_of_a_close),
+        cmocka_unit_test(windows_are_freed_beside_a_close),
+        cmocka_unit_test(windows_are_freed_at_any_moment_of_a_close),
+        cmocka_unit_test(windows_are_not_freed_in_a_forked_child),
         cmocka_unit_test(windows_held_waits_outlive_their_peers),
         cmocka_unit_test(windows_where_nothing_is_shared),
         cmocka_unit_test(windows_of_different_order_mismatch),

@@ -8,11 +8,13 @@
 #ifndef BASE_HEAP_H
 #define BASE_HEAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct comm_communicator;
 
 void *base_heap_take(struct comm_communicator *c, size_t bytes);
 void base_heap_give(struct comm_communicator *c, void *memory, size_t bytes); /* memory NULL: does nothing */
+bool base_heap_is_own(const void *memory);                                    /* false in a forked child: it is the parent's */
 
 #endif

@@ -482,7 +482,7 @@ enum comm_result comm_buckets_wait(struct comm_buckets *b, int64_t timeout_ns)
  * wait. If waiting is not allowed (inside a callback), the memory is not freed, because peers may still read it. */
 void comm_buckets_free(struct comm_buckets *b)
 {
-    if (b == NULL)
+    if (b == NULL || !base_heap_is_own(b))
         return;
     /* A bucket that is not issued in this step has the request of the step before, or none. */
     for (size_t j = 0; j < b->bucket_count; j++) {

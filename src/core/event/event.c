@@ -25,7 +25,7 @@ static enum comm_result alive(const struct comm_event *event)
 {
     if (!event)
         return COMM_ERR_ARGUMENT;
-    return atomic_load_explicit(event->engine->env->alive, memory_order_relaxed) ? COMM_OK : COMM_ERR_FORKED;
+    return engine_is_own(event->engine) ? COMM_OK : COMM_ERR_FORKED;
 }
 
 static void enlist(struct engine *e, struct comm_event *event)
@@ -89,6 +89,8 @@ void engine_event_destroy(struct comm_event *event)
 {
     struct engine *e = event->engine;
 
+    if (!engine_is_own(e))
+        return;
     event_replace(event, (struct timeline_point){0});
     delist(e, event);
     e->env->give(e->env, event, sizeof *event);
@@ -109,12 +111,14 @@ void events_settle(struct engine *e, const struct comm_communicator *c)
 enum comm_result engine_event_record(struct comm_event *event, struct comm_communicator *c)
 {
     enum comm_result r = alive(event);
-    struct engine *e = r == COMM_OK ? event_engine_of(c, &r) : NULL;
+    struct comm_state *b = r == COMM_OK ? state_lock(c, &r) : NULL;
 
-    if (!e)
+    if (!b)
         return r;
-    if (e != event->engine)
-        return COMM_ERR_UNSUPPORTED;
+    r = b->recording.plan ? COMM_ERR_STATE : b->unit.engine == event->engine ? COMM_OK : COMM_ERR_UNSUPPORTED;
+    state_unlock(b);
+    if (r != COMM_OK)
+        return r;
     struct comm_request last = engine_last(c);
     if (!last.comm && (enum comm_result)(int32_t)(int64_t)last.ticket == COMM_ERR_FULL)
         return COMM_ERR_FULL;

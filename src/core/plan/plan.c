@@ -444,5 +444,6 @@ enum comm_result engine_plan_start(struct comm_plan *plan, struct comm_request *
 
 void engine_plan_free(struct comm_plan *plan)
 {
-    plan_drop(plan);
+    if (engine_is_own(plan->engine))
+        plan_drop(plan);
 }

@@ -298,6 +298,11 @@ static inline enum comm_result engine_alive(const struct comm_communicator *c)
         return COMM_ERR_ARGUMENT;
     return BASE_LIKELY(atomic_load_explicit(c->alive, memory_order_relaxed)) ? COMM_OK : COMM_ERR_FORKED;
 }
+/* False in a forked child: what belongs to the engine is the parent's, its threads are missing, and its locks may be held for ever. */
+static inline bool engine_is_own(const struct engine *e)
+{
+    return atomic_load_explicit(e->env->alive, memory_order_relaxed) != 0;
+}
 /* Locks the communicator. NULL: it is not locked, and *why says why. */
 static inline struct progress_unit *unit_lock(struct comm_communicator *c, enum comm_result *why)
 {

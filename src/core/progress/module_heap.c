@@ -24,6 +24,11 @@ void *base_heap_take(struct comm_communicator *c, size_t bytes)
     return block ? block + 1 : NULL;
 }
 
+bool base_heap_is_own(const void *memory)
+{
+    return engine_is_own(((const struct heap_block *)memory - 1)->engine);
+}
+
 void base_heap_give(struct comm_communicator *c, void *memory, size_t bytes)
 {
     struct heap_block *block = memory ? (struct heap_block *)memory - 1 : NULL;

@@ -265,11 +265,17 @@ static bool serve(struct comm_state *b)
     return b->rma.busy || message_wants_step(b->messages);
 }
 
+static void close_all(struct comm_state *b)
+{
+    links_close(b);
+    windows_close(b);
+}
+
 const struct comm_part rma_part = {
     .name = "rma",
     .world_close = memory_close,
-    .leave = windows_close,
-    .close = links_close,
+    .leave = windows_leave,
+    .close = close_all,
     .message = links_message,
     .step_beside = step,
     .blocks = blocks,

@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+enum { CLOSE_LOOK_NS = 1000000 };
 enum { PAGE = 4096, WINDOW_FREES = 1 /* part of a fence's fingerprint, together with the number */ };
 
 static const struct wire_memory_class *class_of(const struct comm_state *b)
@@ -23,7 +24,7 @@ static size_t window_bytes(int32_t size)
     return sizeof(struct comm_window) + (size_t)size * (sizeof(struct window_ticket) + sizeof(struct window_part));
 }
 
-/* keep: peers may not know yet that the window has ended. b is not used if the memory is from the heap. */
+/* keep: peers may not know yet that the window has ended. b NULL: the communicator has closed, and only heap memory is left. */
 static void give(struct comm_state *b, const struct comm_window *w, void *at, size_t bytes, bool keep)
 {
     if (at && w->heap)
@@ -361,26 +362,58 @@ static bool rests(void *arg)
     return rests;
 }
 
-enum comm_result engine_window_free(struct comm_window *w)
+/* True inside a callback of the window's engine, also inside one that its communicator's close runs. */
+static bool in_callback(struct comm_window *w)
+{
+    struct comm_communicator *c = w->comm;
+
+    base_home_visit(&c->lock, c->env);
+    struct comm_state *b = atomic_load_explicit(&w->state, memory_order_acquire);
+    bool inside = b && state_of(c) == b && engine_in_callback(b->unit.engine); /* otherwise it has ended, or no callback runs any more */
+    base_home_unlock(&c->lock, c->env);
+    return inside;
+}
+
+/* The communicator cannot be locked: it was closed, or another thread is closing it. Until that has ended, the window is in its list, and
+ * what is unfinished there may use the window's memory. */
+static void await_close(struct comm_window *w)
+{
+    _Atomic uint32_t never = 0;
+
+    while (atomic_load_explicit(&w->state, memory_order_acquire))
+        w->env->park(w->env, &never, 0, w->env->now(w->env) + CLOSE_LOOK_NS);
+}
+
+/* Ends the window on all ranks, and waits until nothing uses its memory. */
+static enum comm_result end_everywhere(struct comm_window *w)
 {
     struct comm_request last = COMM_REQUEST_NONE;
-    enum comm_result r, locked;
+    enum comm_result r;
     struct comm_state *b = lock(w, &r);
 
-    if (b) {
-        struct engine *e = b->unit.engine;
-        bool callback = engine_in_callback(e);
-        engine_hold(e);
-        state_unlock(b);
-        r = callback ? COMM_ERR_STATE : last_fence(w, &last);
-        r = r == COMM_OK ? engine_wait(last, COMM_FOREVER) : r;
-        if (w->apart && !callback)
-            (void)engine_move_until(e, NULL, rests, w, ENGINE_NEVER); /* bounded by the deadline of the calls */
-        engine_drop(e);
-        if (callback)
-            return COMM_ERR_STATE;
-    }
-    b = lock(w, &locked);
+    if (!b)
+        return r;
+    struct engine *e = b->unit.engine;
+    engine_hold(e);
+    state_unlock(b);
+    r = last_fence(w, &last);
+    r = r == COMM_OK ? engine_wait(last, COMM_FOREVER) : r;
+    if (w->apart)
+        (void)engine_move_until(e, NULL, rests, w, ENGINE_NEVER); /* bounded by the deadline of the calls */
+    engine_drop(e);
+    return r;
+}
+
+enum comm_result engine_window_free(struct comm_window *w)
+{
+    enum comm_result r, locked;
+
+    if (engine_alive(w->comm) != COMM_OK) /* in a forked child: the window is the parent's */
+        return COMM_ERR_FORKED;
+    if (in_callback(w))
+        return COMM_ERR_STATE;
+    r = end_everywhere(w);
+    struct comm_state *b = lock(w, &locked);
     if (b) {
         p2p_forget_window(b, w, r == COMM_OK ? COMM_ERR_CANCELLED : r);
         unlink_from(b, w);
@@ -389,17 +422,24 @@ enum comm_result engine_window_free(struct comm_window *w)
         state_settle(b);
         state_unlock(b);
     } else {
+        await_close(w);
         drop(NULL, w, true);
     }
     return r;
 }
 
+void windows_leave(struct comm_state *b)
+{
+    for (struct comm_window *w = b->rma.windows; w; w = w->next)
+        if (!w->heap)
+            drop_memory(b, w, true);
+}
+
+/* Another thread may free each window from then on (await_close). */
 void windows_close(struct comm_state *b)
 {
     for (struct comm_window *w = b->rma.windows, *next; w; w = next) {
         next = w->next;
-        if (!w->heap)
-            drop_memory(b, w, true);
         atomic_store_explicit(&w->state, NULL, memory_order_release);
     }
     b->rma.windows = NULL;

@@ -50,8 +50,10 @@ struct comm_window {
 
 /* Executes one bounded step. OK: done; PENDING: not yet. The window exists on all ranks, and the arguments are valid. */
 enum comm_result one_sided_step(struct comm_state *b, struct one_sided *one);
-/* The communicator is closing: its windows lose their memory, and only their handles remain. Heap memory is freed with the handle. */
-void windows_close(struct comm_state *b);
+/* The communicator is closing: its windows lose their memory, and only their handles remain. Heap memory is freed with the handle, after
+ * the wire has left, which may still write to it. */
+void windows_leave(struct comm_state *b);
+void windows_close(struct comm_state *b); /* after the wire has left */
 
 /* window_link.c: parts that this rank cannot address */
 bool links_open(struct comm_state *b);  /* for the first such window; false: no memory */
