@@ -107,7 +107,8 @@ struct comm_config {
     const char *backend;                 /**< auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl or cuda; NULL: auto */
     const char *device;                  /**< "cuda:0"; NULL: the device of the local rank. For nccl, cuda, streams, device buffers */
     const char *address;                 /**< for tcp HOST:PORT of rank 0, or file:PATH; otherwise a name where ranks of a host meet */
-    const struct comm_id *id;            /**< instead of address and secret: pass neither of these with it */
+    const struct comm_id *id;            /**< instead of address and secret: it has a secret, and perhaps an address. If one of these is
+                                              given too, it is used instead of the id's; all ranks then give the same */
     comm_exchange_fn *exchange;          /**< instead of address */
     void *exchange_arg;                  /**< passed to exchange */
     struct comm_communicator *engine_of; /**< join the engine of this communicator: one wait moves both worlds, events work in both, and

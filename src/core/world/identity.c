@@ -14,6 +14,18 @@ void identity_wipe(struct identity *id)
         ((volatile unsigned char *)id->secret)[i] = 0;
 }
 
+/* Ranks that did not get rank 0's identity often have zeros. As a secret everybody knows these. */
+bool identity_read(const struct comm_id *from, struct identity *id)
+{
+    unsigned char any = 0;
+
+    memcpy(id, from, sizeof *id);
+    id->address[sizeof id->address - 1] = 0;
+    for (size_t i = 0; i < sizeof id->secret; i++)
+        any |= id->secret[i];
+    return any != 0;
+}
+
 /* Uses the given address. Without one, a world over a network gets an address of this process. */
 static enum comm_result offer_address(const struct comm_env *env, const struct comm_config *config, struct identity *id, const char **why)
 {
