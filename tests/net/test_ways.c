@@ -109,6 +109,36 @@ RIG_TEST(an_id_says_all)
     run(by_id);
 }
 
+/* An id has an address if comm_open would take a backend over TCP: the environment overrides the program there too. */
+RIG_TEST(an_id_is_for_the_backend_that_opens)
+{
+    static const struct {
+        const char *variable, *value, *backend, *options;
+        bool address;
+    } cases[] = {
+        {"COMM_BACKEND", "tcp", "shm", NULL, true},
+        {"COMM_BACKEND", "shm", "tcp", NULL, false},
+        {"COMM_BACKEND", "shm+tcp", NULL, NULL, true},
+        {"COMM_BACKEND", "auto", "tcp", NULL, false},
+        {"COMM_BACKEND", "", "tcp", NULL, true},
+        {"COBRE_COMM_BACKEND", "tcp", "shm", NULL, true},
+        {"COMM_BACKEND", "tcp", NULL, "backend=shm", true},
+        {"COMM_JOB", "j", NULL, "backend=tcp", true},
+        {"COMM_JOB", "j", "shm", "backend=tcp", false},
+        {"COMM_JOB", "j", NULL, NULL, false},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct comm_id id;
+        forget_launcher();
+        unsetenv("COBRE_COMM_BACKEND");
+        CHECK(setenv(cases[i].variable, cases[i].value, 1) == 0);
+        MUST(comm_id_create(COMM_CONFIG(.backend = cases[i].backend, .options = cases[i].options), &id));
+        if ((id.bytes[64] != 0) != cases[i].address) /* job and secret come before it */
+            rig_die(__FILE__, __LINE__, "case %zu: the id has %s address", i, cases[i].address ? "no" : "an");
+    }
+}
+
 RIG_TEST(an_id_has_no_room_for_a_long_address)
 {
     char text[200] = "", address[100];
@@ -388,6 +418,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_id_says_all),
+        cmocka_unit_test(an_id_is_for_the_backend_that_opens),
         cmocka_unit_test(an_id_has_no_room_for_a_long_address),
         cmocka_unit_test(the_programs_exchange),
         cmocka_unit_test(a_file_of_the_folder_that_all_see),
