@@ -50,7 +50,7 @@ static inline int comm_mpi_wait(struct comm_mpi_meeting *m, int code, MPI_Reques
         m->why = "MPI reported an error of this communicator";
     } else if (!done) {
         m->result = COMM_ERR_TIMEOUT;
-        m->why = "the time of open_timeout_ns has passed, and another rank has not met this one";
+        m->why = "the time of COMM_OPEN_TIMEOUT, or else of open_timeout_ns, has passed, and another rank has not met this one";
     }
     return m->result == COMM_OK;
 }
@@ -104,6 +104,49 @@ static inline int comm_mpi_exchange(void *arg, const void *in, size_t bytes, voi
     return 0;
 }
 
+/* Not for programs: the seconds of a time such as "1.5s"; bare: of a number without a unit. 0: it is none, as comm_open() says. */
+static inline double comm_mpi_seconds(const char *text, size_t bytes, double bare)
+{
+    static const struct {
+        const char *name;
+        double seconds;
+    } units[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}};
+    double value = 0, scale = 1;
+    size_t at = 0;
+
+    for (; at < bytes && text[at] >= '0' && text[at] <= '9'; at++)
+        value = value * 10 + (text[at] - '0');
+    if (at < bytes && text[at] == '.')
+        for (at++; at < bytes && text[at] >= '0' && text[at] <= '9'; at++)
+            value += (text[at] - '0') * (scale /= 10);
+    if (at == bytes)
+        return value * bare;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strlen(units[i].name) == bytes - at && memcmp(units[i].name, text + at, bytes - at) == 0)
+            return value * units[i].seconds;
+    return 0;
+}
+
+/* Not for programs: how many seconds comm_open() waits for the other ranks. The environment overrides the program. */
+static inline double comm_mpi_patience(const struct comm_config *config)
+{
+    static const char key[] = "open_timeout=";
+    const char *own = getenv("COMM_OPEN_TIMEOUT"), *other = getenv("COBRE_TCP_CONNECT_TIMEOUT_MS"), *at = config->options;
+    double seconds = 0;
+
+    if (own && *own)
+        seconds = comm_mpi_seconds(own, strlen(own), 1);
+    else if (other && *other)
+        seconds = comm_mpi_seconds(other, strlen(other), 1e-3);
+    else if (config->open_timeout_ns > 0)
+        seconds = (double)config->open_timeout_ns / 1e9;
+    else
+        for (; at && *at; at += strcspn(at, ","), at += *at == ',')
+            if (strncmp(at, key, sizeof key - 1) == 0)
+                seconds = comm_mpi_seconds(at + sizeof key - 1, strcspn(at, ",") - (sizeof key - 1), 1);
+    return seconds > 0 ? seconds : 60;
+}
+
 /* Not for programs: says why in config's error_text. */
 static inline enum comm_result comm_mpi_complain(const struct comm_config *config, enum comm_result result, const char *text)
 {
@@ -152,7 +195,8 @@ static inline int comm_mpi_one_host(MPI_Comm mpi)
  * Collective over mpi. The ranks meet by MPI_Iallgather on it, so neither a launcher's variables nor an address is needed. Any backend can
  * be used: by default shared memory within a host and TCP between hosts. The communicator may have all ranks of MPI_COMM_WORLD or some, in
  * any order. backend=shm+mpi needs MPI_THREAD_MULTIPLE. Below that level, open one world of some of the ranks at a time with backend=mpi.
- * Like comm_open(), it blocks at most open_timeout_ns, except inside MPI_Comm_split_type, which all ranks have to reach.
+ * Like comm_open(), it blocks at most COMM_OPEN_TIMEOUT, or else open_timeout_ns, except inside MPI_Comm_split_type, which all ranks have
+ * to reach.
  *
  * @param mpi     a communicator (no intercommunicator) between MPI_Init and MPI_Finalize. The library keeps nothing of it
  * @param config  as for comm_open(); rank, ranks, address, id and exchange are ignored. NULL: all default
@@ -182,7 +226,7 @@ static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_con
     meeting.mpi = &mpi;
     meeting.result = COMM_PENDING;
     meeting.ranks = ranks;
-    meeting.until = MPI_Wtime() + (own.open_timeout_ns > 0 ? (double)own.open_timeout_ns / 1e9 : 60);
+    meeting.until = MPI_Wtime() + comm_mpi_patience(&own);
     own.rank = rank;
     own.ranks = ranks;
     own.address = NULL;

@@ -107,7 +107,8 @@ struct comm_config {
     const char *backend;                 /**< auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl or cuda; NULL: auto */
     const char *device;                  /**< "cuda:0"; NULL: the device of the local rank. For nccl, cuda, streams, device buffers */
     const char *address;                 /**< for tcp HOST:PORT of rank 0, or file:PATH; otherwise a name where ranks of a host meet */
-    const struct comm_id *id;            /**< instead of address and secret: pass neither of these with it */
+    const struct comm_id *id;            /**< instead of address and secret: it has a secret, and perhaps an address. If one of these is
+                                              given too, it is used instead of the id's; all ranks then give the same */
     comm_exchange_fn *exchange;          /**< instead of address */
     void *exchange_arg;                  /**< passed to exchange */
     struct comm_communicator *engine_of; /**< join the engine of this communicator: one wait moves both worlds, events work in both, and
@@ -163,11 +164,11 @@ COMM_MUST enum comm_result comm_open_local(const struct comm_config *config, int
 /**
  * Makes the identity of a world on rank 0, which hands it to the other ranks by private means; all then open with config.id.
  *
- * It can be used once. If config.backend or the environment names tcp, shm+tcp or shm+mpi, it contains an address of this host and a free
- * port: rank 0 must then open soon, and on this host. config.address or COMM_ADDRESS, if given, is taken instead. For any other backend it
- * has no address of its own, which is enough on one host. Local. Like ncclGetUniqueId.
+ * It can be used once. If the backend is tcp, shm+tcp or shm+mpi, it contains an address of this host and a free port: rank 0 must then
+ * open soon, and on this host. config.address or COMM_ADDRESS, if given, is taken instead. For any other backend it has no address of its
+ * own, which is enough on one host. As in comm_open(), the environment's backend overrides the program's. Local. Like ncclGetUniqueId.
  *
- * @param config  backend, address and error_text are used; NULL: from the environment
+ * @param config  backend, address, error_text, and the backend in options are used; NULL: from the environment
  * @param id      receives the identity
  * @return COMM_OK; COMM_ERR_CONFIG for an address of more than 63 characters; COMM_ERR_ARGUMENT or COMM_ERR_SYSTEM
  */

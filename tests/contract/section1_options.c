@@ -146,12 +146,64 @@ RIG_TEST(contract_5_4_a_dup_has_algorithms_of_its_own)
     rig_close(&rig);
 }
 
+static enum comm_result dup_in_order(struct comm_communicator *c, enum comm_order order, struct comm_communicator **out,
+                                     struct comm_request *req)
+{
+    struct comm_options how = {.size = sizeof how, .order = order};
+    return comm_dup(c, &how, out, req);
+}
+
+/* The order of operands is one of enum comm_order, and it decides the bits of results: ranks compare it. */
+RIG_TEST(contract_5_4_a_dup_has_one_order_on_all_ranks)
+{
+    static const enum comm_order differ[][RANKS] = {
+        {COMM_ORDER_FIXED, COMM_ORDER_FREE}, {COMM_ORDER_FREE, COMM_ORDER_DEFAULT}, {COMM_ORDER_DEFAULT, COMM_ORDER_FIXED}};
+    struct rig rig;
+    struct comm_communicator *made[RANKS], *none;
+    struct comm_request request[RANKS];
+    struct comm_error error = {.size = sizeof error};
+    struct comm_info info = {.size = sizeof info};
+    rig_open(&rig, RANKS, NULL);
+    for (int k = 0; k < 2; k++)
+        for (int32_t r = 0; r < RANKS; r++) {
+            IS(dup_in_order(rig.world[r], (enum comm_order)(k ? 3 : -1), &none, &request[r]), COMM_ERR_ARGUMENT);
+            IS(comm_test(request[r]), COMM_ERR_ARGUMENT);
+            MUST(comm_error_detail(rig.world[r], &error));
+            CHECK(strstr(error.text, k ? "options.order=3" : "options.order=-1") && strstr(error.text, "expected"));
+        }
+    for (int32_t order = COMM_ORDER_DEFAULT; order <= COMM_ORDER_FREE; order++) {
+        for (int32_t r = 0; r < RANKS; r++)
+            MUST(dup_in_order(rig.world[r], (enum comm_order)order, &made[r], &request[r]));
+        rig_wait_all(request, RANKS);
+        rig_proves_alive(made, RANKS);
+        MUST(comm_describe(made[0], &info));
+        EQUAL(info.fixed_order, order != COMM_ORDER_FREE);
+        for (int32_t r = 0; r < RANKS; r++)
+            MUST(comm_close(made[r], RIG_PATIENCE));
+    }
+    rig_close(&rig);
+    for (size_t i = 0; i < sizeof differ / sizeof *differ; i++) {
+        rig_open(&rig, RANKS, NULL);
+        for (int32_t r = 0; r < RANKS; r++) {
+            enum comm_result result = dup_in_order(rig.world[r], differ[i][r], &none, &request[r]);
+            CHECK(result == COMM_OK || result == COMM_ERR_MISMATCH);
+        }
+        for (int32_t r = 0; r < RANKS; r++) {
+            IS(comm_wait(request[r], RIG_PATIENCE), COMM_ERR_MISMATCH);
+            MUST(comm_error_detail(rig.world[r], &error));
+            CHECK(strstr(error.text, "options.order") && strstr(error.text, "the same on all ranks"));
+        }
+        rig_close(&rig);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_1_10_priorities_decide_who_is_moved),
         cmocka_unit_test(contract_1_10_who_yields_is_not_forgotten),
         cmocka_unit_test(contract_5_4_a_dup_has_algorithms_of_its_own),
+        cmocka_unit_test(contract_5_4_a_dup_has_one_order_on_all_ranks),
     };
     return cmocka_run_group_tests_name("contract_1_options", tests, NULL, NULL);
 }

@@ -81,6 +81,16 @@ static void make_store(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ by an id */
+static void share_id(int32_t rank, const char *backend)
+{
+    if (rank == 0) {
+        MUST(comm_id_create(COMM_CONFIG(.backend = backend), &store->id));
+        atomic_store(&store->id_is_there, 1);
+    }
+    for (int64_t end = rig_now() + RIG_PATIENCE; !atomic_load(&store->id_is_there); rig_nap(RIG_MS / 10))
+        CHECK(rig_now() < end);
+}
+
 static void by_id(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     struct comm_communicator *world = NULL;
@@ -88,12 +98,7 @@ static void by_id(struct proc *proc, int32_t rank, struct comm_communicator *non
 
     (void)proc, (void)none;
     forget_launcher();
-    if (rank == 0) {
-        MUST(comm_id_create(COMM_CONFIG(.backend = "tcp"), &store->id));
-        atomic_store(&store->id_is_there, 1);
-    }
-    for (int64_t end = rig_now() + RIG_PATIENCE; !atomic_load(&store->id_is_there); rig_nap(RIG_MS / 10))
-        CHECK(rig_now() < end);
+    share_id(rank, "tcp");
     use(OPEN(.rank = rank, .ranks = RANKS, .id = &store->id, .backend = "tcp"), text, &world, rank, "program");
 }
 
@@ -102,6 +107,36 @@ RIG_TEST(an_id_says_all)
 {
     make_store();
     run(by_id);
+}
+
+/* An id has an address if comm_open would take a backend over TCP: the environment overrides the program there too. */
+RIG_TEST(an_id_is_for_the_backend_that_opens)
+{
+    static const struct {
+        const char *variable, *value, *backend, *options;
+        bool address;
+    } cases[] = {
+        {"COMM_BACKEND", "tcp", "shm", NULL, true},
+        {"COMM_BACKEND", "shm", "tcp", NULL, false},
+        {"COMM_BACKEND", "shm+tcp", NULL, NULL, true},
+        {"COMM_BACKEND", "auto", "tcp", NULL, false},
+        {"COMM_BACKEND", "", "tcp", NULL, true},
+        {"COBRE_COMM_BACKEND", "tcp", "shm", NULL, true},
+        {"COMM_BACKEND", "tcp", NULL, "backend=shm", true},
+        {"COMM_JOB", "j", NULL, "backend=tcp", true},
+        {"COMM_JOB", "j", "shm", "backend=tcp", false},
+        {"COMM_JOB", "j", NULL, NULL, false},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct comm_id id;
+        forget_launcher();
+        unsetenv("COBRE_COMM_BACKEND");
+        CHECK(setenv(cases[i].variable, cases[i].value, 1) == 0);
+        MUST(comm_id_create(COMM_CONFIG(.backend = cases[i].backend, .options = cases[i].options), &id));
+        if ((id.bytes[64] != 0) != cases[i].address) /* job and secret come before it */
+            rig_die(__FILE__, __LINE__, "case %zu: the id has %s address", i, cases[i].address ? "no" : "an");
+    }
 }
 
 RIG_TEST(an_id_has_no_room_for_a_long_address)
@@ -250,6 +285,94 @@ RIG_TEST(variables_of_launchers)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------------------ by an id at an address */
+/* Where the ranks with an id meet: the program's address beside an id without one, beside an id with one, and COMM_ADDRESS. */
+enum { PROGRAMS, PROGRAMS_BESIDE_THE_IDS, OF_THE_ENVIRONMENT, ADDRESSES };
+
+static char told[512]; /* the log's line about the meeting */
+
+static void keep_meeting(void *arg, int level, const char *line)
+{
+    (void)arg, (void)level;
+    if (strstr(line, " met at "))
+        snprintf(told, sizeof told, "%s", line);
+}
+
+static enum comm_result open_at_address(int32_t rank, const struct comm_id *id, int64_t patience, char *text, size_t bytes,
+                                        struct comm_communicator **world)
+{
+    bool given = store->way != OF_THE_ENVIRONMENT;
+
+    if (!given)
+        CHECK(setenv("COMM_ADDRESS", store->address, 1) == 0);
+    return comm_open(COMM_CONFIG(.rank = rank, .ranks = RANKS, .id = id, .address = given ? store->address : NULL, .backend = "tcp",
+                                 .open_timeout_ns = patience, .log = keep_meeting, .log_level = COMM_LOG_INFO, .error_text = text,
+                                 .error_text_bytes = bytes),
+                     world);
+}
+
+static void at_address(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct comm_communicator *world = NULL;
+    char text[512] = "";
+
+    (void)proc, (void)none;
+    forget_launcher();
+    unsetenv("COMM_LOG");
+    share_id(rank, store->way == PROGRAMS_BESIDE_THE_IDS ? "tcp" : "shm");
+    use(open_at_address(rank, &store->id, 10 * RIG_S, text, sizeof text, &world), text, &world, rank, "program");
+    if (!strstr(told, store->address)) /* the world is closed, so all lines have been told */
+        rig_die(__FILE__, __LINE__, "met elsewhere than at %s: %s", store->address, told);
+}
+
+/* Rank 2 has an id of the same job, with another secret. */
+static void at_address_with_another_secret(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct comm_communicator *world = NULL;
+    char text[512] = "";
+
+    (void)proc, (void)none;
+    forget_launcher();
+    share_id(rank, store->way == PROGRAMS_BESIDE_THE_IDS ? "tcp" : "shm");
+    struct comm_id id = store->id;
+    if (rank == 2)
+        id.bytes[40] ^= 1;
+    enum comm_result r = open_at_address(rank, &id, 2 * RIG_S, text, sizeof text, &world);
+    if (rank == 2 ? r != COMM_ERR_AUTH : r >= 0)
+        rig_die(__FILE__, __LINE__, "rank %d: %s: %s", rank, comm_result_name(r), text);
+}
+
+RIG_TEST(an_ids_secret_counts_at_every_address)
+{
+    for (int way = 0; way < ADDRESSES; way++) {
+        rig_note("way %d", way);
+        for (int wrong = 0; wrong < 2; wrong++) {
+            make_store();
+            store->way = way;
+            snprintf(store->address, sizeof store->address, "127.0.0.1:%u", free_port());
+            run(wrong ? at_address_with_another_secret : at_address);
+        }
+    }
+}
+
+/* A rank that did not get the id. */
+RIG_TEST(an_id_of_zeros_is_none)
+{
+    struct comm_id zeros = {{0}};
+    struct comm_communicator *world = NULL;
+
+    forget_launcher();
+    for (int i = 0; i < 4; i++) {
+        char text[512] = "";
+        enum comm_result r = comm_open(COMM_CONFIG(.rank = 0, .ranks = i & 1 ? RANKS : 1, .id = &zeros, .backend = "tcp",
+                                                   .address = i & 2 ? "127.0.0.1:4711" : NULL, .open_timeout_ns = RIG_S,
+                                                   .log_level = COMM_LOG_OFF, .error_text = text, .error_text_bytes = sizeof text),
+                                       &world);
+        EQUAL(r, COMM_ERR_CONFIG);
+        CHECK(!world && strstr(text, "config.id") && strstr(text, "comm_id_create"));
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------------ sealed */
 static void sealed(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
@@ -294,9 +417,15 @@ static bool secrets_are_here(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_id_says_all),         cmocka_unit_test(an_id_has_no_room_for_a_long_address),
-        cmocka_unit_test(the_programs_exchange),  cmocka_unit_test(a_file_of_the_folder_that_all_see),
-        cmocka_unit_test(variables_of_launchers), cmocka_unit_test(all_seal_or_none),
+        cmocka_unit_test(an_id_says_all),
+        cmocka_unit_test(an_id_is_for_the_backend_that_opens),
+        cmocka_unit_test(an_id_has_no_room_for_a_long_address),
+        cmocka_unit_test(the_programs_exchange),
+        cmocka_unit_test(a_file_of_the_folder_that_all_see),
+        cmocka_unit_test(variables_of_launchers),
+        cmocka_unit_test(all_seal_or_none),
+        cmocka_unit_test(an_ids_secret_counts_at_every_address),
+        cmocka_unit_test(an_id_of_zeros_is_none),
     };
     if (!secrets_are_here()) {
         printf("skipped: this library was built without OpenSSL 3, so ranks meet on loopback alone\n");

@@ -255,11 +255,13 @@ enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options
         return engine_refuse(c, COLLECTIVE_DUP, r, req,
                              "dup: options.options names something else than algorithm=, or a field that this library "
                              "does not know is set");
-    if (r != COMM_OK || !out || copy.operation_timeout_ns < 0 || copy.priority < -1 || copy.priority > 1)
-        return engine_refuse(c, COLLECTIVE_DUP, COMM_ERR_ARGUMENT, req,
-                             "dup: out=%s options.size=%zu options.operation_timeout_ns=%lld options.priority=%d; expected room for a "
-                             "communicator, sizeof(struct comm_options), 0 or more, -1 to 1",
-                             out ? "set" : "NULL", options ? options->size : 0, (long long)copy.operation_timeout_ns, copy.priority);
+    bool ordered = (int32_t)copy.order >= COMM_ORDER_DEFAULT && (int32_t)copy.order <= COMM_ORDER_FREE;
+    if (r != COMM_OK || !out || copy.operation_timeout_ns < 0 || copy.priority < -1 || copy.priority > 1 || !ordered)
+        return engine_refuse(
+            c, COLLECTIVE_DUP, COMM_ERR_ARGUMENT, req,
+            "dup: out=%s options.size=%zu options.operation_timeout_ns=%lld options.priority=%d options.order=%d; expected "
+            "room for a communicator, sizeof(struct comm_options), 0 or more, -1 to 1, 0 to 2",
+            out ? "set" : "NULL", options ? options->size : 0, (long long)copy.operation_timeout_ns, copy.priority, (int)copy.order);
     if (copy.stream && !engine_can_work_in_streams(c))
         return engine_refuse(c, COLLECTIVE_DUP, COMM_ERR_UNSUPPORTED, req,
                              "dup: options.stream is set; expected NULL: only communicators of backends nccl and cuda, whose ranks have a "

@@ -22,8 +22,8 @@ const struct base_option base_option_table[] = {
      AT(progress),
      .choices = "auto|caller|thread",
      .default_text = "auto",
-     .help = "who makes progress: caller (only inside calls), thread (a progress thread), or auto (the thread if there are more "
-             "CPUs than ranks)"},
+     .help = "who makes progress: caller (only inside calls), thread (a progress thread), or auto (the thread if there are several "
+             "ranks and the host has more usable CPUs than ranks)"},
     {.key = "log",
      .environment = "COMM_LOG",
      .type = OPTION_CHOICE,

@@ -29,7 +29,8 @@ static void describe_call(const struct comm_state *b, int32_t rank, uint64_t seq
     }
     if (call.type)
         base_append(text, bytes, at, " type=%s", data_type_name((enum comm_type)call.type));
-    if (call.op && !collective_is_ragged(call.collective)) /* for ragged collectives, op holds a balance */
+    /* For ragged collectives op holds a balance, for a dup a hash of its options. */
+    if (call.op && !collective_is_ragged(call.collective) && call.collective != COLLECTIVE_DUP)
         base_append(text, bytes, at, " op=%s",
                     operator_is_premul(call.op) ? "premul_sum"
                     : call.op & OPERATOR_USER   ? "of its own"
@@ -56,6 +57,14 @@ static bool differ_only_in_plan(const struct comm_state *b, int32_t first, int32
     bool counted = one.collective == COLLECTIVE_ALLGATHER_V || one.collective == COLLECTIVE_REDUCE_SCATTER_V;
     return !counted && one.collective == other.collective && one.type == other.type && one.op == other.op && one.root == other.root &&
            one.n == other.n;
+}
+
+static bool differ_in_options(const struct comm_state *b, int32_t first, int32_t second, uint64_t seq)
+{
+    struct made_call one, other;
+
+    return state_read_call(b, first, (uint32_t)seq, &one) && state_read_call(b, second, (uint32_t)seq, &other) &&
+           one.collective == COLLECTIVE_DUP && other.collective == COLLECTIVE_DUP && one.op != other.op;
 }
 
 /* A text that is appended to until its buffer is full. */
@@ -87,6 +96,8 @@ static void describe_mismatch(const struct comm_state *b, const struct cause *c,
     describe_call(b, c->peer, c->number, to->text, to->bytes, &to->at);
     if (differ_only_in_plan(b, c->rank, c->peer, c->number))
         SAY(to, "; they are of different plans, or only one has device buffers: all ranks start the same plans in the same order");
+    else if (differ_in_options(b, c->rank, c->peer, c->number))
+        SAY(to, "; options.order or options.options differ: expected the same on all ranks");
     else if (b->world->check & CHECK_CALLS)
         SAY(to, "; check=calls: alike calls come from different places of the program");
 }

@@ -271,10 +271,10 @@ static struct timeline_range range_of(const void *at, size_t bytes)
     return (struct timeline_range){(uintptr_t)at, (uintptr_t)at + bytes};
 }
 
-/* Ranks must choose the same algorithms, so this is part of what they compare. 0: no options. */
+/* Ranks must choose the same algorithms and orders of operands, so this is part of what they compare. 0: no options. */
 static comm_op options_hash(const struct creation *n)
 {
-    uint64_t hash = 0;
+    uint64_t hash = n->options.order == COMM_ORDER_DEFAULT ? 0 : base_hash(0, (uint64_t)n->options.order);
 
     for (const char *at = n->forced; *at; at++)
         hash = base_hash(hash, (unsigned char)*at);

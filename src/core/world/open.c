@@ -26,7 +26,7 @@ static enum comm_result find_meeting(struct opening *o)
     const char *job = o->env->lookup(o->env, "COMM_JOB");
 
     if (c->id)
-        hex(o->launch.job, ((const struct identity *)(const void *)c->id)->job, sizeof((struct identity *)0)->job);
+        hex(o->launch.job, o->identity.job, sizeof o->identity.job);
     else if (c->address)
         base_copy_text(o->launch.job, sizeof o->launch.job, c->address);
     else if (job && *job)
@@ -46,11 +46,11 @@ static enum comm_result find_identity(struct opening *o)
 
     o->address = c->address ? c->address : address;
     o->met = c->address ? "the program" : "COMM_ADDRESS";
-    if (c->id && !c->address) {
-        memcpy(&o->identity, c->id, sizeof o->identity);
-        o->identity.address[sizeof o->identity.address - 1] = 0;
+    if (c->id && !identity_read(c->id, &o->identity)) {
+        base_format(o->text, sizeof o->text, "config.id has no secret, its bytes are 0; expected what comm_id_create() of rank 0 made");
+        return COMM_ERR_CONFIG;
     }
-    if (o->identity.address[0]) {
+    if (o->identity.address[0] && !(c->address && c->address[0])) {
         o->address = o->identity.address;
         o->met = "config.id";
     }

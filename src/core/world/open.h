@@ -15,7 +15,8 @@ struct identity {
 };
 _Static_assert(sizeof(struct identity) == sizeof(struct comm_id), "an identity fills a comm_id");
 
-void identity_wipe(struct identity *id); /* clears its secret */
+bool identity_read(const struct comm_id *from, struct identity *id); /* false: it has no secret, so nobody made it */
+void identity_wipe(struct identity *id);                             /* clears its secret */
 
 struct opening {
     const struct comm_env *env;
