@@ -169,8 +169,10 @@ static enum comm_result take_park(struct cuda_device *d, uint32_t *index)
 
     for (*index = 0; *index < CUDA_PARKS && stands(d, *index); ++*index)
         continue;
-    if (*index == CUDA_PARKS)
+    if (*index == CUDA_PARKS) {
+        (void)cuda_poll(d); /* a count that failed may be all that is missing */
         return COMM_ERR_FULL;
+    }
     if (d->park[*index])
         return COMM_OK;
     d->calls->cuCtxGetStreamPriorityRange(&least, &greatest);

@@ -79,6 +79,32 @@ RIG_TEST(contract_1_11_cancel)
     rig_close(&rig);
 }
 
+/* A call that finds no room for the point to wait for is FULL. The error that nobody has been told is told later. */
+RIG_TEST(contract_2_4_sync_without_room_loses_no_error)
+{
+    struct rig rig;
+    int32_t words[2] = {1, 2}, got[2] = {0, 0}, marks = 0;
+    rig_open_options(&rig, 2, "queue=16");
+    MUST(comm_recv(rig.world[0], &got[0], 1, COMM_I32, 1, 0, NULL, NULL));
+    MUST(comm_send(rig.world[1], words, 2, COMM_I32, 0, 0, NULL));
+    MUST(comm_sync(rig.world[1], COMM_FOREVER));
+    MUST(comm_recv(rig.world[0], &got[1], 1, COMM_I32, 1, 1, NULL, NULL));
+    struct comm_request point;
+    do { /* each needs a place until the receive ends */
+        rig_proves_alive(rig.world, 2);
+        point = comm_last(rig.world[0]);
+    } while (++marks < 1000 && point.comm);
+    IS(comm_test(point), COMM_ERR_FULL);
+    IS(comm_sync(rig.world[0], COMM_FOREVER), COMM_ERR_FULL);
+    IS(comm_sync_all(rig.world[0], COMM_FOREVER), COMM_ERR_FULL);
+    MUST(comm_send(rig.world[1], words, 1, COMM_I32, 0, 1, NULL));
+    while (got[1] != 1)
+        CHECK(comm_progress(rig.world[0]) >= COMM_OK);
+    IS(comm_sync(rig.world[0], COMM_FOREVER), COMM_ERR_TRUNCATED);
+    MUST(comm_sync(rig.world[0], COMM_FOREVER));
+    rig_close(&rig);
+}
+
 /* While a receive waits, each comm_sync and comm_event_record needs a point behind it: the same one, as long as nothing is issued. */
 RIG_TEST(contract_1_11_points_behind_a_message_use_up_nothing)
 {
@@ -219,6 +245,7 @@ RIG_TEST(contract_1_11_refused_messages)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contract_2_4_sync_without_room_loses_no_error),
         cmocka_unit_test(contract_1_11_a_send_is_complete_when_its_buffer_is_free),
         cmocka_unit_test(contract_1_11_truncation_ends_one_receive),
         cmocka_unit_test(contract_1_11_cancel),

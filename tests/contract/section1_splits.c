@@ -1,6 +1,7 @@
 /* Communicators by place and by coordinate, and the ranks in them. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,6 +45,44 @@ RIG_TEST(contract_1_1_a_mesh_is_seen_along_its_axes)
     rig_open(&rig, RANKS, NULL);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         mesh(&rig, shapes[i], lengths[i]);
+    rig_close(&rig);
+}
+
+/* The queue has room for some of its splits, but not for all: nothing happens, and the call may be made again. */
+RIG_TEST(contract_1_9_a_mesh_without_room)
+{
+    enum { QUEUE = 16, HELD = 12 };
+    static const int32_t shape[2] = {2, 1};
+    struct rig rig;
+    struct comm_event *gate;
+    struct comm_communicator *axis[2][2];
+    struct comm_request request[2];
+    static int32_t in[QUEUE], out[QUEUE];
+    rig_open_options(&rig, 2, "queue=16");
+    MUST(comm_event_create(rig.world[0], &gate));
+    MUST(comm_event_reset(gate));
+    MUST(comm_queue_wait_event(rig.world[0], gate));
+    for (int i = 0; i < HELD - 1; i++)
+        MUST(comm_allreduce(rig.world[0], &in[i], &out[i], 1, COMM_I32, COMM_SUM, NULL));
+    IS(comm_split_mesh(rig.world[0], shape, 2, axis[0], &request[0]), COMM_ERR_FULL);
+    IS(comm_test(request[0]), COMM_ERR_FULL);
+    for (int i = HELD; i < QUEUE; i++) /* the room that was left is still there */
+        MUST(comm_allreduce(rig.world[0], &in[i], &out[i], 1, COMM_I32, COMM_SUM, NULL));
+    IS(comm_split_mesh(rig.world[0], shape, 2, axis[0], &request[0]), COMM_ERR_FULL);
+    MUST(comm_event_set(gate));
+    for (int i = 0; i < QUEUE - 1; i++)
+        MUST(NOW(comm_allreduce, rig.world[1], &in[0], &out[0], 1, COMM_I32, COMM_SUM));
+    MUST(comm_sync(rig.world[0], RIG_PATIENCE));
+    for (int32_t r = 0; r < 2; r++)
+        MUST(comm_split_mesh(rig.world[r], shape, 2, axis[r], &request[r]));
+    rig_wait_all(request, 2);
+    for (int32_t r = 0; r < 2; r++) {
+        EQUAL(comm_size(axis[r][0]), 2);
+        EQUAL(comm_size(axis[r][1]), 1);
+        for (int i = 0; i < 2; i++)
+            MUST(comm_close(axis[r][i], RIG_PATIENCE));
+    }
+    comm_event_free(gate);
     rig_close(&rig);
 }
 
@@ -137,9 +176,8 @@ RIG_TEST(contract_1_1_ranks_of_one_numa_node)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract_1_1_a_mesh_is_seen_along_its_axes),
-        cmocka_unit_test(contract_1_8_a_mesh_of_another_size),
-        cmocka_unit_test(contract_1_1_ranks_of_one_host),
+        cmocka_unit_test(contract_1_1_a_mesh_is_seen_along_its_axes), cmocka_unit_test(contract_1_9_a_mesh_without_room),
+        cmocka_unit_test(contract_1_8_a_mesh_of_another_size),        cmocka_unit_test(contract_1_1_ranks_of_one_host),
         cmocka_unit_test(contract_1_1_ranks_of_one_numa_node),
     };
     return cmocka_run_group_tests_name("contract_1_splits", tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /*
  * Groups of collectives on backend nccl: they are one group of NCCL's, which the stream reports once. What NCCL cannot combine is called by
- * itself, and messages come after the collectives. Results, graphs, faults, and ranks whose groups differ.
+ * itself, and messages come after the collectives. Results, graphs, faults, and ranks whose groups differ. Plans and groups in which there
+ * are programs too.
  */
 #include "clean.h"
 #include "selection.h"
@@ -198,6 +199,146 @@ RIG_TEST(a_group_of_all_kinds)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------------------ beside programs */
+/* What programs do, on the host's memory, and what the stream does. Programs wait for their peers, the stream starts inside the call. */
+struct beside {
+    char text[8];
+    size_t bytes;
+    uint32_t in, out;
+};
+
+static void record_beside(struct comm_communicator *recorder, struct beside *h, int rank)
+{
+    struct side *s = &sides[rank];
+
+    MUST(comm_allreduce(recorder, &h->in, &h->out, 1, COMM_U32, COMM_BXOR, NULL));
+    MUST(comm_broadcast_bytes(recorder, h->text, &h->bytes, 2, NULL));
+    MUST(comm_allreduce(recorder, part_of(s->in, 0), part_of(s->out, 0), PART, COMM_U32, COMM_SUM, NULL));
+    if (rank == 0)
+        MUST(comm_send(recorder, part_of(s->in, 1), PART, COMM_U32, 1, 0, NULL));
+    if (rank == 1)
+        MUST(comm_recv(recorder, part_of(s->out, 1), PART, COMM_U32, 0, 0, NULL, NULL));
+    MUST(comm_allreduce(recorder, part_of(s->in, 2), part_of(s->out, 2), PART, COMM_U32, COMM_MAX, NULL));
+}
+
+static void fill_beside(struct beside h[SIDES], uint32_t round)
+{
+    fill_sides(round);
+    for (int r = 0; r < SIDES; r++) {
+        h[r] = (struct beside){.bytes = sizeof h[r].text, .in = round << r};
+        if (r == 2)
+            h[r].bytes = (size_t)snprintf(h[r].text, sizeof h[r].text, "%u", round);
+    }
+}
+
+static void expect_beside(const struct beside h[SIDES], uint32_t round)
+{
+    for (int r = 0; r < SIDES; r++) {
+        EQUAL(h[r].out, round ^ round << 1 ^ round << 2);
+        EQUAL(h[r].bytes, strlen(h[2].text));
+        EQUAL(memcmp(h[r].text, h[2].text, h[2].bytes), 0);
+        expect(r, sides[r].out, 0, 0, SIDES * round + 3);
+        expect(r, sides[r].out, 1, 0, r == 1 ? round : 0);
+        expect(r, sides[r].out, 2, 0, round + 2);
+    }
+}
+
+/* Rank r starts, or does nothing if it is FULL: then the caller makes progress and calls again. */
+static void start_plan(struct comm_plan *plan, int rank, struct comm_request *q)
+{
+    enum comm_result r;
+
+    while ((r = comm_plan_start(plan, q)) == COMM_ERR_FULL)
+        CHECK(comm_progress(sides[rank].comm) >= COMM_OK);
+    MUST(r);
+}
+
+RIG_TEST(a_plan_of_programs_and_the_stream)
+{
+    static struct beside h[SIDES];
+    struct comm_plan *plan[SIDES];
+    struct comm_request q[SIDES];
+
+    sides_open(&(struct mock_options){.seed = 3, .queues = 4}, CONFIG, WORDS);
+    for (int r = 0; r < SIDES; r++) {
+        struct comm_communicator *recorder;
+        MUST(comm_plan_begin(sides[r].comm, &recorder));
+        record_beside(recorder, &h[r], r);
+        MUST(comm_plan_end(recorder, &plan[r]));
+    }
+    for (uint32_t round = 10; round < 60; round += 10) {
+        fill_beside(h, round);
+        for (int r = 0; r < SIDES; r++)
+            MUST(comm_plan_start(plan[r], &q[r]));
+        rig_wait_all(q, SIDES);
+        expect_beside(h, round);
+    }
+    for (int r = 0; r < SIDES; r++)
+        comm_plan_free(plan[r]);
+    sides_close(false);
+}
+
+RIG_TEST(a_group_of_programs_and_the_stream)
+{
+    static struct beside h[SIDES];
+    struct comm_request q[SIDES];
+
+    sides_open(&(struct mock_options){.seed = 4, .queues = 4}, CONFIG, WORDS);
+    for (uint32_t round = 10; round < 60; round += 10) {
+        fill_beside(h, round);
+        for (int r = 0; r < SIDES; r++) {
+            struct comm_communicator *group;
+            MUST(comm_group_begin(sides[r].comm, &group));
+            record_beside(group, &h[r], r);
+            MUST(comm_group_end(group, &q[r]));
+        }
+        rig_wait_all(q, SIDES);
+        expect_beside(h, round);
+    }
+    sides_close(false);
+}
+
+/* On rank 1 a program that was queued before waits for the root. Until it goes on, a plan and a group are FULL, and nothing of them has
+ * happened: neither one of their programs, which would be one too many, nor what the stream does. */
+RIG_TEST(full_behind_a_program_takes_nothing)
+{
+    static struct beside h[SIDES];
+    static char text[SIDES][8] = {"before"};
+    size_t bytes[SIDES] = {6, 8, 8};
+    struct comm_plan *plan[SIDES];
+    struct comm_communicator *recorder;
+    struct comm_request q[SIDES], before[SIDES];
+
+    sides_open(&(struct mock_options){.seed = 5, .queues = 4}, CONFIG, WORDS);
+    fill_beside(h, 10);
+    for (int r = 0; r < SIDES; r++) {
+        MUST(comm_plan_begin(sides[r].comm, &recorder));
+        record_beside(recorder, &h[r], r);
+        MUST(comm_plan_end(recorder, &plan[r]));
+    }
+    MUST(comm_broadcast_bytes(sides[1].comm, text[1], &bytes[1], 0, &before[1]));
+    for (int i = 0; i < 3; i++) {
+        IS(comm_plan_start(plan[1], &q[1]), COMM_ERR_FULL);
+        IS(comm_wait(q[1], RIG_S), COMM_ERR_FULL);
+        MUST(comm_group_begin(sides[1].comm, &recorder));
+        record_beside(recorder, &h[1], 1);
+        IS(comm_group_end(recorder, &q[1]), COMM_ERR_FULL);
+        IS(comm_wait(q[1], RIG_S), COMM_ERR_FULL);
+    }
+    for (int r = 0; r < SIDES; r += 2)
+        MUST(comm_broadcast_bytes(sides[r].comm, text[r], &bytes[r], 0, &before[r]));
+    for (int r = 0; r < SIDES; r++)
+        start_plan(plan[r], r, &q[r]);
+    rig_wait_all(before, SIDES);
+    rig_wait_all(q, SIDES);
+    expect_beside(h, 10);
+    for (int r = 0; r < SIDES; r++)
+        EQUAL(memcmp(text[r], "before", 6), 0);
+    for (int r = 0; r < SIDES; r++)
+        comm_plan_free(plan[r]);
+    sides_close(false);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ graphs */
 RIG_TEST(a_group_in_a_graph)
 {
@@ -287,6 +428,9 @@ int main(void)
         cmocka_unit_test(collectives_of_a_group_are_one_of_nccls),
         cmocka_unit_test(a_group_of_many),
         cmocka_unit_test(a_group_of_all_kinds),
+        cmocka_unit_test(a_plan_of_programs_and_the_stream),
+        cmocka_unit_test(a_group_of_programs_and_the_stream),
+        cmocka_unit_test(full_behind_a_program_takes_nothing),
         cmocka_unit_test(a_group_in_a_graph),
         cmocka_unit_test(groups_that_differ),
         cmocka_unit_test(a_call_of_a_group_fails),

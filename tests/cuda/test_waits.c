@@ -214,6 +214,44 @@ RIG_TEST(too_many_parks_are_full)
     drop_bed(&bed);
 }
 
+/* Each call of CUDA in a queue wait fails in turn. The wait returns the error, the stream does not stand, and no park is lost. */
+RIG_TEST(a_wait_that_fails_parks_nothing)
+{
+    enum { PARKS = 4 };
+    struct bed bed;
+    struct comm_request q;
+    uint64_t failed = 0;
+    make_bed(&bed, &settings[1]);
+    MUST(comm_event_reset(bed.event));
+    for (uint64_t n = 1; n < 20; n++) {
+        mock_fail(n, false);
+        enum comm_result r = comm_queue_wait_event(bed.nccl, bed.event);
+        bool fails = mock_failed_at() == n;
+        mock_fail(0, false);
+        MUST(comm_allreduce(bed.nccl, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, &q));
+        if (r == COMM_OK) {
+            IS(comm_wait(q, 10 * RIG_MS), COMM_PENDING);
+            MUST(comm_event_set(bed.event));
+        }
+        failed += r != COMM_OK;
+        CHECK(r == COMM_OK || (r == COMM_ERR_BACKEND && fails));
+        MUST(comm_wait(q, RIG_PATIENCE));
+        if (r == COMM_OK)
+            MUST(comm_event_reset(bed.event));
+    }
+    CHECK(failed > PARKS);
+    int64_t end = rig_now() + RIG_PATIENCE;
+    for (int i = 0; i < PARKS; i++) { /* all come back, when the park streams have passed */
+        enum comm_result r;
+        while ((r = comm_queue_wait_event(bed.nccl, bed.event)) == COMM_ERR_FULL && rig_now() < end)
+            CHECK(comm_progress(bed.nccl) >= COMM_OK);
+        MUST(r);
+    }
+    IS(comm_queue_wait_event(bed.nccl, bed.event), COMM_ERR_FULL);
+    MUST(comm_event_set(bed.event));
+    drop_bed(&bed);
+}
+
 RIG_TEST(without_memory_operations_nothing_parks)
 {
     struct bed bed;
@@ -389,6 +427,7 @@ int main(void)
         cmocka_unit_test(many_calls_in_a_stream_end_at_once),
         cmocka_unit_test(a_queue_on_a_device_waits_for_the_host),
         cmocka_unit_test(too_many_parks_are_full),
+        cmocka_unit_test(a_wait_that_fails_parks_nothing),
         cmocka_unit_test(without_memory_operations_nothing_parks),
         cmocka_unit_test(contract_3_5_events_hold_places_on_streams),
         cmocka_unit_test(a_queue_of_the_host_waits_for_a_stream),

@@ -151,10 +151,51 @@ RIG_TEST(an_end_that_is_not_retired_is_told_once)
     }
 }
 
+/* The n-th allocation of rank 0's call fails. If the call returns an error, it sets none of its communicators, also later: their array may
+ * be gone. False: there were fewer allocations. */
+static bool mesh_without_memory(int32_t ranks, uint64_t n)
+{
+    struct comm_communicator *axis[RANKS][2] = {{NULL}};
+    struct comm_request request[RANKS];
+    struct rig rig;
+    rig_note("a mesh of %d ranks, allocation %llu fails", ranks, (unsigned long long)n);
+    rig_open(&rig, ranks, NULL);
+    uint64_t failed = atomic_load(&memory_failed);
+    atomic_store(&memory_fail_at, atomic_load(&memory_takes) + n);
+    enum comm_result r = comm_split_mesh(rig.world[0], (int32_t[]){ranks, 1}, 2, axis[0], &request[0]);
+    atomic_store(&memory_fail_at, 0);
+    for (int32_t i = 1; i < ranks; i++) {
+        enum comm_result other = comm_split_mesh(rig.world[i], (int32_t[]){ranks, 1}, 2, axis[i], &request[i]);
+        CHECK(other == COMM_OK || r != COMM_OK);
+    }
+    for (int32_t i = 0; i < ranks; i++)
+        (void)!comm_sync(rig.world[i], RIG_PATIENCE);
+    CHECK(r == COMM_OK || r == COMM_ERR_MEMORY);
+    CHECK(r == COMM_OK || (!axis[0][0] && !axis[0][1]));
+    for (int32_t i = 0; i < ranks; i++) {
+        for (int k = 0; k < 2; k++)
+            (void)!comm_close(axis[i][k], RIG_PATIENCE);
+        (void)!comm_close(rig.world[i], RIG_PATIENCE);
+    }
+    EQUAL(atomic_load(&memory_held), 0);
+    return atomic_load(&memory_failed) != failed;
+}
+
+RIG_TEST(a_mesh_that_finds_no_memory)
+{
+    for (int32_t ranks = 1; ranks <= RANKS; ranks += 2) {
+        uint64_t n = 1;
+        while (mesh_without_memory(ranks, n))
+            n++;
+        CHECK(n > 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_child_without_a_member_fails_for_the_parents_cause),
-                                       cmocka_unit_test(an_end_that_is_not_retired_is_told_once)};
+                                       cmocka_unit_test(an_end_that_is_not_retired_is_told_once),
+                                       cmocka_unit_test(a_mesh_that_finds_no_memory)};
 
     return cmocka_run_group_tests_name("engine_creating", tests, NULL, NULL);
 }

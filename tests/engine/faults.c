@@ -200,6 +200,23 @@ static void children(struct party *p, struct comm_communicator *c, int32_t rank)
     }
 }
 
+/* A call that returns an error sets none of the communicators, also later: the array may be gone by then. */
+static void mesh(struct comm_communicator *c)
+{
+    static const int32_t shape[2] = {1, RANKS};
+    struct comm_communicator *axis[2] = {NULL, NULL};
+    struct comm_request q;
+    enum comm_result r = comm_split_mesh(c, shape, 2, axis, &q);
+    expect(r, "split_mesh", __LINE__);
+    if (r == COMM_OK)
+        expect(comm_wait(q, PATIENCE), "split_mesh's request", __LINE__);
+    else
+        expect(comm_sync(c, PATIENCE), "comm_sync", __LINE__);
+    CHECK(r == COMM_OK || (!axis[0] && !axis[1]));
+    for (int i = 0; i < 2; i++)
+        EXPECT(comm_close(axis[i], PATIENCE));
+}
+
 static void plans(struct comm_communicator *c, int32_t rank)
 {
     struct comm_communicator *record = NULL;
@@ -334,6 +351,7 @@ static void everything(void *arg, int32_t rank)
     messages(c, rank, LARGE, 2);
     to_itself(c, rank);
     children(p, c, rank);
+    mesh(c);
     plans(c, rank);
     events(c);
     gradients(c);

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { LOCAL_RANKS_MAX = 1024, MESH_AXES_MAX = 16, OPTIONS_MAX = 240 };
+enum { LOCAL_RANKS_MAX = 1024, OPTIONS_MAX = 240 };
 
 enum comm_result comm_open(const struct comm_config *config, struct comm_communicator **world)
 {
@@ -178,30 +178,6 @@ enum comm_result comm_subset(struct comm_communicator *c, const int32_t *ranks, 
     return r == COMM_OK ? engine_subset(c, ranks, (int32_t)count, tag, out, req) : r;
 }
 
-/* One split for each axis: the color is made of all other coordinates, and the key is the coordinate on this axis. The splits complete in
- * order, so the request of the last one covers all. */
-static enum comm_result split_axes(struct comm_communicator *c, const int32_t *shape, size_t axes, struct comm_communicator **axis,
-                                   struct comm_request *req)
-{
-    struct comm_request each[MESH_AXES_MAX];
-    int32_t rank = engine_rank(c), behind = 1;
-    enum comm_result r = COMM_OK;
-
-    for (size_t i = axes; i-- > 0 && r == COMM_OK; behind *= shape[i]) {
-        int32_t own = rank / behind % shape[i];
-        axis[i] = NULL;
-        r = engine_split(c, rank - own * behind, own, &axis[i], &each[i]);
-    }
-    if (r != COMM_OK) {
-        if (req)
-            *req = timeline_refusal(r);
-        return r;
-    }
-    if (req)
-        *req = each[0];
-    return COMM_OK;
-}
-
 enum comm_result comm_split_mesh(struct comm_communicator *c, const int32_t *shape, size_t axes, struct comm_communicator **axis,
                                  struct comm_request *req)
 {
@@ -211,7 +187,7 @@ enum comm_result comm_split_mesh(struct comm_communicator *c, const int32_t *sha
     if (api_begin(&check, c, COLLECTIVE_SPLIT, req) != COMM_OK)
         return check.result;
     check.name = "split_mesh";
-    api_need(&check, axes >= 1 && axes <= MESH_AXES_MAX, "axes", (long long)axes, "1 to 16 axes");
+    api_need(&check, axes >= 1 && axes <= CREATE_AXES_MAX, "axes", (long long)axes, "1 to 16 axes");
     api_need(&check, shape && axis, shape ? "axis" : "shape", 0, "an array of as many as there are axes");
     for (size_t i = 0; check.result == COMM_OK && i < axes; i++) {
         char axis_name[32];
@@ -220,7 +196,7 @@ enum comm_result comm_split_mesh(struct comm_communicator *c, const int32_t *sha
         product = check.result == COMM_OK && product <= size ? product * shape[i] : product;
     }
     api_need(&check, product == size, "shape[0] * shape[1] * ..", (long long)product, "the number of ranks");
-    return check.result == COMM_OK ? split_axes(c, shape, axes, axis, req) : check.result;
+    return check.result == COMM_OK ? engine_split_mesh(c, shape, axes, axis, req) : check.result;
 }
 
 static enum comm_result copy_options(struct comm_options *to, const struct comm_options *from)

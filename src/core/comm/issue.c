@@ -280,7 +280,7 @@ static enum comm_result choose_doer(struct comm_state *b, const struct engine_ca
 }
 
 /* A call for a stream starts inside the call. If programs before it in the queue hold it back, there is no room. */
-static bool held_back(struct comm_state *b, const struct engine_call *call)
+bool state_held_back(struct comm_state *b, const struct engine_call *call)
 {
     if (BASE_LIKELY(!(b->library_work.flags & NATIVE_STREAM)) || b->line.started + 1 == b->line.next)
         return false;
@@ -298,7 +298,7 @@ enum comm_result state_issue(struct comm_state *b, const struct engine_call *cal
                              struct comm_request *req)
 {
     enum comm_result r = COMM_ERR_FULL;
-    struct entry *e = held_back(b, call) ? NULL : (struct entry *)(void *)timeline_room(&b->line, &r);
+    struct entry *e = state_held_back(b, call) ? NULL : (struct entry *)(void *)timeline_room(&b->line, &r);
 
     if (!e)
         return r;
@@ -425,7 +425,7 @@ enum comm_result engine_decline(struct comm_communicator *c, enum comm_result re
 struct entry *state_room(struct comm_state *b, enum comm_result *why)
 {
     *why = COMM_ERR_FULL;
-    struct entry *e = held_back(b, NULL) ? NULL : (struct entry *)(void *)timeline_room(&b->line, why);
+    struct entry *e = state_held_back(b, NULL) ? NULL : (struct entry *)(void *)timeline_room(&b->line, why);
 
     if (e)
         state_fill_entry(e, &(struct engine_call){0}, 0, b);

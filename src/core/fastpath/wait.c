@@ -373,15 +373,11 @@ struct comm_request engine_last(struct comm_communicator *c)
 
 enum comm_result engine_sync(struct comm_communicator *c, int64_t timeout_ns)
 {
-    enum comm_result r = engine_alive(c), untold;
+    enum comm_result r = engine_alive(c);
 
-    if (r != COMM_OK)
-        return r;
-    r = engine_wait(engine_last(c), timeout_ns);
-    if (r == COMM_PENDING || r == COMM_ERR_STATE || r == COMM_ERR_CLOSED)
-        return r;
-    untold = timeline_untold(c);
-    return r != COMM_OK ? r : untold;
+    if (r == COMM_OK)
+        r = engine_wait(engine_last(c), timeout_ns);
+    return r == COMM_OK ? timeline_untold(c) : r; /* only a call that returns the error has told it */
 }
 
 /* The rest of a timeout that began at `since`. */

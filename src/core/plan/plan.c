@@ -335,27 +335,62 @@ static enum comm_result start_member(struct comm_state *b, const struct comm_pla
     return plan->group ? COMM_OK : start_device(b, plan, i, 1);
 }
 
+static enum comm_result start_turn(struct comm_state *b, const struct comm_plan *plan, bool late, uint32_t marker, bool devices,
+                                   struct comm_request *req)
+{
+    enum comm_result r = COMM_OK;
+
+    for (uint32_t i = 0; i < plan->count && !b->failed; i++) {
+        enum comm_result one = plan->step[i].late == late ? start_member(b, plan, i, marker, devices, req) : COMM_OK;
+        r = r == COMM_OK ? one : r;
+    }
+    return r;
+}
+
 /* A library may start the collectives of a group together. The device messages of a group come after them: ranks may have different
  * messages, and all of them must put the collectives into the stream in one order. */
 static enum comm_result start_members(struct comm_state *b, const struct comm_plan *plan, uint32_t marker, bool devices,
                                       struct comm_request *req)
 {
     bool together = plan->group && b->library;
-    enum comm_result r = COMM_OK, one;
+    enum comm_result r, one = COMM_OK;
 
     if (together)
         b->library->group(b, true);
-    for (uint32_t i = 0; i < plan->count && !b->failed; i++) {
-        one = start_member(b, plan, i, marker, devices, req);
-        r = r == COMM_OK ? one : r;
-    }
+    r = start_turn(b, plan, false, marker, devices, req);
     if (together)
         b->library->group(b, false);
-    if (plan->group && devices && !b->failed) {
+    if (plan->group && devices && !b->failed)
         one = start_device(b, plan, 0, plan->count);
-        r = r == COMM_OK ? one : r;
+    r = r == COMM_OK ? one : r;
+    one = start_turn(b, plan, true, marker, devices, req);
+    return r == COMM_OK ? one : r;
+}
+
+static bool is_of_stream(struct comm_state *b, const struct comm_plan *plan, uint32_t i)
+{
+    const struct plan_step *step = &plan->step[i];
+    struct engine_call call = plan_call(plan, i);
+
+    if (step->kind == STEP_CALL)
+        return b->library->takes(b, &call) != COMM_ERR_UNSUPPORTED;
+    return step->kind == STEP_WAIT || is_of_device(b, step);
+}
+
+/* What a stream does starts inside the call, so no program of the same plan may be before it: a program waits for its peers. The order
+ * between the two does not matter, since programs use the host's memory and the stream the device's, and it is the same on all ranks.
+ * False: a program that was queued earlier holds the stream back, and nothing happened. */
+static bool put_in_turn(struct comm_state *b, struct comm_plan *plan)
+{
+    bool stream = false;
+
+    if (BASE_LIKELY(!(b->library_work.flags & NATIVE_STREAM)) || (plan->count == 1 && b->line.started + 1 == b->line.next))
+        return true;
+    for (uint32_t i = 0; i < plan->count; i++) {
+        plan->step[i].late = !is_of_stream(b, plan, i);
+        stream |= !plan->step[i].late;
     }
-    return r;
+    return !stream || !state_held_back(b, NULL);
 }
 
 /* A library that keeps calls of plans between their starts knows a plan by its number. All ranks have the same plans of collectives, and
@@ -376,7 +411,10 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
     uint32_t work = plan->count - plan->messages + plan->doubles + of_devices;
 
     BASE_ASSERT(!b->recording.plan); /* a recorder has no queue */
-    if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)))
+    bool held_back = !put_in_turn(b, plan);
+    if (b->failed)
+        return (enum comm_result)b->failure.cause.result;
+    if (held_back || !timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)))
         return COMM_ERR_FULL;
     if (BASE_UNLIKELY(b->library_work.flags & NATIVE_STANDS && !plan->number))
         number(b, plan);

@@ -11,6 +11,7 @@
 enum plan_step_kind { STEP_CALL, STEP_P2P, STEP_WAIT };
 struct plan_step {
     enum plan_step_kind kind;
+    bool late;        /* in the start that is being made: issued after all that the stream does */
     uint32_t vectors; /* of a call with counts: index of its block in `vectors` */
     struct engine_call call;
     struct message_call message;

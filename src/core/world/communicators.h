@@ -13,6 +13,10 @@ enum comm_result engine_open_local(const struct comm_config *config, int32_t ran
                                    struct comm_communicator **worlds);
 enum comm_result engine_split(struct comm_communicator *c, int64_t color, int32_t key, struct comm_communicator **out,
                               struct comm_request *req);
+enum { CREATE_AXES_MAX = 16 };
+/* The product of the shape, of at most CREATE_AXES_MAX axes, is the size of c. */
+enum comm_result engine_split_mesh(struct comm_communicator *c, const int32_t *shape, size_t axes, struct comm_communicator **axis,
+                                   struct comm_request *req);
 enum comm_result engine_subset(struct comm_communicator *c, const int32_t *ranks, int32_t count, uint32_t tag,
                                struct comm_communicator **out, struct comm_request *req);
 enum comm_result engine_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,

@@ -227,8 +227,8 @@ void creation_hand_over(struct creation *n)
 
 static enum comm_result stage_ended(struct comm_state *b, struct creation *n, int stage)
 {
-    if (n->abandoned)
-        return COMM_OK;
+    if (n->abandoned) /* the communicator is about to fail; until then no rank may get the child */
+        return stage == STAGE_READY ? COMM_PENDING : COMM_OK;
     if (stage == STAGE_READY)
         return n->result = creation_agreed(n);
     if (stage == STAGE_COLORS)
@@ -305,7 +305,7 @@ static enum comm_result issue_stage(struct comm_state *b, struct creation *n, in
     return r;
 }
 
-/* Earlier stages have started, and the other ranks cannot go on without this one. */
+/* Earlier stages are queued, and the other ranks cannot go on without this one. */
 static void abandon(struct comm_state *b, struct creation *n, enum comm_result why)
 {
     struct cause cause = {.number = b->sequence,
@@ -318,14 +318,22 @@ static void abandon(struct comm_state *b, struct creation *n, enum comm_result w
     state_propose(b, &cause);
 }
 
-static enum comm_result create_locked(struct comm_state *b, struct creation *n, struct comm_request *req)
+static int first_stage(const struct creation *n)
+{
+    return n->dup ? STAGE_OFFERS : STAGE_COLORS;
+}
+
+/* There is room for all stages. `behind`: those of another creation of the same call come before. */
+static enum comm_result issue_stages(struct comm_state *b, struct creation *n, bool behind, struct comm_request *req)
 {
     enum comm_result r = COMM_OK;
-    int first = n->dup ? STAGE_OFFERS : STAGE_COLORS;
+    int first = first_stage(n);
+    char own[24];
 
-    if (!timeline_reserve(&b->line, (uint64_t)(STAGE_READY - first + 1))) { /* all stages or none: FULL may be tried again */
-        creation_drop(n);
-        return COMM_ERR_FULL;
+    n->number = b->sequence + 1;
+    if (!n->name[0]) {
+        base_format(own, sizeof own, "%llu", (unsigned long long)n->number);
+        creation_name(n, b->name, own);
     }
     if (n->dup)
         creation_offer(b, n, everybody(n));
@@ -333,54 +341,88 @@ static enum comm_result create_locked(struct comm_state *b, struct creation *n, 
         n->mine[0] = (struct team_ticket){.color = n->color, .key = n->key};
     for (int stage = first; stage <= STAGE_READY && r == COMM_OK; stage++) {
         r = issue_stage(b, n, stage, stage == STAGE_READY ? req : NULL);
-        if (r != COMM_OK && stage != first)
+        if (r != COMM_OK && (behind || stage != first))
             abandon(b, n, r);
         else if (r == COMM_OK && b->failed && stage != STAGE_READY) /* a peer's note on this call: all earlier stages have ended */
             r = (enum comm_result)b->failure.cause.result;
     }
-    creation_drop(n);
     return r;
 }
 
-static enum comm_result issue(struct comm_state *b, const struct creation *how, struct comm_communicator **out, struct comm_request *req)
+/* All stages of all, or none: FULL may be tried again. After another error no child is created: the caller's `out` may be gone. */
+static enum comm_result issue_all(struct comm_state *b, struct creation *const *made, size_t count, struct comm_request *req)
 {
-    enum comm_result r = COMM_OK;
-    struct creation *n = b->failed || b->recording.plan ? NULL : creation_make(b, out);
-    if (b->recording.plan)
-        r = COMM_ERR_STATE;
-    else if (b->failed)
-        r = (enum comm_result)b->failure.cause.result;
-    else if (!n) /* its number is used up too */
-        r = state_refuse(b, &(struct engine_call){.collective = how->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT}, COMM_ERR_MEMORY);
-    if (n) {
-        n->dup = how->dup;
-        n->color = how->color;
-        n->identity = how->dup ? UINT64_C(1) << 32 : (uint64_t)how->color;
-        n->key = how->key;
-        n->options = how->options;
-        base_copy_text(n->name, sizeof n->name, how->options.name);
-        base_copy_text(n->forced, sizeof n->forced, how->options.options ? how->options.options + strlen(CREATION_OPTION) : NULL);
-        if (!n->name[0]) {
-            char own[24];
-            base_format(own, sizeof own, "%llu", (unsigned long long)n->number);
-            creation_name(n, b->name, own);
-        }
-        r = create_locked(b, n, req);
+    enum comm_result r = timeline_reserve(&b->line, count * (size_t)(STAGE_READY - first_stage(made[0]) + 1)) ? COMM_OK : COMM_ERR_FULL;
+
+    for (size_t i = 0; i < count && r == COMM_OK; i++) {
+        r = issue_stages(b, made[i], i > 0, req);
+        if (r == COMM_OK && b->failed && i + 1 < count)
+            r = (enum comm_result)b->failure.cause.result;
     }
+    for (size_t i = 0; i < count && r != COMM_OK; i++)
+        made[i]->abandoned = 1;
+    return r;
+}
+
+/* What a call asks for. */
+struct wanted {
+    int64_t color;
+    int32_t key;
+    uint32_t dup;
+    struct comm_options options;
+};
+
+static struct creation *make(struct comm_state *b, const struct wanted *wanted, struct comm_communicator **out)
+{
+    struct creation *n = creation_make(b, out);
+
+    if (!n)
+        return NULL;
+    n->dup = wanted->dup;
+    n->color = wanted->color;
+    n->identity = wanted->dup ? UINT64_C(1) << 32 : (uint64_t)wanted->color;
+    n->key = wanted->key;
+    n->options = wanted->options;
+    base_copy_text(n->name, sizeof n->name, wanted->options.name);
+    base_copy_text(n->forced, sizeof n->forced, wanted->options.options ? wanted->options.options + strlen(CREATION_OPTION) : NULL);
+    return n;
+}
+
+/* Issues up to CREATE_AXES_MAX creations together. The memory for all comes first: without it the call uses one number, and nothing is
+ * queued. */
+static enum comm_result issue(struct comm_state *b, const struct wanted *wanted, size_t count, struct comm_communicator **out,
+                              struct comm_request *req)
+{
+    struct creation *made[CREATE_AXES_MAX];
+    enum comm_result r = b->recording.plan ? COMM_ERR_STATE : b->failed ? (enum comm_result)b->failure.cause.result : COMM_OK;
+    size_t have = 0;
+
+    while (r == COMM_OK && have < count) {
+        made[have] = make(b, &wanted[have], &out[have]);
+        if (made[have])
+            have++;
+        else
+            r = state_refuse(b, &(struct engine_call){.collective = wanted->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT}, COMM_ERR_MEMORY);
+    }
+    if (r == COMM_OK)
+        r = issue_all(b, made, count, req);
+    while (have > 0)
+        creation_drop(made[--have]);
     if (!b->recording.plan)
         state_settle(b);
     return r;
 }
 
-static enum comm_result create(struct comm_communicator *c, const struct creation *how, struct comm_communicator **out,
+static enum comm_result create(struct comm_communicator *c, const struct wanted *wanted, size_t count, struct comm_communicator **out,
                                struct comm_request *req)
 {
     enum comm_result r;
     struct comm_request own = COMM_REQUEST_NONE;
-    struct comm_state *b = state_lock(c, &r);
 
+    c->env->find_devices(c->env);
+    struct comm_state *b = state_lock(c, &r);
     if (b) {
-        r = issue(b, how, out, &own);
+        r = issue(b, wanted, count, out, &own);
         state_unlock(b);
     }
     return engine_answer(r, own, req);
@@ -388,21 +430,35 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
 
 static enum comm_result copy(struct comm_state *b, struct comm_communicator **out, struct comm_request *req)
 {
-    return issue(b, &(struct creation){.dup = 1, .options = {.name = b->name, .priority = b->terms.priority}}, out, req);
+    return issue(b, &(struct wanted){.dup = 1, .options = {.name = b->name, .priority = b->terms.priority}}, 1, out, req);
 }
 
 enum comm_result engine_split(struct comm_communicator *c, int64_t color, int32_t key, struct comm_communicator **out,
                               struct comm_request *req)
 {
-    c->env->find_devices(c->env);
-    return create(c, &(struct creation){.color = color, .key = key}, out, req);
+    return create(c, &(struct wanted){.color = color, .key = key}, 1, out, req);
+}
+
+/* One split for each axis: the color is made of all other coordinates, and the key is the coordinate on this axis. The splits complete in
+ * order, so the request of the last one covers all. */
+enum comm_result engine_split_mesh(struct comm_communicator *c, const int32_t *shape, size_t axes, struct comm_communicator **axis,
+                                   struct comm_request *req)
+{
+    struct wanted wanted[CREATE_AXES_MAX] = {{0}};
+    int32_t rank = engine_rank(c), behind = 1;
+
+    for (size_t i = axes; i-- > 0; behind *= shape[i]) {
+        int32_t own = rank / behind % shape[i];
+        wanted[i] = (struct wanted){.color = rank - own * behind, .key = own};
+        axis[i] = NULL;
+    }
+    return create(c, wanted, axes, axis, req);
 }
 
 enum comm_result engine_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
                             struct comm_request *req)
 {
-    c->env->find_devices(c->env);
-    return create(c, &(struct creation){.dup = 1, .options = *options}, out, req);
+    return create(c, &(struct wanted){.dup = 1, .options = *options}, 1, out, req);
 }
 
 const struct comm_part create_part = {.name = "create", .copy = copy};

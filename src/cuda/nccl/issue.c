@@ -363,6 +363,12 @@ static struct nccl_parked *free_park(struct nccl_channel *c)
     return NULL;
 }
 
+static void release(struct nccl_parked *park)
+{
+    park->taken = false;
+    atomic_store_explicit(park->place.word, park->place.value, memory_order_release);
+}
+
 static enum comm_result put_wait(struct nccl_channel *c, const struct native_point *point, uint64_t cookie)
 {
     struct nccl_parked *park = point ? NULL : free_park(c);
@@ -374,11 +380,16 @@ static enum comm_result put_wait(struct nccl_channel *c, const struct native_poi
     } else {
         r = park ? cuda_park(c->d, c->stream, &park->place) : COMM_ERR_FULL;
     }
-    if (r == COMM_OK && park) {
+    if (r != COMM_OK)
+        return r;
+    if (park) {
         park->cookie = cookie;
         park->taken = true;
     }
-    return r == COMM_OK ? nccl_mark(c, cookie) : r;
+    r = nccl_mark(c, cookie);
+    if (r != COMM_OK && park) /* nobody will reach a wait that was not issued, and the stream would stand for ever */
+        release(park);
+    return r;
 }
 
 enum comm_result nccl_wait(struct native_channel *channel, const struct native_point *point, uint64_t cookie)
@@ -398,12 +409,6 @@ enum comm_result nccl_wait(struct native_channel *channel, const struct native_p
     }
     base_unlock(&c->d->lock, c->d->env);
     return r;
-}
-
-static void release(struct nccl_parked *park)
-{
-    park->taken = false;
-    atomic_store_explicit(park->place.word, park->place.value, memory_order_release);
 }
 
 void nccl_reach(struct native_channel *channel, uint64_t cookie)
