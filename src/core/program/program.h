@@ -27,7 +27,7 @@ enum {
     PROGRAM_VIEWS_MAX = 64,
     PROGRAM_EDGES_MAX = 20, /* levels of a doubling over a million ranks */
     PROGRAM_CHUNK_MIN_BYTES = 4096,
-    PROGRAM_BRIEF_BYTES = 65536, /* the longest exposure of a ONCE edge that any wire accepts; a private one accepts WIRE_EACH_BYTES */
+    PROGRAM_BRIEF_BYTES = 65536, /* the longest exposure of a ONCE edge that every wire accepts; a private one accepts WIRE_EACH_BYTES */
 };
 
 /* Whether only the two ends of each edge know the lengths of blocks. Then lengths are not part of what all ranks

@@ -17,7 +17,6 @@ struct engine;
 struct message_finished;
 struct team_offer;
 struct timeline_entry;
-struct cause;
 struct wire_event;
 struct world;
 

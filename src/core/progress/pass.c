@@ -2,8 +2,10 @@
  * Passes and waiting. A thread that waits moves every communicator of the engine. Only one thread at a time, the holder of poll_owner,
  * sleeps on the bell; the others park. A thread that leaves wakes the others, so that at least one waiting thread always looks.
  *
- * No wake-up is lost. The waking side publishes its change, executes a seq_cst fence, and then looks for sleepers (engine_wake and the
- * wires' flush). The sleeping side publishes that it sleeps, executes a fence, looks at everything once more, and then sleeps.
+ * No wake-up is lost. The waking side publishes its change and then looks for sleepers. The sleeping side publishes that it sleeps,
+ * executes a seq_cst fence, looks at everything once more, which takes the lock of each active communicator, and then sleeps. The two are
+ * ordered by that lock, if the waking side holds it (engine_wake), and otherwise by a seq_cst fence of the waking side
+ * (engine_wake_unlocked). Between processes the wires' flush and arm have fences or a barrier (docs/internals/memory-model.md).
  */
 #include "progress/engine.h"
 
