@@ -188,7 +188,7 @@ struct comm_call {
     const char *collective; /**< its name, such as "allreduce" */
     size_t n;               /**< number of elements, as in the call */
     enum comm_type type;    /**< element type; 0: COMM_BYTE */
-    comm_op op;             /**< operator */
+    comm_op op;             /**< operator; 0: any */
     int32_t root;           /**< root */
     int32_t ranks;          /**< number of ranks; 0: those of c */
 };

@@ -106,6 +106,50 @@ RIG_TEST(wrong_questions_are_told)
     rig_close(&rig);
 }
 
+/* Both calls refuse it, with a text that names the field. */
+static void wrong_call(struct comm_communicator *c, struct comm_call call, const char *says)
+{
+    static const char *const name[] = {"explain: ", "predict: "};
+    struct comm_error error = {.size = sizeof error};
+    char text[TEXT_BYTES] = "untouched";
+    int64_t ns = 7;
+    for (int i = 0; i < 2; i++) {
+        IS(i ? comm_predict(c, &call, NULL, NULL, &ns) : comm_explain(c, &call, text, sizeof text), COMM_ERR_ARGUMENT);
+        MUST(comm_error_detail(c, &error));
+        if (strncmp(error.text, name[i], strlen(name[i])) != 0 || !strstr(error.text, says))
+            rig_die(__FILE__, __LINE__, "\"%s\" does not say \"%s%s\"", error.text, name[i], says);
+    }
+    CHECK(ns == 7 && !strcmp(text, "untouched"));
+}
+
+RIG_TEST(fields_without_a_meaning_are_refused)
+{
+    struct rig rig;
+    struct comm_call call = call_of("allreduce", 100);
+    int64_t ns;
+    float factor = 2;
+    rig_open(&rig, 1, NULL);
+    struct comm_communicator *c = rig.world[0];
+    call.collective = "allreduc";
+    wrong_call(c, call, "call.collective=allreduc;");
+    call.collective = "allreduce";
+    call.type = (enum comm_type)99;
+    wrong_call(c, call, "call.type=99;");
+    call.type = (enum comm_type)(-1);
+    wrong_call(c, call, "call.type=-1;");
+    call.type = 0;
+    call.op = 77;
+    wrong_call(c, call, "call.op=77;");
+    call.op = 0; /* any */
+    MUST(comm_predict(c, &call, NULL, NULL, &ns));
+    call.type = COMM_F32;
+    MUST(comm_op_create_premul_sum(c, COMM_F32, &factor, &call.op));
+    MUST(comm_predict(c, &call, NULL, NULL, &ns));
+    comm_op_free(c, call.op);
+    wrong_call(c, call, "expected an operator of this world");
+    rig_close(&rig);
+}
+
 /* Simulating every chunk of a terabyte would not end. */
 RIG_TEST(long_calls_have_a_price_in_proportion)
 {
@@ -264,6 +308,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_algorithm_is_told_and_has_a_price),
         cmocka_unit_test(wrong_questions_are_told),
+        cmocka_unit_test(fields_without_a_meaning_are_refused),
         cmocka_unit_test(long_calls_have_a_price_in_proportion),
         cmocka_unit_test(explain_tells_all_prices),
         cmocka_unit_test(figures_choose),

@@ -64,6 +64,22 @@ enum comm_result engine_describe_algorithm(size_t index, struct comm_algorithm_i
 
 /* ------------------------------------------------------------------------------------------------------------ prices */
 
+/* COMM_OK, or why nothing can be said of this call. text: what is wrong in it. */
+static enum comm_result check(const struct comm_state *b, const struct comm_call *call, bool has_operator, char *text, size_t bytes)
+{
+    if (b->recording.plan)
+        return COMM_ERR_STATE;
+    if (!collective_parse(call->collective))
+        base_format(text, bytes, "call.collective=%s; expected allreduce, broadcast, ...", call->collective);
+    else if (call->type && !data_type_bytes(call->type))
+        base_format(text, bytes, "call.type=%d; expected an enum comm_type, or 0", (int)call->type);
+    else if (!has_operator)
+        base_format(text, bytes, "call.op=%u; expected an operator of this world that was not freed, or 0", call->op);
+    else
+        return COMM_OK;
+    return COMM_ERR_ARGUMENT;
+}
+
 static struct algo_query query_of(const struct comm_state *b, const struct comm_call *call, const struct algo_prices *prices)
 {
     enum comm_type type = call->type ? call->type : COMM_BYTE;
@@ -179,7 +195,7 @@ static void append_lines(const struct comm_state *b, char *text, size_t bytes, s
                     (unsigned long long)m->shm_read / 100 % 10);
 }
 
-enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes)
+enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, bool has_operator, char *text, size_t bytes)
 {
     enum comm_result r;
     char why[256] = "";
@@ -188,11 +204,10 @@ enum comm_result engine_explain(struct comm_communicator *c, const struct comm_c
 
     if (!b)
         return r;
-    if (!collective_parse(call->collective) || b->recording.plan) {
+    r = check(b, call, has_operator, why, sizeof why);
+    if (r != COMM_OK) {
         state_unlock(b);
-        return b->recording.plan ? COMM_ERR_STATE
-                                 : engine_decline(c, COMM_ERR_ARGUMENT, NULL,
-                                                  "explain: call.collective=%s; expected allreduce, broadcast, ...", call->collective);
+        return r == COMM_ERR_ARGUMENT ? engine_decline(c, r, NULL, "explain: %s", why) : r;
     }
     if (explain_native(b, call, text, bytes)) {
         state_unlock(b);
@@ -246,8 +261,8 @@ static enum comm_result predict(struct comm_state *b, const struct comm_call *ca
     return r;
 }
 
-enum comm_result engine_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm, const char *machine,
-                                int64_t *ns)
+enum comm_result engine_predict(struct comm_communicator *c, const struct comm_call *call, bool has_operator, const char *algorithm,
+                                const char *machine, int64_t *ns)
 {
     enum comm_result r;
     char text[256] = "";
@@ -255,11 +270,8 @@ enum comm_result engine_predict(struct comm_communicator *c, const struct comm_c
 
     if (!b)
         return r;
-    if (b->recording.plan)
-        r = COMM_ERR_STATE;
-    else if (!collective_parse(call->collective))
-        r = COMM_ERR_ARGUMENT;
-    else
+    r = check(b, call, has_operator, text, sizeof text);
+    if (r == COMM_OK)
         r = predict(b, call, algorithm, machine, ns, text, sizeof text);
     state_unlock(b);
     return r == COMM_OK ? r : engine_decline(c, r, NULL, "predict: %s", text[0] ? text : base_result_text(r));
