@@ -227,6 +227,27 @@ RIG_TEST(windows_are_freed_beside_a_close)
     IS(comm_window_free(w[1]), COMM_ERR_CLOSED);
 }
 
+/* At every moment of a close that has nothing to wait for. */
+RIG_TEST(windows_are_freed_at_any_moment_of_a_close)
+{
+    enum { CLOSES = 200 };
+    struct rig rig;
+    rig_open(&rig, 1, NULL);
+    for (int i = 0; i < CLOSES; i++) {
+        struct ending ending = {.closed = COMM_PENDING};
+        pthread_t closes;
+        MUST(NOW(comm_dup, rig.world[0], NULL, &ending.c));
+        ending.w = make(ending.c, 64, 0);
+        EQUAL(pthread_create(&closes, NULL, close_it, &ending), 0);
+        rig_nap(i * 1000);
+        (void)free_it(&ending);
+        pthread_join(closes, NULL);
+        IS(ending.closed, COMM_OK);
+        CHECK(ending.freed == COMM_OK || ending.freed == COMM_ERR_CLOSED);
+    }
+    rig_close(&rig);
+}
+
 RIG_TEST(windows_are_not_freed_in_a_forked_child)
 {
     struct rig rig;
@@ -347,6 +368,7 @@ int main(void)
         cmocka_unit_test(windows_end_outside_callbacks),
         cmocka_unit_test(windows_are_not_freed_in_callbacks_of_a_close),
         cmocka_unit_test(windows_are_freed_beside_a_close),
+        cmocka_unit_test(windows_are_freed_at_any_moment_of_a_close),
         cmocka_unit_test(windows_are_not_freed_in_a_forked_child),
         cmocka_unit_test(windows_held_waits_outlive_their_peers),
         cmocka_unit_test(windows_where_nothing_is_shared),
