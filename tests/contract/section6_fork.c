@@ -87,6 +87,39 @@ RIG_CASE(contract_6_8_a_child_that_frees_moves_nothing)
     rig_close(&rig);
 }
 
+/* A callback in which a wait is refused does not go on in the child. */
+static void wait_in_child(struct comm_request request, enum comm_result result, void *arg)
+{
+    struct comm_request *pending = arg;
+    int status = -1;
+    (void)request;
+    (void)result;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0)
+        _exit(comm_wait(*pending, RIG_S) != COMM_ERR_FORKED || comm_wait_all(pending, 1, RIG_S) != COMM_ERR_FORKED);
+    EQUAL(waitpid(child, &status, 0), child);
+    EQUAL(status, 0);
+    IS(comm_wait(*pending, RIG_S), COMM_ERR_STATE);
+    *pending = COMM_REQUEST_NONE;
+}
+
+RIG_CASE(contract_6_8_a_fork_in_a_callback)
+{
+    struct rig rig;
+    struct comm_request barrier, pending, wanted;
+    int32_t x = 0;
+    rig_open(&rig, 1, NULL);
+    MUST(comm_recv(rig.world[0], &x, 1, COMM_I32, 0, 0, NULL, &wanted));
+    pending = wanted;
+    MUST(comm_barrier(rig.world[0], &barrier));
+    MUST(comm_notify(barrier, wait_in_child, &pending));
+    rig_progress_for(rig.world[0], 5 * RIG_MS);
+    CHECK(!pending.comm);
+    MUST(comm_cancel(wanted));
+    rig_close(&rig);
+}
+
 /* What is left of a world that was closed. Its last free ends the engine, whose threads a child does not have. */
 struct left {
     struct comm_plan *plan;

@@ -106,9 +106,10 @@ static __attribute__((noinline)) enum comm_result wait_long(struct comm_request 
     return with_news(request, one.result);
 }
 
+/* A forked child is not inside: the callback is the parent's. */
 static inline bool inside_callback(struct comm_request request)
 {
-    return request.comm && atomic_load_explicit(&request.comm->notifying, memory_order_relaxed);
+    return request.comm && atomic_load_explicit(&request.comm->notifying, memory_order_relaxed) && engine_alive(request.comm) == COMM_OK;
 }
 
 /* A brief wait, for operations that end at once. True: the request is complete, a message without an error. */
@@ -208,7 +209,8 @@ static bool many_in_callback(const struct many *m)
 {
     for (size_t i = 0; i < m->count; i++) {
         struct comm_communicator *handle = m->requests[i].comm;
-        if (handle && atomic_load_explicit(&handle->notifying, memory_order_relaxed) == handle->env->self(handle->env))
+        if (inside_callback(m->requests[i]) &&
+            atomic_load_explicit(&handle->notifying, memory_order_relaxed) == handle->env->self(handle->env))
             return true;
     }
     return false;
