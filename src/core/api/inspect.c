@@ -80,11 +80,21 @@ static enum comm_result check_call(const struct comm_call *call)
     return api_sets_unknown(call, sizeof *call) ? COMM_ERR_UNSUPPORTED : COMM_OK;
 }
 
+/* Whether op is an operator, or 0: any. */
+static bool is_operator(struct comm_communicator *c, comm_op op)
+{
+    enum comm_type type;
+
+    if (op & OPERATOR_USER)
+        return engine_op_bytes(c, op, &type) != 0;
+    return !op || data_check(COMM_I32, op, NULL) != COMM_ERR_ARGUMENT;
+}
+
 enum comm_result comm_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes)
 {
     enum comm_result r = text && bytes ? check_call(call) : COMM_ERR_ARGUMENT;
 
-    return r == COMM_OK ? engine_explain(c, call, text, bytes) : r;
+    return r == COMM_OK ? engine_explain(c, call, is_operator(c, call->op), text, bytes) : r;
 }
 
 enum comm_result comm_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm, const char *machine,
@@ -92,7 +102,7 @@ enum comm_result comm_predict(struct comm_communicator *c, const struct comm_cal
 {
     enum comm_result r = ns ? check_call(call) : COMM_ERR_ARGUMENT;
 
-    return r == COMM_OK ? engine_predict(c, call, algorithm, machine, ns) : r;
+    return r == COMM_OK ? engine_predict(c, call, is_operator(c, call->op), algorithm, machine, ns) : r;
 }
 
 enum comm_result comm_describe_algorithm(size_t index, struct comm_algorithm_info *info)

@@ -64,15 +64,8 @@ enum comm_result engine_describe_algorithm(size_t index, struct comm_algorithm_i
 
 /* ------------------------------------------------------------------------------------------------------------ prices */
 
-static bool is_operator(struct comm_state *b, comm_op op)
-{
-    enum comm_type type;
-
-    return op & OPERATOR_USER ? operator_bytes(b->world, op, &type) != 0 : data_check(COMM_I32, op, NULL) != COMM_ERR_ARGUMENT;
-}
-
 /* COMM_OK, or why nothing can be said of this call. text: what is wrong in it. */
-static enum comm_result check(struct comm_state *b, const struct comm_call *call, char *text, size_t bytes)
+static enum comm_result check(const struct comm_state *b, const struct comm_call *call, bool has_operator, char *text, size_t bytes)
 {
     if (b->recording.plan)
         return COMM_ERR_STATE;
@@ -80,7 +73,7 @@ static enum comm_result check(struct comm_state *b, const struct comm_call *call
         base_format(text, bytes, "call.collective=%s; expected allreduce, broadcast, ...", call->collective);
     else if (call->type && !data_type_bytes(call->type))
         base_format(text, bytes, "call.type=%d; expected an enum comm_type, or 0", (int)call->type);
-    else if (call->op && !is_operator(b, call->op))
+    else if (!has_operator)
         base_format(text, bytes, "call.op=%u; expected an operator of this world that was not freed, or 0", call->op);
     else
         return COMM_OK;
@@ -202,7 +195,7 @@ static void append_lines(const struct comm_state *b, char *text, size_t bytes, s
                     (unsigned long long)m->shm_read / 100 % 10);
 }
 
-enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes)
+enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, bool has_operator, char *text, size_t bytes)
 {
     enum comm_result r;
     char why[256] = "";
@@ -211,7 +204,7 @@ enum comm_result engine_explain(struct comm_communicator *c, const struct comm_c
 
     if (!b)
         return r;
-    r = check(b, call, why, sizeof why);
+    r = check(b, call, has_operator, why, sizeof why);
     if (r != COMM_OK) {
         state_unlock(b);
         return r == COMM_ERR_ARGUMENT ? engine_decline(c, r, NULL, "explain: %s", why) : r;
@@ -268,8 +261,8 @@ static enum comm_result predict(struct comm_state *b, const struct comm_call *ca
     return r;
 }
 
-enum comm_result engine_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm, const char *machine,
-                                int64_t *ns)
+enum comm_result engine_predict(struct comm_communicator *c, const struct comm_call *call, bool has_operator, const char *algorithm,
+                                const char *machine, int64_t *ns)
 {
     enum comm_result r;
     char text[256] = "";
@@ -277,7 +270,7 @@ enum comm_result engine_predict(struct comm_communicator *c, const struct comm_c
 
     if (!b)
         return r;
-    r = check(b, call, text, sizeof text);
+    r = check(b, call, has_operator, text, sizeof text);
     if (r == COMM_OK)
         r = predict(b, call, algorithm, machine, ns, text, sizeof text);
     state_unlock(b);

@@ -26,10 +26,11 @@ enum comm_result engine_describe_peer(struct comm_communicator *c, int32_t peer,
 enum comm_result engine_describe_request(struct comm_request request, struct comm_request_info *info);
 enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stats *stats);
 enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path);
-enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes);
+/* has_operator: call->op is an operator, or 0. This room does not know those that the program made. */
+enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, bool has_operator, char *text, size_t bytes);
 enum comm_result engine_describe_machine(struct comm_communicator *c, char *text, size_t bytes);
 enum comm_result engine_describe_algorithm(size_t index, struct comm_algorithm_info *info);
-enum comm_result engine_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm, const char *machine,
-                                int64_t *ns);
+enum comm_result engine_predict(struct comm_communicator *c, const struct comm_call *call, bool has_operator, const char *algorithm,
+                                const char *machine, int64_t *ns);
 
 #endif
