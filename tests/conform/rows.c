@@ -1,7 +1,7 @@
 /*
  * Every algorithm by name, over the wire that this run has. The library's own description says which there are and how
  * many ranks they serve, so that a new one is run here unasked. Each is forced in duplicates of worlds. It must do a
- * short call in every world, and a long one too if its blocks are not bounded; of all shapes it does a selection.
+ * short call in every world, and a long one too if its blocks are not bounded. Of all shapes it does a selection.
  * Algorithms for several hosts run on one host as well, because a user may name them there; where worlds have several
  * hosts, each of them must have run over these.
  */
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_MOST = 256, SHORT = 97, LONG = 40009, LONG_MINIMAL = 5003 };
+enum { ROWS_MOST = 256, SHORT = 97, LONG = 40009, LONG_MINIMAL = 5003, FEW_RANKS = 4 };
 
 /* What is called of a collective that has no kind of job. It compares the results; rank 0's request goes to *first. */
 struct caller {
@@ -27,7 +27,7 @@ struct row {
     struct comm_algorithm_info info;
     int kind;                    /* of job; -1: none */
     const struct caller *caller; /* of the others */
-    size_t calls, calls_over_hosts;
+    size_t calls, calls_over_hosts, long_calls;
     bool apart; /* this world takes its calls apart (goes_apart), so that it cannot run */
 };
 
@@ -223,7 +223,14 @@ static bool runs_on(const struct table *table, size_t i, int32_t ranks)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ forcing */
-static size_t call_jobs(const struct table *table, const struct row *row, struct comm_communicator *const *c, int32_t ranks)
+/* Long calls take most of the time: of few selections one for each algorithm, on four or more ranks if it serves so many. */
+static bool takes_long(const struct row *row, int32_t ranks)
+{
+    int32_t least = row->info.ranks_max < FEW_RANKS ? row->info.ranks_max : FEW_RANKS;
+    return !row->info.bounded && (!rig_quick() || (ranks >= least && !row->long_calls));
+}
+
+static size_t call_jobs(const struct table *table, struct row *row, struct comm_communicator *const *c, int32_t ranks)
 {
     enum job_kind kind = (enum job_kind)row->kind;
     uint64_t seed = (uint64_t)(row - table->row) * 100 + (uint64_t)ranks;
@@ -231,10 +238,11 @@ static size_t call_jobs(const struct table *table, const struct row *row, struct
     size_t calls = sweep_one(c, ranks, &shape, row->info.name);
     struct sweep_plan plan = {.thin = table->thin, .kind = row->kind, .algorithm = row->info.name};
 
-    if (!row->info.bounded) {
+    if (takes_long(row, ranks)) {
         shape.n = (table->minimal ? LONG_MINIMAL : LONG) / (kind < JOB_ALLGATHER || ranks < 2 ? 1 : (size_t)ranks / 2);
         shape.in_place = job_kind_in_place(kind) && ranks % 2;
-        calls += sweep_one(c, ranks, &shape, row->info.name);
+        row->long_calls += sweep_one(c, ranks, &shape, row->info.name);
+        calls++;
     }
     if (!job_kind_reduces(kind))
         plan.thin = 1 + table->thin / 20;
@@ -290,6 +298,8 @@ static void check_all_ran(const struct table *table)
             continue;
         if (!row->calls)
             rig_die(__FILE__, __LINE__, "%s:%s never ran", row->info.collective, row->info.name);
+        if (row->kind >= 0 && !row->info.bounded && !row->long_calls)
+            rig_die(__FILE__, __LINE__, "%s:%s never did a long call", row->info.collective, row->info.name);
         if (table->several_hosts && row->info.over_hosts && !row->calls_over_hosts)
             rig_die(__FILE__, __LINE__, "%s:%s never ran over several hosts", row->info.collective, row->info.name);
     }
