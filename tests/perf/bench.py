@@ -25,7 +25,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import peers  # noqa: E402
 import tables as text  # noqa: E402
-from tables import CONSISTENCY, FLOOR, OURS, STILL, GUIDELINES, side_text  # noqa: E402
+from tables import CONSISTENCY, FLOOR, OURS, STILL, TOUCHED, GUIDELINES, side_text  # noqa: E402
 
 COLLECTIVES = ("allreduce reduce broadcast allgather allgather_v reduce_scatter reduce_scatter_v scan exscan gather gather_v scatter "
                "scatter_v alltoall alltoall_v barrier sendrecv send").split()
@@ -167,11 +167,16 @@ class Bench:
         longest = SHORT if mode == "aligned" else 8 << 20
         return ["--min", str(self.args.min), "--max", str(self.args.max or longest)]
 
-    def run_ours(self, collective, ranks, mode):
-        return self.run_perf(collective, ranks, mode, self.sizes(collective, mode) + (["--touch"] if self.args.touch else []))
+    def arguments(self, collective, mode):
+        """What both comm-perf and the peers' programs take."""
+        touch = ["--touch"] if self.args.touch or mode == TOUCHED else []
+        return ["--mode", "isolated" if mode == TOUCHED else mode] + self.sizes(collective, mode) + touch
 
-    def run_perf(self, what, ranks, mode, options):
-        command = [os.path.join(self.bin, "comm-perf"), what, "--backend", self.args.backend, "--mode", mode, "--format", "csv",
+    def run_ours(self, collective, ranks, mode):
+        return self.run_perf(collective, ranks, self.arguments(collective, mode))
+
+    def run_perf(self, what, ranks, options):
+        command = [os.path.join(self.bin, "comm-perf"), what, "--backend", self.args.backend, "--format", "csv",
                    "--memory", self.args.memory] + options
         if self.args.backend == "mpi":
             launched = next((f for f in self.peers if isinstance(f, Family)), None) or fail("backend mpi needs an MPI of the system")
@@ -183,16 +188,14 @@ class Bench:
         environment = dict(MPI_ENVIRONMENT)
         if self.args.backend == "tcp":  # beside our tcp its own, over the same loopback
             environment.update(OMPI_MCA_pml="ob1", OMPI_MCA_btl="tcp,self", OMPI_MCA_btl_tcp_if_include="lo")
-        arguments = [collective, "--mode", mode] + self.sizes(collective, mode) + (["--blocking"] if blocking else [])
-        if self.args.touch:
-            arguments.append("--touch")
+        arguments = [collective] + self.arguments(collective, mode) + (["--blocking"] if blocking else [])
         command, own = family.command(ranks, arguments, self.args.build)
         if self.args.backend == "tcp" and family.key == "intel":
             own.update(I_MPI_FABRICS="ofi", I_MPI_OFI_PROVIDER="tcp", FI_TCP_IFACE="lo", I_MPI_COLL_INTRANODE="pt2pt")
         return self.run(command, {**environment, **own})
 
     def with_floor(self, collective, ranks, mode):
-        return collective in FLOORS[self.floor] and ranks == 2 and mode not in ("isolated", "aligned", "pipelined")
+        return collective in FLOORS[self.floor] and ranks == 2 and mode not in ("isolated", TOUCHED, "aligned", "pipelined")
 
     def run_floor(self, collective, more):
         named = [] if self.floor == "tcp_floor" else [collective]
@@ -259,7 +262,7 @@ class Bench:
             done = max((len(rounds) for key, rounds in self.rounds.items() if key[:3] == (left, ranks, CONSISTENCY)), default=0)
             for number in range(done, self.args.rounds):
                 say(f"consistency of {left}, {ranks} ranks: round {number + 1} of {self.args.rounds}")
-                for row in self.run_perf(",".join([left] + sides), ranks, "request", ["--min", str(least), "--max", str(self.args.max or 8 << 20)]):
+                for row in self.run_perf(",".join([left] + sides), ranks, ["--min", str(least), "--max", str(self.args.max or 8 << 20)]):
                     if row["side"] != left:
                         self.save((left, ranks, CONSISTENCY), row["side"], "", [{**row, "median_us": row["ratio"]}])
 
@@ -299,7 +302,7 @@ def parse():
 def page(bench, args):
     collectives = args.collective or [c for c in COLLECTIVES if c not in MESSAGES]
     tables = [(c, r, "request") for r in ([args.ranks] if args.ranks else [2, 4]) for c in collectives]
-    tables += [(c, 2, mode) for mode in ("isolated", "aligned", "pipelined") for c in collectives]
+    tables += [(c, 2, mode) for mode in ("isolated", TOUCHED, "aligned", "pipelined") for c in collectives]
     if ("allreduce", 2, "request") not in tables:
         fail("a page has allreduce")
     bench.load()

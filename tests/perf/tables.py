@@ -14,6 +14,7 @@ from plot import Plot  # noqa: E402
 
 OURS, FLOOR, STILL = "commstream", "floor", "floor, one buffer"
 LEVEL = 1.05  # a round or two cannot show a smaller difference
+TOUCHED = "touched"  # isolated, with --touch
 CONSISTENCY = "consistency"  # in place of a mode: its columns are other ways to the same, its figures ratios
 
 # J. L. Traeff, W. D. Gropp, R. Thakur: Self-Consistent MPI Performance Guidelines, IEEE TPDS 21 (2010). What is on the left does no more
@@ -267,6 +268,11 @@ of each collective: a blocking one, and a nonblocking one that is usually slower
   and then that rank's part of the call is hidden from the others; how much depends on the library's barrier. So for
   short calls there is a second table, in which all ranks begin at the same time of the clock (Hunold and Carpen-Amarie,
   IEEE TPDS 2016).
+- **Input written, output read**: benchmarks, and all other tables here, call again and again with buffers that nobody
+  writes in between. Some libraries have the kernel copy straight from the other rank's buffer (process_vm_readv(2)).
+  From the second call on they then read bytes that their own cache still has, which a program that computes its data
+  anew never sees. So in one table each rank writes its input before each call and reads its output after it, which is
+  not counted.
 
 ## Two ranks, in microseconds
 
@@ -343,6 +349,7 @@ def draw_ratios(figures, collectives, ranks, mode, path):
 
 
 TITLES = {"request": "a request and a wait", "isolated": "one call at a time, a barrier before each, as the OSU benchmarks measure",
+          TOUCHED: "one call at a time, whose input is written before and whose output is read after it",
           "aligned": "one call at a time, all ranks begin at the same time of the clock",
           "pipelined": "16 calls in flight, compared with nonblocking calls"}
 
