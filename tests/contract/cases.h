@@ -33,5 +33,6 @@ void contract_6_8_fork(void **state);
 void contract_6_8_a_child_that_frees_moves_nothing(void **state);
 void contract_6_8_a_fork_in_a_callback(void **state);
 void contract_6_8_the_last_free_in_a_child(void **state);
+void contract_6_8_a_window_in_a_child(void **state);
 
 #endif

@@ -377,6 +377,7 @@ int main(void)
         cmocka_unit_test(contract_6_8_a_child_that_frees_moves_nothing),
         cmocka_unit_test(contract_6_8_a_fork_in_a_callback),
         cmocka_unit_test(contract_6_8_the_last_free_in_a_child),
+        cmocka_unit_test(contract_6_8_a_window_in_a_child),
         cmocka_unit_test(contract_6_10_identity_of_the_program_wins),
         cmocka_unit_test(contract_6_10_tuning_in_the_environment_wins),
         cmocka_unit_test(contract_6_10_wrong_configuration_is_named),

@@ -173,3 +173,26 @@ RIG_CASE(contract_6_8_the_last_free_in_a_child)
         free_left(&left);
     }
 }
+
+RIG_CASE(contract_6_8_a_window_in_a_child)
+{
+    struct rig rig;
+    struct comm_window *w;
+    struct comm_request made, fence;
+    int status = -1;
+    rig_open(&rig, 1, NULL);
+    MUST(comm_window_create(rig.world[0], 64, NULL, &w, &made));
+    MUST(comm_wait(made, RIG_PATIENCE));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        bool refused = comm_window_free(w) == COMM_ERR_FORKED;
+        _exit(refused && comm_window_free(w) == COMM_ERR_FORKED ? 0 : 1); /* it is still there */
+    }
+    EQUAL(waitpid(child, &status, 0), child);
+    EQUAL(status, 0);
+    MUST(comm_window_fence(w, &fence));
+    MUST(comm_wait(fence, RIG_PATIENCE));
+    MUST(comm_window_free(w));
+    rig_close(&rig);
+}

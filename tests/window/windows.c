@@ -17,8 +17,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { RANKS = 3 };
 
@@ -248,26 +246,6 @@ RIG_TEST(windows_are_freed_at_any_moment_of_a_close)
     rig_close(&rig);
 }
 
-RIG_TEST(windows_are_not_freed_in_a_forked_child)
-{
-    struct rig rig;
-    struct comm_window *w;
-    int status = -1;
-    rig_open(&rig, 1, NULL);
-    w = make(rig.world[0], 64, 0);
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
-        bool refused = comm_window_free(w) == COMM_ERR_FORKED;
-        _exit(refused && comm_window_free(w) == COMM_ERR_FORKED ? 0 : 1); /* it is still there */
-    }
-    EQUAL(waitpid(child, &status, 0), child);
-    EQUAL(status, 0);
-    fence(w);
-    MUST(comm_window_free(w));
-    rig_close(&rig);
-}
-
 /* A wait that a queue wait holds back has not looked at its counter yet: it does not end because the ranks that signalled have closed. */
 RIG_TEST(windows_held_waits_outlive_their_peers)
 {
@@ -369,7 +347,6 @@ int main(void)
         cmocka_unit_test(windows_are_not_freed_in_callbacks_of_a_close),
         cmocka_unit_test(windows_are_freed_beside_a_close),
         cmocka_unit_test(windows_are_freed_at_any_moment_of_a_close),
-        cmocka_unit_test(windows_are_not_freed_in_a_forked_child),
         cmocka_unit_test(windows_held_waits_outlive_their_peers),
         cmocka_unit_test(windows_where_nothing_is_shared),
         cmocka_unit_test(windows_of_different_order_mismatch),
