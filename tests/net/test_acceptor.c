@@ -13,6 +13,9 @@
 #include <cmocka.h>
 
 #include "group.h"
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -120,6 +123,67 @@ static void a_recording_is_answered_once(void **state)
     assert_int_equal(come(&acceptor, hello[0]).heard, PENDING_DONE);
 }
 
+/* A connection over loopback: 0 sends, 1 is the acceptor's. */
+static void connect_pair(int ends[2])
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof at;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+
+    assert_true(!bind(listener, (struct sockaddr *)&at, length) && !listen(listener, 1) &&
+                !getsockname(listener, (struct sockaddr *)&at, &length));
+    ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(ends[0], (struct sockaddr *)&at, length), 0);
+    assert_int_equal(setsockopt(ends[0], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one), 0);
+    ends[1] = accept(listener, NULL, NULL);
+    assert_true(ends[1] >= 0);
+    close(listener);
+}
+
+static int wakes(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+
+    return poll(&p, 1, 10000);
+}
+
+/* The acceptor sleeps until the rest of the hello is there. It must not sleep for as many bytes afterwards: the greeting is shorter. */
+static void a_greeting_after_a_hello_in_pieces_wakes(void **state)
+{
+    enum { FIRST = 40, GREETING = 24 };
+    const struct comm_env *env = wire_default_env();
+    const unsigned char key[CRYPTO_KEY] = {7};
+    const struct handshake_names names = {HANDSHAKE_MEETING, 1, 0, 0, 0};
+    const struct pending_acceptor acceptor = {env, key, HANDSHAKE_MEETING, 0, 0x1234, NULL, NULL, 0};
+    unsigned char hello[HANDSHAKE_HELLO], answer[HANDSHAKE_ANSWER], sealed[GREETING + CRYPTO_TAG], greeting[GREETING] = {9},
+                                                                                                   heard[GREETING];
+    struct pending_peer s = {.until = INT64_MAX};
+    struct handshake h;
+    char why[PENDING_WHY] = "";
+    int ends[2];
+    (void)state;
+
+    if (!handshake_hello(&h, env, key, &names, hello))
+        group_skip("this library was built without libcrypto");
+    connect_pair(ends);
+    s.fd = ends[1];
+    assert_int_equal(send(ends[0], hello, FIRST, 0), FIRST);
+    assert_int_equal(wakes(s.fd), 1);
+    assert_int_equal(pending_hello(&acceptor, &s, false, why), PENDING_LATER);
+    assert_int_equal(send(ends[0], hello + FIRST, sizeof hello - FIRST, 0), (int)sizeof hello - FIRST);
+    assert_int_equal(wakes(s.fd), 1);
+    assert_int_equal(pending_hello(&acceptor, &s, false, why), PENDING_DONE);
+    assert_int_equal(recv(ends[0], answer, sizeof answer, MSG_WAITALL), (int)sizeof answer);
+    assert_int_equal(handshake_finish(&h, answer), HANDSHAKE_OK);
+    assert_true(seal_write(&h.seal, greeting, sizeof greeting, sealed));
+    assert_int_equal(send(ends[0], sealed, sizeof sealed, 0), (int)sizeof sealed);
+    assert_int_equal(wakes(s.fd), 1);
+    assert_int_equal(pending_greeting(&s, heard, sizeof heard, false), PENDING_DONE);
+    assert_memory_equal(heard, greeting, sizeof greeting);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 /* A peer without the secret cannot make the acceptor forget those with it. */
 static void a_wrong_hello_is_not_remembered(void **state)
 {
@@ -223,6 +287,7 @@ int main(void)
         cmocka_unit_test(honest_ones_are_never_made_to_wait),
         cmocka_unit_test(what_is_saved_has_a_bound),
         cmocka_unit_test(a_recording_is_answered_once),
+        cmocka_unit_test(a_greeting_after_a_hello_in_pieces_wakes),
         cmocka_unit_test(a_wrong_hello_is_not_remembered),
         cmocka_unit_test(an_end_before_the_first_word_is_no_death_yet),
         cmocka_unit_test(nor_is_it_of_a_neighbour),
