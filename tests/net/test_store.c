@@ -418,6 +418,32 @@ RIG_TEST(what_a_launcher_of_version_2_may_say)
         run(hears, &cases[i]);
 }
 
+/* MPI closes PMI_FD when it finalizes, and the number may then belong to any other file of the process, here to one end of a pair. */
+static void finds_another_file(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    char text[512] = "", told[LINE] = "";
+    int other[2], was = dup(launcher.there[rank]);
+
+    (void)proc;
+    CHECK(OPEN(.open_timeout_ns = 10 * RIG_S) == COMM_OK);
+    MUST(comm_close(world, RIG_PATIENCE));
+    CHECK(was >= 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, other) == 0);
+    CHECK(dup2(other[0], launcher.there[rank]) == launcher.there[rank]);
+    enum comm_result r = OPEN(.open_timeout_ns = 2 * RIG_S);
+    if (r != COMM_ERR_SYSTEM || !strstr(text, "the session of this process with the launcher is over"))
+        rig_die(__FILE__, __LINE__, "rank %d: %s: %s", rank, comm_result_name(r), text);
+    if (recv(other[1], told, sizeof told - 1, MSG_DONTWAIT) > 0)
+        rig_die(__FILE__, __LINE__, "another file was told %s", told);
+    CHECK(dup2(was, launcher.there[rank]) == launcher.there[rank]);
+}
+
+RIG_TEST(a_descriptor_that_belongs_to_another_file)
+{
+    run(finds_another_file, NULL);
+    version_2 = true;
+    run(finds_another_file, NULL);
+}
+
 /* No launcher with a store started this rank. */
 static void asks_in_vain(const char *address, const char *what)
 {
@@ -451,6 +477,7 @@ int main(void)
                                        cmocka_unit_test(a_secret_that_was_given_stays_out_of_the_store),
                                        cmocka_unit_test(a_secret_that_one_rank_was_given),
                                        cmocka_unit_test(what_a_launcher_may_say),
+                                       cmocka_unit_test(a_descriptor_that_belongs_to_another_file),
                                        cmocka_unit_test(by_the_store_of_version_2),
                                        cmocka_unit_test(what_a_launcher_of_version_2_may_say)};
 
