@@ -9,6 +9,7 @@
 #include "group.h"
 #include "net/guest.h"
 
+#include "net/auth/crypto.h"
 #include "net/boot/star.h"
 
 #include <arpa/inet.h>
@@ -62,6 +63,36 @@ static void by_name(void **state)
     guest_free_address(AF_INET, address);
     snprintf(named, sizeof named, "localhost%s", strchr(address, ':'));
     all_meet(named);
+}
+
+/* The next socket that is dialed takes the dialed port as its own, as the kernel may choose it. */
+static _Atomic int to_itself;
+int __real_connect(int fd, const struct sockaddr *at, socklen_t length);
+int __wrap_connect(int fd, const struct sockaddr *at, socklen_t length);
+int __wrap_connect(int fd, const struct sockaddr *at, socklen_t length)
+{
+    if (at->sa_family == AF_INET && atomic_fetch_sub(&to_itself, 1) > 0)
+        assert_int_equal(bind(fd, at, length), 0);
+    return __real_connect(fd, at, length);
+}
+
+/* Such a rank dials again, and does not hold the port when rank 0 comes. */
+static void joined_to_itself(void **state)
+{
+    char address[64];
+    struct guest g[2];
+
+    (void)state;
+    if (crypto_missing())
+        group_skip("%s", crypto_missing());
+    guest_pair(g, guest_free_address(AF_INET, address));
+    g[0].secret = g[1].secret = "0123456789abcdef";
+    g[0].late = SECOND / 4;
+    atomic_store(&to_itself, 1);
+    guest_meet(g, 2);
+    assert_true(atomic_load(&to_itself) <= 0);
+    guest_expect(&g[0], COMM_OK, "");
+    guest_expect(&g[1], COMM_OK, "");
 }
 
 static void port_taken(void **state)
@@ -267,6 +298,7 @@ int main(void)
         cmocka_unit_test(ipv4),
         cmocka_unit_test(ipv6),
         cmocka_unit_test(by_name),
+        cmocka_unit_test(joined_to_itself),
         cmocka_unit_test(port_taken),
         cmocka_unit_test(malformed),
         cmocka_unit_test(nobody_listens),

@@ -153,6 +153,28 @@ static enum comm_result tcp_listen(struct boot_star *b)
 /* ------------------------------------------------------------------------------------------------------------ the others */
 enum dialed { DIAL_THERE, DIAL_LATER, DIAL_NEVER };
 
+/* If rank 0 does not listen yet on this host, the kernel may choose the dialed port as the socket's own (ip_local_port_range in ip(7)). TCP
+ * then connects the socket to itself (RFC 9293, section 3.5). */
+static bool is_joined_to_itself(int fd)
+{
+    struct sockaddr_storage own, other;
+    socklen_t own_bytes = sizeof own, other_bytes = sizeof other;
+
+    memset(&own, 0, sizeof own);
+    memset(&other, 0, sizeof other);
+    return getsockname(fd, (struct sockaddr *)&own, &own_bytes) == 0 && getpeername(fd, (struct sockaddr *)&other, &other_bytes) == 0 &&
+           own_bytes == other_bytes && !memcmp(&own, &other, own_bytes);
+}
+
+/* Closes it without the state TIME_WAIT, in which it would hold the port that rank 0 is about to take. */
+static int part_from_itself(int fd)
+{
+    const struct linger at_once = {.l_onoff = 1};
+
+    (void)!setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    return ECONNREFUSED;
+}
+
 static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
 {
     struct place *p = b->place;
@@ -171,6 +193,8 @@ static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
         if (!error && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
             error = errno;
     }
+    if (!error && is_joined_to_itself(fd))
+        error = part_from_itself(fd);
     if (!error && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0) {
         place_note_own(b, fd);
         b->root = fd;
