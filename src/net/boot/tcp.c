@@ -245,6 +245,8 @@ static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
             dialed = dial_by_name(b, at->ai_addr, result);
         } else {
             dialed = dial_one(b, at);
+            if (dialed == DIAL_NEVER && errno == EAFNOSUPPORT && list->ai_next) /* this kernel has one family, and the name both */
+                dialed = DIAL_LATER;
             if (dialed == DIAL_NEVER)
                 *result = star_fail_errno(b, "socket");
             if (dialed == DIAL_LATER &&
