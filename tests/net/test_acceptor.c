@@ -362,6 +362,40 @@ static void who_never_answers_holds_no_places(void **state)
     close(listener);
 }
 
+/* When the process exits, its thread dials while the monitor hears pending peers: here between the monitor's poll and what follows. */
+static struct mesh *exits;
+int __real_poll(struct pollfd *fds, nfds_t count, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t count, int ms);
+int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
+{
+    int ready = __real_poll(fds, count, ms);
+    struct mesh *m = exits;
+
+    exits = NULL;
+    if (m)
+        assert_int_equal(mesh_turn(m, 0), COMM_OK);
+    return ready;
+}
+
+static void an_exiting_thread_disturbs_no_pending_peer(void **state)
+{
+    static struct world o;
+    struct sockaddr_storage any;
+    int ends[2];
+    (void)state;
+
+    assert_true(mesh_read_address("127.0.0.1", &any));
+    open_world(&o, &any);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    pending_add(&o.mesh->pending_peers, ends[1], INT64_MAX - PENDING_NS);
+    close(ends[0]);
+    exits = o.mesh;
+    mesh_hear(o.mesh);
+    assert_null(exits);
+    assert_int_equal(o.mesh->pending_peers.count, 0); /* its end was seen */
+    close_world(&o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -375,6 +409,7 @@ int main(void)
         cmocka_unit_test(nor_is_it_of_a_neighbour),
         cmocka_unit_test(what_others_say_of_it_is_believed_at_once),
         cmocka_unit_test(who_never_answers_holds_no_places),
+        cmocka_unit_test(an_exiting_thread_disturbs_no_pending_peer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
