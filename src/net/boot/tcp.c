@@ -278,7 +278,10 @@ static enum dialed read_meeting(struct boot_star *b, enum comm_result *result)
     }
     if (m->ranks != b->config.ranks) {
         base_format(p->why, sizeof p->why, "it is of a world of %d ranks, and this rank is of one of %d", m->ranks, b->config.ranks);
-        return DIAL_LATER;
+        if (!p->medium->of_one_job)
+            return DIAL_LATER;
+        *result = boot_fail(&b->config, COMM_ERR_AUTH, "what rank 0 has in %s%s: %s", p->medium->noun, p->name, p->why);
+        return DIAL_NEVER; /* it is written once, and to ask again would be another barrier */
     }
     if (m->keyed && p->given) {
         *result = boot_fail(&b->config, COMM_ERR_AUTH, "rank 0 came without the secret that rank %d was given", b->config.rank);
