@@ -9,9 +9,12 @@
 #include "group.h"
 #include "net/guest.h"
 
+#include "net/auth/crypto.h"
 #include "net/boot/star.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -62,6 +65,94 @@ static void by_name(void **state)
     guest_free_address(AF_INET, address);
     snprintf(named, sizeof named, "localhost%s", strchr(address, ':'));
     all_meet(named);
+}
+
+/* The next socket that is dialed takes the dialed port as its own, as the kernel may choose it. */
+static _Atomic int to_itself;
+int __real_connect(int fd, const struct sockaddr *at, socklen_t length);
+int __wrap_connect(int fd, const struct sockaddr *at, socklen_t length);
+int __wrap_connect(int fd, const struct sockaddr *at, socklen_t length)
+{
+    if (at->sa_family == AF_INET && atomic_fetch_sub(&to_itself, 1) > 0)
+        assert_int_equal(bind(fd, at, length), 0);
+    return __real_connect(fd, at, length);
+}
+
+/* Such a rank dials again, and does not hold the port when rank 0 comes. */
+static void joined_to_itself(void **state)
+{
+    char address[64];
+    struct guest g[2];
+
+    (void)state;
+    if (crypto_missing())
+        group_skip("%s", crypto_missing());
+    guest_pair(g, guest_free_address(AF_INET, address));
+    g[0].secret = g[1].secret = "0123456789abcdef";
+    g[0].late = SECOND / 4;
+    atomic_store(&to_itself, 1);
+    guest_meet(g, 2);
+    assert_true(atomic_load(&to_itself) <= 0);
+    guest_expect(&g[0], COMM_OK, "");
+    guest_expect(&g[1], COMM_OK, "");
+}
+
+/* A name with addresses of both families, of which this kernel seems to have one. */
+static _Atomic bool both;
+int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **list);
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **list);
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints, struct addrinfo **list)
+{
+    struct addrinfo *six = NULL;
+
+    if (!atomic_load(&both))
+        return __real_getaddrinfo(host, port, hints, list);
+    assert_int_equal(__real_getaddrinfo("127.0.0.1", port, hints, list), 0);
+    assert_int_equal(__real_getaddrinfo("::1", port, hints, &six), 0);
+    (*list)->ai_next = six;
+    return 0;
+}
+
+void __real_freeaddrinfo(struct addrinfo *list);
+void __wrap_freeaddrinfo(struct addrinfo *list);
+void __wrap_freeaddrinfo(struct addrinfo *list)
+{
+    if (atomic_load(&both)) {
+        __real_freeaddrinfo(list->ai_next);
+        list->ai_next = NULL;
+    }
+    __real_freeaddrinfo(list);
+}
+
+int __real_socket(int family, int type, int protocol);
+int __wrap_socket(int family, int type, int protocol);
+int __wrap_socket(int family, int type, int protocol)
+{
+    if (family != AF_INET6 || !atomic_load(&both))
+        return __real_socket(family, type, protocol);
+    errno = EAFNOSUPPORT;
+    return -1;
+}
+
+/* While nothing listens at the other address, that is no reason to give up. */
+static void one_family(void **state)
+{
+    char address[64], named[80];
+    struct guest g[2];
+
+    (void)state;
+    if (crypto_missing())
+        group_skip("%s", crypto_missing());
+    guest_free_address(AF_INET, address);
+    snprintf(named, sizeof named, "both.test%s", strchr(address, ':'));
+    guest_pair(g, named);
+    g[0].secret = g[1].secret = "0123456789abcdef";
+    g[0].late = SECOND / 4;
+    atomic_store(&both, true);
+    guest_meet(g, 2);
+    atomic_store(&both, false);
+    guest_expect(&g[0], COMM_OK, "");
+    guest_expect(&g[1], COMM_OK, "");
 }
 
 static void port_taken(void **state)
@@ -267,6 +358,8 @@ int main(void)
         cmocka_unit_test(ipv4),
         cmocka_unit_test(ipv6),
         cmocka_unit_test(by_name),
+        cmocka_unit_test(joined_to_itself),
+        cmocka_unit_test(one_family),
         cmocka_unit_test(port_taken),
         cmocka_unit_test(malformed),
         cmocka_unit_test(nobody_listens),

@@ -342,6 +342,23 @@ RIG_TEST(a_secret_that_one_rank_was_given)
     run(is_the_only_one_with_a_secret, NULL);
 }
 
+static void opens_another_size(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    char text[512] = "";
+
+    (void)proc;
+    setenv("PMI_SIZE", rank == 1 ? "4" : "3", 1);
+    enum comm_result r = OPEN(.open_timeout_ns = rank == 1 ? RIG_PATIENCE / 2 : RIG_S);
+    if (rank == 1 ? r != COMM_ERR_AUTH || !strstr(text, "it is of a world of 3 ranks, and this rank is of one of 4") : r == COMM_OK)
+        rig_die(__FILE__, __LINE__, "rank %d: %s: %s", rank, comm_result_name(r), text);
+}
+
+/* What is in the store stays as it is, so the rank says at once what is wrong. */
+RIG_TEST(a_world_of_another_size_in_the_store)
+{
+    run(opens_another_size, NULL);
+}
+
 /* The rank that gets the wrong reply reports it, whenever that comes. The others may learn of it, or wait until their time is up: rank 0,
  * from which the others get their reply, has time to come to the barrier before. All end before proc_finish() loses patience. */
 static void hears(struct proc *proc, int32_t rank, struct comm_communicator *world)
@@ -418,6 +435,29 @@ RIG_TEST(what_a_launcher_of_version_2_may_say)
         run(hears, &cases[i]);
 }
 
+/* MPI closes PMI_FD when it finalizes, and the number may then belong to any other file of the process, here to one end of a pair. */
+static void finds_another_file(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    char text[512] = "", told[LINE] = "";
+    int other[2];
+
+    (void)proc;
+    CHECK(OPEN(.open_timeout_ns = 10 * RIG_S) == COMM_OK);
+    MUST(comm_close(world, RIG_PATIENCE));
+    CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, other) && dup2(other[0], launcher.there[rank]) == launcher.there[rank]);
+    enum comm_result r = OPEN(.open_timeout_ns = 2 * RIG_S);
+    if (r != COMM_ERR_SYSTEM || !strstr(text, "the session of this process with the launcher is over"))
+        rig_die(__FILE__, __LINE__, "rank %d: %s: %s", rank, comm_result_name(r), text);
+    CHECK(recv(other[1], told, sizeof told, MSG_DONTWAIT) < 0); /* the other file was told nothing */
+}
+
+RIG_TEST(a_descriptor_that_belongs_to_another_file)
+{
+    run(finds_another_file, NULL);
+    version_2 = true;
+    run(finds_another_file, NULL);
+}
+
 /* No launcher with a store started this rank. */
 static void asks_in_vain(const char *address, const char *what)
 {
@@ -450,7 +490,9 @@ int main(void)
                                        cmocka_unit_test(a_secret_travels_in_the_store),
                                        cmocka_unit_test(a_secret_that_was_given_stays_out_of_the_store),
                                        cmocka_unit_test(a_secret_that_one_rank_was_given),
+                                       cmocka_unit_test(a_world_of_another_size_in_the_store),
                                        cmocka_unit_test(what_a_launcher_may_say),
+                                       cmocka_unit_test(a_descriptor_that_belongs_to_another_file),
                                        cmocka_unit_test(by_the_store_of_version_2),
                                        cmocka_unit_test(what_a_launcher_of_version_2_may_say)};
 

@@ -142,6 +142,7 @@ static enum pending_heard answer(const struct pending_acceptor *acceptor, struct
         return out(why, "it was gone before it was answered");
     if (acceptor->answered)
         remember(acceptor->answered, mark_of(hello));
+    pending_wait_for(s->fd, 1); /* it may have waited for the rest of the hello, which is longer than the greeting that follows */
     s->answered = true;
     s->until = INT64_MAX;
     return PENDING_DONE;

@@ -144,6 +144,9 @@ static enum comm_result begin(struct pmi_op *op)
 
     if (session.lost)
         return pmi_lose(op, COMM_ERR_SYSTEM, "an earlier world of this process lost the launcher", "");
+    if (session.protocol && socket_of(session.fd) != session.socket)
+        return pmi_lose(op, COMM_ERR_SYSTEM,
+                        "the session of this process with the launcher is over: ", "MPI has finalized, or PMI_FD was closed");
     if (session.protocol == op->protocol) {
         op->fd = session.fd;
         return COMM_OK;

@@ -153,6 +153,28 @@ static enum comm_result tcp_listen(struct boot_star *b)
 /* ------------------------------------------------------------------------------------------------------------ the others */
 enum dialed { DIAL_THERE, DIAL_LATER, DIAL_NEVER };
 
+/* If rank 0 does not listen yet on this host, the kernel may choose the dialed port as the socket's own (ip_local_port_range in ip(7)). TCP
+ * then connects the socket to itself (RFC 9293, section 3.5). */
+static bool is_joined_to_itself(int fd)
+{
+    struct sockaddr_storage own, other;
+    socklen_t own_bytes = sizeof own, other_bytes = sizeof other;
+
+    memset(&own, 0, sizeof own);
+    memset(&other, 0, sizeof other);
+    return getsockname(fd, (struct sockaddr *)&own, &own_bytes) == 0 && getpeername(fd, (struct sockaddr *)&other, &other_bytes) == 0 &&
+           own_bytes == other_bytes && !memcmp(&own, &other, own_bytes);
+}
+
+/* Closes it without the state TIME_WAIT, in which it would hold the port that rank 0 is about to take. */
+static int part_from_itself(int fd)
+{
+    const struct linger at_once = {.l_onoff = 1};
+
+    (void)!setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    return ECONNREFUSED;
+}
+
 static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
 {
     struct place *p = b->place;
@@ -171,6 +193,8 @@ static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
         if (!error && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
             error = errno;
     }
+    if (!error && is_joined_to_itself(fd))
+        error = part_from_itself(fd);
     if (!error && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0) {
         place_note_own(b, fd);
         b->root = fd;
@@ -221,6 +245,8 @@ static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
             dialed = dial_by_name(b, at->ai_addr, result);
         } else {
             dialed = dial_one(b, at);
+            if (dialed == DIAL_NEVER && errno == EAFNOSUPPORT && list->ai_next) /* this kernel has one family, and the name both */
+                dialed = DIAL_LATER;
             if (dialed == DIAL_NEVER)
                 *result = star_fail_errno(b, "socket");
             if (dialed == DIAL_LATER &&
@@ -252,7 +278,10 @@ static enum dialed read_meeting(struct boot_star *b, enum comm_result *result)
     }
     if (m->ranks != b->config.ranks) {
         base_format(p->why, sizeof p->why, "it is of a world of %d ranks, and this rank is of one of %d", m->ranks, b->config.ranks);
-        return DIAL_LATER;
+        if (!p->medium->of_one_job)
+            return DIAL_LATER;
+        *result = boot_fail(&b->config, COMM_ERR_AUTH, "what rank 0 has in %s%s: %s", p->medium->noun, p->name, p->why);
+        return DIAL_NEVER; /* it is written once, and to ask again would be another barrier */
     }
     if (m->keyed && p->given) {
         *result = boot_fail(&b->config, COMM_ERR_AUTH, "rank 0 came without the secret that rank %d was given", b->config.rank);

@@ -183,16 +183,17 @@ uint32_t mesh_accept_pending(struct mesh *m, uint32_t most, enum comm_result *re
     return came;
 }
 
-/* Reads what the newest `many` pending peers have sent. */
+/* Reads what the newest `many` pending peers have sent. m->wait is the dials': when the process exits, another thread dials meanwhile. */
 static void hear_newest(struct mesh *m, uint32_t many)
 {
+    struct pollfd wait[UNAUTHENTICATED_MAX];
     uint32_t first = m->pending_peers.count - many;
 
     for (uint32_t i = 0; i < many; i++)
-        m->wait[i] = (struct pollfd){.fd = m->pending_peers.one[first + i].fd, .events = POLLIN | POLLRDHUP};
-    poll(m->wait, many, 0);
+        wait[i] = (struct pollfd){.fd = m->pending_peers.one[first + i].fd, .events = POLLIN | POLLRDHUP};
+    poll(wait, many, 0);
     for (uint32_t i = many; i-- > 0;)
-        mesh_hear_one(m, first + i, m->wait[i].revents);
+        mesh_hear_one(m, first + i, wait[i].revents);
 }
 
 /* Accepts connections. Most are identified at once; the others are watched. */

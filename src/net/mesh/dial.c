@@ -164,6 +164,22 @@ static enum comm_result go_on(struct mesh *m, struct dialing *d, bool *done)
     return d->stage == DIAL_CONNECTING ? greet(m, d, done) : d->stage == DIAL_ASKED ? finish(m, d, done) : confirm(m, d, done);
 }
 
+static void forget_dial(struct mesh *m, uint32_t at)
+{
+    m->dials[at] = m->dials[--m->dialing];
+    crypto_wipe(&m->dials[m->dialing], sizeof m->dials[m->dialing]);
+}
+
+/* A peer that is stopped, or a host that is gone, may never answer. */
+void mesh_drop_dials(struct mesh *m, uint32_t peer)
+{
+    for (uint32_t i = m->dialing; i-- > 0;)
+        if (m->dials[i].peer == peer) {
+            close(m->dials[i].fd);
+            forget_dial(m, i);
+        }
+}
+
 /* In an open world a failure is not an error: links.c dials again while there is time. */
 static enum comm_result end_dial(struct mesh *m, uint32_t at, enum comm_result result)
 {
@@ -173,8 +189,7 @@ static enum comm_result end_dial(struct mesh *m, uint32_t at, enum comm_result r
         base_log(m->w->log, LOG_DEBUG, "tcp: %s", m->config->error_text);
     if (result != COMM_OK && d->fd >= 0)
         close(d->fd);
-    *d = m->dials[--m->dialing];
-    crypto_wipe(&m->dials[m->dialing], sizeof m->dials[m->dialing]);
+    forget_dial(m, at);
     return m->steady ? COMM_OK : result;
 }
 

@@ -250,6 +250,8 @@ void tcp_acceptor_turn(struct tcp_wire *w, bool tick)
         bool over = !link->down && !tcp_stands(link) && waited >= MAKE_NS;
         if (over)
             give_up(w, link, waited);
+        if (over || link->down) /* otherwise its dials might hold their places for ever, and then no other link could be made */
+            mesh_drop_dials(d->mesh, (uint32_t)link->peer);
         if (over || link->down || tcp_stands(link)) {
             link->wanted = false;
             d->graph.want[i] = d->graph.want[--d->graph.wanting];

@@ -131,7 +131,8 @@ enum comm_result mesh_turn(struct mesh *m, int wait_ms)
     for (uint32_t i = 0; i < m->dialing; i++)
         m->wait[n++] = (struct pollfd){.fd = m->dials[i].fd, .events = m->dials[i].stage == DIAL_CONNECTING ? POLLOUT : POLLIN};
     poll(m->wait, n, wait_ms);
-    m->now = m->w->env->now(m->w->env);
+    if (!m->steady) /* then it is mesh_hear's, which holds no lock */
+        m->now = m->w->env->now(m->w->env);
     for (uint32_t i = m->dialing; i-- > 0 && result == COMM_OK;) {
         if (m->wait[1 + pending_peers + i].revents)
             result = mesh_dial_on(m, i);

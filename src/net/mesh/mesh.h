@@ -99,6 +99,7 @@ bool mesh_is_dialing(const struct mesh *m, uint32_t peer, uint32_t lane);
  * error. */
 enum comm_result mesh_turn(struct mesh *m, int wait_ms);
 enum comm_result mesh_dial_on(struct mesh *m, uint32_t at); /* its socket is ready */
+void mesh_drop_dials(struct mesh *m, uint32_t peer);        /* the peer is given up */
 
 /* mesh.c */
 void mesh_close(struct mesh *m);
