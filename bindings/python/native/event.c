@@ -6,6 +6,8 @@ PyTypeObject *event_type;
 struct event {
     PyObject ob_base;
     struct comm_event *event;  /* NULL: destroyed */
+    struct comm_event *kept;   /* destroyed while recordings wait for it: freed after the last of them */
+    int recordings;            /* groups and plans that wait for it */
     struct communicator *comm; /* knows why a call was refused */
 };
 
@@ -141,7 +143,10 @@ static PyObject *event_destroy(PyObject *self, PyObject *unused)
     if (inside_refuses("destroy"))
         return NULL;
     e->event = NULL;
-    WITHOUT_GIL(comm_event_free(event));
+    if (e->recordings && event)
+        e->kept = event;
+    else
+        WITHOUT_GIL(comm_event_free(event));
     Py_RETURN_NONE;
 }
 
@@ -161,9 +166,10 @@ static PyObject *event_exit(PyObject *self, PyObject *args)
 static void event_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    if (!inside_postpone(self, sizeof(struct event))) {
-        WITHOUT_GIL(comm_event_free(((struct event *)self)->event));
-        Py_CLEAR(((struct event *)self)->comm);
+    struct event *e = (struct event *)self;
+    if (!inside_postpone(self, sizeof *e)) {
+        WITHOUT_GIL(comm_event_free(e->event ? e->event : e->kept));
+        Py_CLEAR(e->comm);
     }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
@@ -182,7 +188,8 @@ static PyMethodDef methods[] = {
     {"sync", METHOD_WORDS(event_sync),
      "sync($self, timeout=None)\n--\n\nWaits until the point is reached: comm_event_sync. Returns False if `timeout` seconds passed "
      "first."},
-    {"destroy", event_destroy, METH_NOARGS, "destroy($self)\n--\n\nDestroys the event: comm_event_free."},
+    {"destroy", event_destroy, METH_NOARGS,
+     "destroy($self)\n--\n\nDestroys the event: comm_event_free. Plans that wait for it keep its point."},
     {"__enter__", event_enter, METH_NOARGS, NULL},
     {"__exit__", event_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
@@ -197,6 +204,26 @@ PyType_Spec event_spec = {"commstream._core.Event", sizeof(struct event), 0, Py_
 
 /* ------------------------------------------------------------------------------------------------------ who waits */
 
+static void end_recording(PyObject *capsule)
+{
+    struct event *e = PyCapsule_GetPointer(capsule, NULL);
+    --e->recordings;
+    Py_DECREF((PyObject *)e);
+}
+
+/* What is recorded looks at the event at each start: so the recorder keeps it. */
+static bool keep_event(struct communicator *comm, PyObject *event)
+{
+    PyObject *capsule = PyCapsule_New(event, NULL, end_recording);
+    if (!capsule)
+        return false;
+    ++((struct event *)event)->recordings;
+    Py_INCREF(event);
+    int failed = PyList_Append(comm->recorded, capsule);
+    Py_DECREF(capsule);
+    return !failed;
+}
+
 PyObject *queue_wait_event(PyObject *module, PyObject *args)
 {
     PyObject *comm, *object;
@@ -206,7 +233,7 @@ PyObject *queue_wait_event(PyObject *module, PyObject *args)
         return NULL;
     struct comm_communicator *c = communicator_of(comm, "queue_wait");
     struct comm_event *event = c ? event_of(object, "queue_wait") : NULL;
-    if (!event)
+    if (!event || (((struct communicator *)comm)->recorded && !keep_event((struct communicator *)comm, object)))
         return NULL;
     WITHOUT_GIL(result = comm_queue_wait_event(c, event));
     return answer(result, c, "queue_wait");

@@ -228,6 +228,27 @@ def test_a_plan_keeps_its_buffers(pair):
         assert cs.wait_all([plan.start() for plan in plans])
 
 
+def test_a_plan_keeps_its_events(monkeypatch):
+    monkeypatch.setenv("MALLOC_PERTURB_", "165")  # glibc fills what is freed
+    said = run_child("""
+        import commstream as cs
+        world = cs.open_local(1)[0]
+        dropped, destroyed = world.event(), world.event()
+        with world.plan() as calls:
+            calls.queue_wait(dropped)
+            calls.queue_wait(destroyed)
+            calls.barrier()
+        del dropped
+        destroyed.destroy()
+        print([calls.plan.start().wait(20) for _ in range(3)])
+        try:
+            destroyed.query()
+        except cs.ClosedError as error:
+            print(error)
+        """)
+    assert "[True, True, True]" in said and "the event is closed" in said
+
+
 def test_operators(pair):
     def product(inout, left):
         a, b = np.frombuffer(left, "i8").reshape(-1, 2, 2), np.frombuffer(inout, "i8").reshape(-1, 2, 2)
