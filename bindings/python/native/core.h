@@ -146,6 +146,9 @@ bool inside_postpone(PyObject *object, size_t bytes);
 bool inside_has_postponed(void);
 void inside_drop_postponed(void);
 
+/* recorder.c */
+PyObject *plan_recorded(PyObject *plan); /* a list: requests, and what keeps events */
+
 /* communicator.c, window.c */
 PyObject *communicator_wrap(struct comm_communicator *c, PyObject *hooks);
 PyObject *window_wrap(struct comm_window *w, struct communicator *comm, PyObject *base);

@@ -280,6 +280,28 @@ def test_an_operator_that_raises(pair):
     assert errors >= 1 and any(isinstance(o.error, KeyError) for o in operators)
 
 
+def test_an_operator_that_raises_in_a_group_and_a_plan(pair):
+    def bad(inout, left):
+        raise KeyError("no sum")
+
+    operators = [world.operator(bad, element_bytes=8) for world in pair]
+    groups, plans = [], []
+    for world, o in zip(pair, operators):
+        with world.group() as group:
+            group.barrier()
+            group.allreduce(np.ones(1), op=o)
+        groups.append(group.request)
+    for world, o in zip(pair, operators):
+        with world.plan() as plan, plan.group() as group:
+            group.allreduce(np.ones(1), op=o)
+        plans.append(plan.plan)
+    for requests in groups, [plan.start() for plan in plans]:
+        with pytest.raises(KeyError):
+            cs.wait_all(requests)
+        errors = [request.error for request in requests]
+        assert errors == [o.error for o in operators]
+
+
 def test_the_lock_of_the_interpreter_is_free_in_a_wait(pair):
     """A wait on one thread that only a send of another one ends, and a thread that counts meanwhile."""
     request = pair[1].recv(bytearray(1), 0)
