@@ -92,6 +92,7 @@ PyObject *raise_argument(const char *operation, const char *format, ...);
 PyObject *raise_closed(const char *what);
 PyObject *raise_state(const char *operation, const char *text);
 PyObject *error_fields(struct comm_communicator *c);
+PyObject *read_text(const char *text); /* of the library's; a path or a value in it may be no UTF-8. NULL: None */
 
 /* buffer.c */
 bool buffer_get(struct buffer *b, PyObject *object, const char *operation, const char *name, bool writable, int type);
