@@ -88,6 +88,15 @@ def test_the_first_error_of_all(pair):
     assert requests[0].done and requests[0].error is None
 
 
+def test_all_that_were_complete_before_the_close():
+    worlds = cs.open_local(2)
+    requests = [world.barrier() for world in worlds]
+    assert cs.wait_all(requests)
+    for world in worlds:
+        world.close()
+    assert cs.wait_all(requests) and cs.wait_some(list(requests)) == [0, 1] and cs.wait_any(list(requests)) == 0
+
+
 def test_callbacks(pair):
     seen = []
     request = pair[1].recv(bytearray(1), 0)
