@@ -258,6 +258,47 @@ def test_a_plan_keeps_its_events(monkeypatch):
     assert "[True, True, True]" in said and "the event is closed" in said
 
 
+def test_what_another_thread_waits_for_is_not_freed(monkeypatch):
+    monkeypatch.setenv("MALLOC_PERTURB_", "165")
+    said = run_child("""
+        import threading, time, numpy as np, commstream as cs
+        pair = cs.open_local(2, operation_timeout=20)
+        received, event, gate = pair[0].recv(bytearray(1), 1), pair[0].event(), pair[0].event()
+        event.record(pair[0])
+        gate.reset()
+        buckets = [world.dup(async_op=True) for world in pair]
+        buckets = [request.result().buckets([np.ones(100)]) for request in buckets]
+        ended = {}
+
+        def wait(name, call):
+            try:
+                ended[name] = call(20)
+            except cs.Error as error:
+                ended[name] = error.name
+
+        calls = {"event": event.sync, "gate": gate.sync, "buckets": buckets[0].wait}
+        threads = [threading.Thread(target=wait, args=item) for item in calls.items()]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)  # waits look for signals each 0.1 s
+        event.destroy()
+        gate.destroy()
+        try:
+            buckets[0].free()
+        except cs.StateError as error:
+            print(error)
+        time.sleep(0.3)
+        pair[1].send(b"x", 0)
+        buckets[1].wait()
+        for thread in threads:
+            thread.join()
+        print(sorted(ended.items()))
+        buckets[0].free()
+        """)
+    assert "another call on these buckets is running" in said
+    assert "[('buckets', True), ('event', True), ('gate', 'COMM_ERR_ABANDONED')]" in said
+
+
 def test_operators(pair):
     def product(inout, left):
         a, b = np.frombuffer(left, "i8").reshape(-1, 2, 2), np.frombuffer(inout, "i8").reshape(-1, 2, 2)
