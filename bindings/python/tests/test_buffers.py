@@ -168,6 +168,9 @@ def test_a_type_does_not_hide_what_elements_are(pair):
             refused(lambda: pair[0].send(array, 1, type=type), "buffer", "Python objects")
     named_so = np.zeros(2, dtype=[("O", "i4")])
     swapped = [np.arange(3, dtype=">f8"), np.zeros(3, dtype=">f8")]
+    pairs = np.zeros(3, dtype=[("a>b", "f8"), ("index", ">i8")])
+    refused(lambda: pair[0].send(pairs, 1, type=cs.F64_INDEX), "buffer", "big-endian", "index")
+    assert pair[0].send(pairs.astype([("a>b", "f8"), ("index", "i8")]), 0, type=cs.F64_INDEX) and pair[0].recv(pairs, 0, type=cs.BYTE).wait()
     for array in (swapped[0], Interface(swapped[0])):
         refused(lambda: pair[0].send(array, 1, type=cs.F64), "buffer", "big-endian", "f")
     requests = [pair[0].send(swapped[0], 1, type=cs.BYTE), pair[0].send(named_so, 1, tag=1, type=cs.BYTE),
