@@ -114,6 +114,14 @@ fn what_a_config_sets() {
 }
 
 #[test]
+fn an_empty_secret_is_refused() {
+    let config = Config::new().rank(0, 2).backend("tcp").address("127.0.0.1:0").open_timeout(Duration::from_millis(200));
+    let error = config.log_level(LogLevel::Off).secret(b"").open().map(drop).expect_err("a world without a secret");
+    assert_eq!(error.kind, ErrorKind::Config, "{error}");
+    assert!(error.text.contains("secret_bytes=0"), "{error}");
+}
+
+#[test]
 fn calls_in_place() {
     with_ranks(|c| {
         let (rank, size) = (c.rank(), c.size());
