@@ -277,6 +277,20 @@ def test_views_hold_back_the_end():
     world.close()
 
 
+def test_dropped_operations_hold_back_no_end():
+    pair = cs.open_local(2)
+    memories = [world.mem_alloc(64) for world in pair]
+    for world, memory in zip(pair, memories):
+        world.allreduce(memory)
+    waiting = pair[0].recv(memories[0], 1)
+    with pytest.raises(BufferError, match="1 views"):
+        pair[0].close(timeout=0.1)
+    waiting.cancel()
+    del waiting
+    for world in pair:
+        world.close()
+
+
 def test_memory_that_all_ranks_allocate(pair):
     memories = [request.result() for request in [world.mem_alloc_symmetric(64, async_op=True) for world in pair]]
     arrays = [np.frombuffer(memory, "f8") for memory in memories]
