@@ -328,6 +328,10 @@ def test_an_operator_that_raises(pair):
         except KeyError:
             errors += 1
     assert errors >= 1 and any(isinstance(o.error, KeyError) for o in operators)
+    failed = [request for request in requests if request.error]
+    with pytest.raises(KeyError):
+        cs.wait_any(failed)
+    assert failed[0] is None
 
 
 def test_an_operator_that_raises_in_a_group_and_a_plan(pair):

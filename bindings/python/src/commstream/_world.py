@@ -396,7 +396,7 @@ def wait_any(requests: List[Optional[Request]], timeout: Optional[float] = None)
     index: Optional[int]
     try:
         index = _core.wait_many(1, given, timeout)
-    except Error as error:
+    except Exception as error:  # of the library, or of an operator
         for at, request in enumerate(given):
             if request is not None and request.error is error:
                 requests[at] = None
