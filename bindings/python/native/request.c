@@ -77,6 +77,14 @@ static PyObject *take_mesh(struct request *r)
     return list;
 }
 
+/* If one axis failed, the communicators of the others are nobody's. */
+static void drop_mesh(struct request *r, enum comm_result result)
+{
+    for (int32_t i = 0; result < 0 && i < r->axes; ++i)
+        WITHOUT_GIL((void)comm_close(r->out.mesh[i], 0));
+    PyMem_Free(r->out.mesh);
+}
+
 static PyObject *take_outcome(struct request *r)
 {
     switch (r->outcome) {
@@ -153,7 +161,7 @@ static void complete(struct request *r, enum comm_result result)
     if (PyErr_Occurred())
         save_error(r);
     if (r->outcome == MAKES_MESH)
-        PyMem_Free(r->out.mesh);
+        drop_mesh(r, result);
     if (--completing == 0)
         notify_later();
     r->busy = false;
