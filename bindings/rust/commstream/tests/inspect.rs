@@ -76,6 +76,21 @@ fn meshes() {
     });
 }
 
+/// An engine has 16,384 communicators: there is room for one axis of two, which is closed again.
+#[test]
+fn a_mesh_with_an_axis_that_fails() {
+    with(1, &|c| {
+        let mut made = Vec::new();
+        while let Ok(one) = c.duplicate() {
+            made.push(one);
+        }
+        made.pop();
+        assert_eq!(kind(c.split_mesh(&[1, 1])), ErrorKind::Full);
+        made.push(c.duplicate()?);
+        Ok(())
+    });
+}
+
 #[test]
 fn the_first_of_several() {
     with(2, &|c: &commstream::Communicator| {
