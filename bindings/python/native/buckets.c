@@ -6,6 +6,7 @@ PyTypeObject *buckets_type;
 struct buckets {
     PyObject ob_base;
     struct comm_buckets *b; /* NULL: freed */
+    int users;              /* threads inside a call on them */
     struct communicator *comm;
     struct buffer *gradients;
     Py_ssize_t count;
@@ -96,6 +97,14 @@ static struct buckets *alive(PyObject *object)
     return NULL;
 }
 
+/* So that no other thread frees them meanwhile. */
+#define USING(self, statement)                                                                                                             \
+    do {                                                                                                                                   \
+        ++(self)->users;                                                                                                                   \
+        WITHOUT_GIL(statement);                                                                                                            \
+        --(self)->users;                                                                                                                   \
+    } while (0)
+
 static PyObject *said(struct buckets *self, enum comm_result result, const char *operation)
 {
     notify_run();
@@ -116,7 +125,7 @@ static PyObject *buckets_ready(PyObject *object, PyObject *index)
     struct buckets *self = alive(object);
     if (!self || !read_index(self, index, "ready", &i))
         return NULL;
-    WITHOUT_GIL(result = comm_buckets_ready(self->b, (size_t)i));
+    USING(self, result = comm_buckets_ready(self->b, (size_t)i));
     return said(self, result, "ready");
 }
 
@@ -129,7 +138,7 @@ static PyObject *buckets_ready_stream(PyObject *object, PyObject *args)
     struct buckets *self = alive(object);
     if (!self || !PyArg_ParseTuple(args, "OK:ready_stream", &index, &stream) || !read_index(self, index, "ready_stream", &i))
         return NULL;
-    WITHOUT_GIL(result = comm_buckets_ready_stream(self->b, (size_t)i, (struct CUstream_st *)(uintptr_t)stream));
+    USING(self, result = comm_buckets_ready_stream(self->b, (size_t)i, (struct CUstream_st *)(uintptr_t)stream));
     return said(self, result, "ready_stream");
 }
 
@@ -140,7 +149,7 @@ static PyObject *buckets_wait_stream(PyObject *object, PyObject *args)
     struct buckets *self = alive(object);
     if (!self || !PyArg_ParseTuple(args, "K:wait_stream", &stream))
         return NULL;
-    WITHOUT_GIL(result = comm_buckets_wait_stream(self->b, (struct CUstream_st *)(uintptr_t)stream));
+    USING(self, result = comm_buckets_wait_stream(self->b, (struct CUstream_st *)(uintptr_t)stream));
     return said(self, result, "wait_stream");
 }
 
@@ -154,7 +163,12 @@ static PyObject *buckets_wait(PyObject *object, PyObject *args, PyObject *words)
     int64_t timeout_ns;
     enum comm_result result;
     struct buckets *self = alive(object);
-    if (!self || !parse_timeout(args, words, &timeout_ns) || !wait_sliced(wait_buckets, self->b, timeout_ns, &result))
+    if (!self || !parse_timeout(args, words, &timeout_ns))
+        return NULL;
+    ++self->users;
+    bool waited = wait_sliced(wait_buckets, self->b, timeout_ns, &result);
+    --self->users;
+    if (!waited)
         return NULL;
     return wait_answer(result, self->comm->c, "wait");
 }
@@ -166,7 +180,7 @@ static PyObject *buckets_hold(PyObject *object, PyObject *args)
     struct buckets *self = alive(object);
     if (!self || !PyArg_ParseTuple(args, "|p:hold", &on))
         return NULL;
-    WITHOUT_GIL(result = comm_buckets_hold(self->b, on));
+    USING(self, result = comm_buckets_hold(self->b, on));
     return said(self, result, "hold");
 }
 
@@ -178,7 +192,7 @@ static PyObject *buckets_data(PyObject *object, PyObject *index)
     if (!self || !read_index(self, index, "data", &i))
         return NULL;
     enum comm_result result;
-    WITHOUT_GIL(result = comm_buckets_data(self->b, (size_t)i, &data));
+    USING(self, result = comm_buckets_data(self->b, (size_t)i, &data));
     if (result != COMM_OK)
         return raise_result(result, self->comm->c, "data");
     return memory_part(data, self->gradients[i].bytes, object, &self->exports);
@@ -238,6 +252,8 @@ static PyObject *buckets_free(PyObject *object, PyObject *unused)
         PyErr_Format(PyExc_BufferError, "free(): %d views of these buckets exist; drop them first", self->exports);
         return NULL;
     }
+    if (self->users && !communicator_forked(self->comm))
+        return raise_state("free", "another call on these buckets is running; expected its end first");
     return free_buckets(self);
 }
 
@@ -296,7 +312,7 @@ static PyMethodDef methods[] = {
      "UnsupportedError."},
     {"free", buckets_free, METH_NOARGS,
      "free($self)\n--\n\nFrees the buckets: comm_buckets_free.\n\nIt waits for a running step. If an interrupt ends it, they are freed "
-     "when the step ends."},
+     "when the step ends. Raises StateError while another thread is inside a call on them."},
     {"__enter__", buckets_enter, METH_NOARGS, NULL},
     {"__exit__", buckets_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};

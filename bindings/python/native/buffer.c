@@ -74,13 +74,13 @@ static int type_of_format(const char *format, Py_ssize_t bytes)
     return format[0] && !format[1] ? type_of_letter(format[0], bytes) : 0;
 }
 
-/* The type codes of a format are not inside of the names of fields, which stand between colons. */
-static bool has_objects(const char *format)
+/* Codes of types and of byte orders are not inside of the names of fields, which stand between colons. */
+static bool has_code(const char *format, const char *codes)
 {
     bool named = false;
     for (; *format; ++format) {
         named = named != (*format == ':');
-        if (!named && *format == 'O')
+        if (!named && strchr(codes, *format))
             return true;
     }
     return false;
@@ -91,12 +91,12 @@ static bool plain(const char *operation, const char *name, int said, const char 
 {
     if (!format)
         return true;
-    if (has_objects(format)) {
+    if (has_code(format, "O")) {
         raise_argument(operation, "%s: elements of format '%s' are Python objects; expected numbers, or bytes such as pickle.dumps() makes",
                        name, format);
         return false;
     }
-    if ((*format == '>' || *format == '!') && each > 1 && said && said != COMM_BYTE) {
+    if (each > 1 && said && said != COMM_BYTE && has_code(format, ">!")) {
         raise_argument(operation, "%s: elements of format '%s' are big-endian; expected the byte order of this machine, or type=BYTE", name,
                        format);
         return false;

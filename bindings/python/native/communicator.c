@@ -10,7 +10,8 @@
 
 PyTypeObject *communicator_type;
 
-static struct communicator *all; /* open ones, without recorders */
+static const int64_t CLOSE_NS = (int64_t)5 * SECOND_NS; /* the default of comm_close() */
+static struct communicator *all;                        /* open ones, without recorders */
 
 static void list_add(struct communicator *self)
 {
@@ -129,6 +130,20 @@ static enum comm_result close_now(struct communicator *self, int64_t timeout_ns)
     return result;
 }
 
+/* Operations have views of memory too, until they are complete. False: an exception. */
+static bool drop_views(struct communicator *self, int64_t timeout_ns)
+{
+    enum comm_result result;
+    if (!self->exports)
+        return true;
+    if (!wait_sliced(communicator_wait_all, self->c, timeout_ns == COMM_DEFAULT_TIMEOUT ? CLOSE_NS : timeout_ns, &result))
+        return false;
+    request_sweep_all();
+    if (self->exports)
+        PyErr_Format(PyExc_BufferError, "close(): %d views of memory of this communicator exist; drop them first", self->exports);
+    return !self->exports;
+}
+
 static PyObject *communicator_close(PyObject *object, PyObject *args, PyObject *words)
 {
     static char word[] = "timeout", *names[] = {word, NULL};
@@ -140,10 +155,10 @@ static PyObject *communicator_close(PyObject *object, PyObject *args, PyObject *
         return NULL;
     if (!self->c)
         Py_RETURN_NONE;
-    if (self->exports) {
-        PyErr_Format(PyExc_BufferError, "close(): %d views of memory of this communicator exist; drop them first", self->exports);
+    if (!drop_views(self, timeout_ns))
         return NULL;
-    }
+    if (!self->c) /* another thread has closed it meanwhile */
+        Py_RETURN_NONE;
     enum comm_result result = close_now(self, timeout_ns);
     if (result != COMM_OK)
         return raise_result(result, NULL, "close");

@@ -26,7 +26,9 @@ static PyObject *making_end(struct making *m, enum comm_result result)
     if (result == COMM_OK)
         return request_started(m->r);
     raise_result(result, m->c, m->r->operation);
-    PyMem_Free(m->r->outcome == MAKES_MESH ? m->r->out.mesh : NULL);
+    /* Without room for all axes the splits of some are queued by then, and write there. */
+    if (m->r->outcome == MAKES_MESH && result != COMM_ERR_FULL && result != COMM_ERR_MEMORY)
+        PyMem_Free(m->r->out.mesh);
     Py_DECREF(m->r);
     return NULL;
 }

@@ -1,7 +1,7 @@
 /* Waiting for all work of a communicator, and moving work from an event loop. */
 #include "communicator_wait.h"
 
-static enum comm_result wait_sync(void *c, int64_t timeout_ns)
+enum comm_result communicator_wait_all(void *c, int64_t timeout_ns)
 {
     return comm_sync(c, timeout_ns);
 }
@@ -36,7 +36,7 @@ static PyObject *sync_with(wait_fn *fn, const char *operation, PyObject *self, P
 
 PyObject *communicator_sync(PyObject *self, PyObject *args, PyObject *words)
 {
-    return sync_with(wait_sync, "sync", self, args, words);
+    return sync_with(communicator_wait_all, "sync", self, args, words);
 }
 
 PyObject *communicator_sync_all(PyObject *self, PyObject *args, PyObject *words)

@@ -4,6 +4,7 @@
 
 #include "core.h"
 
+enum comm_result communicator_wait_all(void *c, int64_t timeout_ns); /* a wait_fn */
 PyObject *communicator_sync(PyObject *self, PyObject *args, PyObject *words);
 PyObject *communicator_sync_all(PyObject *self, PyObject *args, PyObject *words);
 PyObject *communicator_stream_sync(PyObject *self, PyObject *args, PyObject *words);

@@ -92,6 +92,7 @@ PyObject *raise_argument(const char *operation, const char *format, ...);
 PyObject *raise_closed(const char *what);
 PyObject *raise_state(const char *operation, const char *text);
 PyObject *error_fields(struct comm_communicator *c);
+PyObject *read_text(const char *text); /* of the library's; a path or a value in it may be no UTF-8. NULL: None */
 
 /* buffer.c */
 bool buffer_get(struct buffer *b, PyObject *object, const char *operation, const char *name, bool writable, int type);
@@ -145,6 +146,9 @@ bool inside_refuses(const char *operation);
 bool inside_postpone(PyObject *object, size_t bytes);
 bool inside_has_postponed(void);
 void inside_drop_postponed(void);
+
+/* recorder.c */
+PyObject *plan_recorded(PyObject *plan); /* a list: requests, and what keeps events */
 
 /* communicator.c, window.c */
 PyObject *communicator_wrap(struct comm_communicator *c, PyObject *hooks);

@@ -2,6 +2,7 @@
 #include "core.h"
 
 #include <stdarg.h>
+#include <string.h>
 
 PyObject *make_error;
 
@@ -15,6 +16,13 @@ static PyObject *raise(enum comm_result result, PyObject *fields)
     return NULL;
 }
 
+PyObject *read_text(const char *text)
+{
+    if (!text)
+        Py_RETURN_NONE;
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
 PyObject *error_fields(struct comm_communicator *c)
 {
     struct comm_error e = {.size = sizeof e};
@@ -23,9 +31,9 @@ PyObject *error_fields(struct comm_communicator *c)
         WITHOUT_GIL(result = comm_error_detail(c, &e));
     if (result != COMM_OK)
         return PyDict_New();
-    return Py_BuildValue("{sisisisisKsissssss}", "result", (int)e.result, "rank", (int)e.rank, "peer", (int)e.peer, "errno",
+    return Py_BuildValue("{sisisisisKsisNsNsN}", "result", (int)e.result, "rank", (int)e.rank, "peer", (int)e.peer, "errno",
                          (int)e.system_errno, "sequence", (unsigned long long)e.sequence, "backend_code", (int)e.backend_code, "operation",
-                         e.operation, "cause", e.cause, "text", e.text);
+                         read_text(e.operation), "cause", read_text(e.cause), "text", read_text(e.text));
 }
 
 /* The detail may tell of another failure: then only the operation and the result's own words are true. */

@@ -6,6 +6,8 @@ PyTypeObject *event_type;
 struct event {
     PyObject ob_base;
     struct comm_event *event;  /* NULL: destroyed */
+    struct comm_event *kept;   /* destroyed while it had users: freed with this object */
+    int users;                 /* calls that run, and groups and plans that wait for it */
     struct communicator *comm; /* knows why a call was refused */
 };
 
@@ -44,6 +46,14 @@ static struct comm_event *event_of(PyObject *object, const char *operation)
     return event;
 }
 
+/* Another thread may destroy the event meanwhile. */
+#define USING(object, statement)                                                                                                           \
+    do {                                                                                                                                   \
+        ++((struct event *)object)->users;                                                                                                 \
+        WITHOUT_GIL(statement);                                                                                                            \
+        --((struct event *)object)->users;                                                                                                 \
+    } while (0)
+
 static struct comm_communicator *knower(PyObject *event)
 {
     return ((struct event *)event)->comm->c;
@@ -70,7 +80,7 @@ static PyObject *event_record(PyObject *self, PyObject *comm)
     enum comm_result result;
     if (!c)
         return NULL;
-    WITHOUT_GIL(result = comm_event_record(event, c));
+    USING(self, result = comm_event_record(event, c));
     return answer(result, c, "record");
 }
 
@@ -81,7 +91,7 @@ static PyObject *event_record_stream(PyObject *self, PyObject *args)
     enum comm_result result;
     if (!event || !PyArg_ParseTuple(args, "K:record_stream", &stream))
         return NULL;
-    WITHOUT_GIL(result = comm_event_record_stream(event, stream_of(stream)));
+    USING(self, result = comm_event_record_stream(event, stream_of(stream)));
     return answer(result, knower(self), "record_stream");
 }
 
@@ -92,7 +102,7 @@ static PyObject *event_reset(PyObject *self, PyObject *unused)
     (void)unused;
     if (!event)
         return NULL;
-    WITHOUT_GIL(result = comm_event_reset(event));
+    USING(self, result = comm_event_reset(event));
     return answer(result, knower(self), "reset");
 }
 
@@ -103,7 +113,7 @@ static PyObject *event_set(PyObject *self, PyObject *unused)
     (void)unused;
     if (!event)
         return NULL;
-    WITHOUT_GIL(result = comm_event_set(event));
+    USING(self, result = comm_event_set(event));
     return answer(result, knower(self), "set");
 }
 
@@ -114,7 +124,7 @@ static PyObject *event_query(PyObject *self, PyObject *unused)
     (void)unused;
     if (!event)
         return NULL;
-    WITHOUT_GIL(result = comm_event_query(event));
+    USING(self, result = comm_event_query(event));
     return wait_answer(result, knower(self), "query");
 }
 
@@ -128,9 +138,22 @@ static PyObject *event_sync(PyObject *self, PyObject *args, PyObject *words)
     int64_t timeout_ns;
     enum comm_result result;
     struct comm_event *event = event_of(self, "sync");
-    if (!event || !parse_timeout(args, words, &timeout_ns) || !wait_sliced(wait_event, event, timeout_ns, &result))
+    if (!event || !parse_timeout(args, words, &timeout_ns))
+        return NULL;
+    ++((struct event *)self)->users;
+    bool waited = wait_sliced(wait_event, event, timeout_ns, &result);
+    --((struct event *)self)->users;
+    if (!waited)
         return NULL;
     return wait_answer(result, knower(self), "sync");
+}
+
+/* Whoever waits for set() learns that it will not come, as from comm_event_free(). */
+static void abandon(struct event *e, struct comm_event *event)
+{
+    e->kept = event;
+    if (knower((PyObject *)e))
+        WITHOUT_GIL((void)!comm_event_record(event, knower((PyObject *)e)));
 }
 
 static PyObject *event_destroy(PyObject *self, PyObject *unused)
@@ -141,7 +164,10 @@ static PyObject *event_destroy(PyObject *self, PyObject *unused)
     if (inside_refuses("destroy"))
         return NULL;
     e->event = NULL;
-    WITHOUT_GIL(comm_event_free(event));
+    if (e->users && event)
+        abandon(e, event);
+    else
+        WITHOUT_GIL(comm_event_free(event));
     Py_RETURN_NONE;
 }
 
@@ -161,9 +187,10 @@ static PyObject *event_exit(PyObject *self, PyObject *args)
 static void event_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    if (!inside_postpone(self, sizeof(struct event))) {
-        WITHOUT_GIL(comm_event_free(((struct event *)self)->event));
-        Py_CLEAR(((struct event *)self)->comm);
+    struct event *e = (struct event *)self;
+    if (!inside_postpone(self, sizeof *e)) {
+        WITHOUT_GIL(comm_event_free(e->event ? e->event : e->kept));
+        Py_CLEAR(e->comm);
     }
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
@@ -182,7 +209,8 @@ static PyMethodDef methods[] = {
     {"sync", METHOD_WORDS(event_sync),
      "sync($self, timeout=None)\n--\n\nWaits until the point is reached: comm_event_sync. Returns False if `timeout` seconds passed "
      "first."},
-    {"destroy", event_destroy, METH_NOARGS, "destroy($self)\n--\n\nDestroys the event: comm_event_free."},
+    {"destroy", event_destroy, METH_NOARGS,
+     "destroy($self)\n--\n\nDestroys the event: comm_event_free. Plans that wait for it keep its point."},
     {"__enter__", event_enter, METH_NOARGS, NULL},
     {"__exit__", event_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};
@@ -197,6 +225,26 @@ PyType_Spec event_spec = {"commstream._core.Event", sizeof(struct event), 0, Py_
 
 /* ------------------------------------------------------------------------------------------------------ who waits */
 
+static void end_recording(PyObject *capsule)
+{
+    struct event *e = PyCapsule_GetPointer(capsule, NULL);
+    --e->users;
+    Py_DECREF((PyObject *)e);
+}
+
+/* What is recorded looks at the event at each start: so the recorder keeps it. */
+static bool keep_event(struct communicator *comm, PyObject *event)
+{
+    PyObject *capsule = PyCapsule_New(event, NULL, end_recording);
+    if (!capsule)
+        return false;
+    ++((struct event *)event)->users;
+    Py_INCREF(event);
+    int failed = PyList_Append(comm->recorded, capsule);
+    Py_DECREF(capsule);
+    return !failed;
+}
+
 PyObject *queue_wait_event(PyObject *module, PyObject *args)
 {
     PyObject *comm, *object;
@@ -206,9 +254,9 @@ PyObject *queue_wait_event(PyObject *module, PyObject *args)
         return NULL;
     struct comm_communicator *c = communicator_of(comm, "queue_wait");
     struct comm_event *event = c ? event_of(object, "queue_wait") : NULL;
-    if (!event)
+    if (!event || (((struct communicator *)comm)->recorded && !keep_event((struct communicator *)comm, object)))
         return NULL;
-    WITHOUT_GIL(result = comm_queue_wait_event(c, event));
+    USING(object, result = comm_queue_wait_event(c, event));
     return answer(result, c, "queue_wait");
 }
 
@@ -256,7 +304,7 @@ PyObject *stream_wait(PyObject *module, PyObject *args)
     struct comm_event *event = event_of(object, "stream_wait");
     if (!event)
         return NULL;
-    WITHOUT_GIL(result = comm_stream_wait_event(stream_of(stream), event));
+    USING(object, result = comm_stream_wait_event(stream_of(stream), event));
     return answer(result, knower(object), "stream_wait");
 }
 

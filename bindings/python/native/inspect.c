@@ -139,7 +139,7 @@ static PyObject *describe_machine(PyObject *module, PyObject *comm)
         return NULL;
     enum comm_result result;
     WITHOUT_GIL(result = comm_describe_machine(c, text, sizeof text));
-    return result == COMM_OK ? PyUnicode_FromString(text) : raise_result(result, c, "describe_machine");
+    return result == COMM_OK ? read_text(text) : raise_result(result, c, "describe_machine");
 }
 
 /* (communicator, collective, n, type, op, root, ranks, ...) */
@@ -169,7 +169,7 @@ static PyObject *explain(PyObject *module, PyObject *args)
         return NULL;
     enum comm_result result;
     WITHOUT_GIL(result = comm_explain(c, &call, text, sizeof text));
-    return result == COMM_OK ? PyUnicode_FromString(text) : raise_result(result, c, "explain");
+    return result == COMM_OK ? read_text(text) : raise_result(result, c, "explain");
 }
 
 static PyObject *predict(PyObject *module, PyObject *args)

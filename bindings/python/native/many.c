@@ -36,14 +36,14 @@ static struct request *request_at(PyObject *list, size_t i)
                : (raise_argument("wait", "requests[%zu] is %R; expected a Request or None", i, item), NULL);
 }
 
-/* Requests that this process has seen complete are left out, unless the answer is about them all. */
+/* Of a request that this process has seen complete the library may have forgotten the result: the answer has it without a wait. */
 static bool read_requests(PyObject *list, struct waiting *w)
 {
     for (size_t i = 0; i < w->count; ++i) {
         struct request *r = request_at(list, i);
         if (PyErr_Occurred())
             return false;
-        w->requests[i] = r ? r->request : COMM_REQUEST_NONE;
+        w->requests[i] = r && !(w->kind == WAIT_ALL && r->done) ? r->request : COMM_REQUEST_NONE;
         if (r && w->kind == WAIT_ANY && r->done) {
             w->at = i;
             return true;

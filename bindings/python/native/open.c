@@ -27,7 +27,7 @@ static void call_log(void *arg, int level, const char *line)
         return;
     PyGILState_STATE state = PyGILState_Ensure();
     PyObject *log = find_log((uintptr_t)arg);
-    PyObject *said = log ? PyObject_CallFunction(log, "is", level, line) : NULL;
+    PyObject *said = log ? PyObject_CallFunction(log, "iN", level, read_text(line)) : NULL;
     if (log && !said)
         PyErr_WriteUnraisable(log);
     Py_XDECREF(said);
@@ -162,7 +162,7 @@ static PyObject *failed(enum comm_result result, struct opening *o, const char *
         PyErr_Restore(o->hooks->error[0], o->hooks->error[1], o->hooks->error[2]);
         memset(o->hooks->error, 0, sizeof o->hooks->error);
     } else {
-        PyObject *error = PyObject_CallFunction(make_error, "i{ssss}", (int)result, "text", o->text, "operation", operation);
+        PyObject *error = PyObject_CallFunction(make_error, "i{sNss}", (int)result, "text", read_text(o->text), "operation", operation);
         if (error)
             PyErr_SetObject((PyObject *)Py_TYPE(error), error);
         Py_XDECREF(error);

@@ -11,6 +11,11 @@ struct plan {
     PyObject *recorded; /* what its buffers are kept alive by */
 };
 
+PyObject *plan_recorded(PyObject *plan)
+{
+    return ((struct plan *)plan)->recorded;
+}
+
 PyObject *recorder_bind(PyObject *module, PyObject *type)
 {
     (void)module;

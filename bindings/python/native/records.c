@@ -1,8 +1,6 @@
 /* Structs that the library fills, as dictionaries: a table of fields for each, made from the struct itself. */
 #include "records.h"
 
-#include <string.h>
-
 const struct field info_fields[] = {
 #define INFO(name) FIELD(struct comm_info, name)
     INFO(backend),      INFO(launcher),    INFO(host),           INFO(name),         INFO(library),       INFO(slurm_job),
@@ -46,13 +44,6 @@ const struct field stats_fields[] = {
 #define STATS(name) FIELD(struct comm_stats, name)
     STATS(operations),       STATS(messages),    STATS(bytes_out),  STATS(bytes_in),
     STATS(queue_high_water), STATS(network_out), STATS(network_in), {NULL, 0, FIELD_TEXT}};
-
-static PyObject *read_text(const char *text)
-{
-    if (!text)
-        Py_RETURN_NONE;
-    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
-}
 
 static PyObject *read_field(const void *record, const struct field *f)
 {

@@ -77,6 +77,14 @@ static PyObject *take_mesh(struct request *r)
     return list;
 }
 
+/* If one axis failed, the communicators of the others are nobody's. */
+static void drop_mesh(struct request *r, enum comm_result result)
+{
+    for (int32_t i = 0; result < 0 && i < r->axes; ++i)
+        WITHOUT_GIL((void)comm_close(r->out.mesh[i], 0));
+    PyMem_Free(r->out.mesh);
+}
+
 static PyObject *take_outcome(struct request *r)
 {
     switch (r->outcome) {
@@ -111,13 +119,22 @@ static void save_error(struct request *r)
     Py_XDECREF(trace);
 }
 
-/* An operator of Python that raised has spoilt the result. */
-static bool operator_failed(struct request *r)
+/* An operator of Python that raised has spoilt the result. `keep` is the operator, or what was recorded for a group or plan. */
+static bool operator_failed(PyObject *keep)
 {
-    PyObject *error = r->keep && Py_TYPE((PyObject *)r->keep) == operator_type ? PyObject_GetAttrString(r->keep, "error") : NULL;
-    if (error && error != Py_None)
-        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    Py_XDECREF(error);
+    PyObject *recorded = keep && Py_TYPE(keep) == plan_type ? plan_recorded(keep) : keep;
+    if (recorded && Py_TYPE(recorded) == operator_type) {
+        PyObject *error = PyObject_GetAttrString(recorded, "error");
+        if (error && error != Py_None)
+            PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+        Py_XDECREF(error);
+    }
+    Py_ssize_t count = recorded && PyList_Check(recorded) ? PyList_Size(recorded) : 0;
+    for (Py_ssize_t i = 0; i < count && !PyErr_Occurred(); ++i) {
+        PyObject *item = PyList_GetItem(recorded, i);
+        if (PyObject_TypeCheck(item, request_type))
+            (void)operator_failed(((struct request *)item)->keep);
+    }
     return PyErr_Occurred() != NULL;
 }
 
@@ -137,14 +154,14 @@ static void complete(struct request *r, enum comm_result result)
     bool held = result < 0 && r->listed && buffers_held(r);
     if (result < 0)
         raise_result(result, r->comm ? r->comm->c : NULL, r->operation);
-    else if (!operator_failed(r) && r->outcome != MAKES_NOTHING) {
+    else if (!operator_failed(r->keep) && r->outcome != MAKES_NOTHING) {
         Py_XDECREF(r->value);
         r->value = take_outcome(r);
     }
     if (PyErr_Occurred())
         save_error(r);
     if (r->outcome == MAKES_MESH)
-        PyMem_Free(r->out.mesh);
+        drop_mesh(r, result);
     if (--completing == 0)
         notify_later();
     r->busy = false;

@@ -168,6 +168,9 @@ def test_a_type_does_not_hide_what_elements_are(pair):
             refused(lambda: pair[0].send(array, 1, type=type), "buffer", "Python objects")
     named_so = np.zeros(2, dtype=[("O", "i4")])
     swapped = [np.arange(3, dtype=">f8"), np.zeros(3, dtype=">f8")]
+    pairs = np.zeros(3, dtype=[("a>b", "f8"), ("index", ">i8")])
+    refused(lambda: pair[0].send(pairs, 1, type=cs.F64_INDEX), "buffer", "big-endian", "index")
+    assert pair[0].send(pairs.astype([("a>b", "f8"), ("index", "i8")]), 0, type=cs.F64_INDEX) and pair[0].recv(pairs, 0, type=cs.BYTE).wait()
     for array in (swapped[0], Interface(swapped[0])):
         refused(lambda: pair[0].send(array, 1, type=cs.F64), "buffer", "big-endian", "f")
     requests = [pair[0].send(swapped[0], 1, type=cs.BYTE), pair[0].send(named_so, 1, tag=1, type=cs.BYTE),
@@ -272,6 +275,20 @@ def test_views_hold_back_the_end():
     with world.mem_register(bytearray(100)):
         pass
     world.close()
+
+
+def test_dropped_operations_hold_back_no_end():
+    pair = cs.open_local(2)
+    memories = [world.mem_alloc(64) for world in pair]
+    for world, memory in zip(pair, memories):
+        world.allreduce(memory)
+    waiting = pair[0].recv(memories[0], 1)
+    with pytest.raises(BufferError, match="1 views"):
+        pair[0].close(timeout=0.1)
+    waiting.cancel()
+    del waiting
+    for world in pair:
+        world.close()
 
 
 def test_memory_that_all_ranks_allocate(pair):

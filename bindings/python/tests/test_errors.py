@@ -1,5 +1,6 @@
 """Errors and their fields."""
 import inspect
+import os
 import weakref
 
 import numpy as np
@@ -192,6 +193,31 @@ def test_in_place_is_for_the_root(pair):
         pair[0].scatter_v(output=cs.IN_PLACE, root=1)
     with pytest.raises(cs.ArgumentError, match="gather_v: input is IN_PLACE; expected a buffer"):
         pair[1].gather_v(cs.IN_PLACE, root=0)
+
+
+def test_a_mesh_with_an_axis_that_fails(world):
+    """An engine has 16,384 communicators: there is room for one axis of two, which is closed again."""
+    made = []
+    with pytest.raises(cs.FullError):
+        while True:
+            made.append(world.dup())
+    made.pop().close()
+    with pytest.raises(cs.FullError):
+        world.split_mesh([1, 1])
+    made.append(world.dup())
+    for communicator in made:
+        communicator.close()
+
+
+def test_texts_that_are_no_utf8(world, monkeypatch):
+    with pytest.raises(cs.SystemCallError, match="/nowhere/\ufffd/trace"):
+        world.trace_dump(b"/nowhere/\xff/trace")
+    assert "/nowhere/\ufffd/trace" in world.error_detail().text
+    monkeypatch.setitem(os.environb, b"COMM_BACKEND", b"\xff")
+    lines = []
+    with pytest.raises(cs.ConfigError, match="backend=\ufffd"):
+        cs.open(log=lambda level, line: lines.append(line))
+    assert any("backend=\ufffd" in line for line in lines)
 
 
 def test_an_operation_is_named_once(world):

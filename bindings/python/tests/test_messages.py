@@ -88,6 +88,15 @@ def test_the_first_error_of_all(pair):
     assert requests[0].done and requests[0].error is None
 
 
+def test_all_that_were_complete_before_the_close():
+    worlds = cs.open_local(2)
+    requests = [world.barrier() for world in worlds]
+    assert cs.wait_all(requests)
+    for world in worlds:
+        world.close()
+    assert cs.wait_all(requests) and cs.wait_some(list(requests)) == [0, 1] and cs.wait_any(list(requests)) == 0
+
+
 def test_callbacks(pair):
     seen = []
     request = pair[1].recv(bytearray(1), 0)
@@ -228,6 +237,68 @@ def test_a_plan_keeps_its_buffers(pair):
         assert cs.wait_all([plan.start() for plan in plans])
 
 
+def test_a_plan_keeps_its_events(monkeypatch):
+    monkeypatch.setenv("MALLOC_PERTURB_", "165")  # glibc fills what is freed
+    said = run_child("""
+        import commstream as cs
+        world = cs.open_local(1)[0]
+        dropped, destroyed = world.event(), world.event()
+        with world.plan() as calls:
+            calls.queue_wait(dropped)
+            calls.queue_wait(destroyed)
+            calls.barrier()
+        del dropped
+        destroyed.destroy()
+        print([calls.plan.start().wait(20) for _ in range(3)])
+        try:
+            destroyed.query()
+        except cs.ClosedError as error:
+            print(error)
+        """)
+    assert "[True, True, True]" in said and "the event is closed" in said
+
+
+def test_what_another_thread_waits_for_is_not_freed(monkeypatch):
+    monkeypatch.setenv("MALLOC_PERTURB_", "165")
+    said = run_child("""
+        import threading, time, numpy as np, commstream as cs
+        pair = cs.open_local(2, operation_timeout=20)
+        received, event, gate = pair[0].recv(bytearray(1), 1), pair[0].event(), pair[0].event()
+        event.record(pair[0])
+        gate.reset()
+        buckets = [world.dup(async_op=True) for world in pair]
+        buckets = [request.result().buckets([np.ones(100)]) for request in buckets]
+        ended = {}
+
+        def wait(name, call):
+            try:
+                ended[name] = call(20)
+            except cs.Error as error:
+                ended[name] = error.name
+
+        calls = {"event": event.sync, "gate": gate.sync, "buckets": buckets[0].wait}
+        threads = [threading.Thread(target=wait, args=item) for item in calls.items()]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)  # waits look for signals each 0.1 s
+        event.destroy()
+        gate.destroy()
+        try:
+            buckets[0].free()
+        except cs.StateError as error:
+            print(error)
+        time.sleep(0.3)
+        pair[1].send(b"x", 0)
+        buckets[1].wait()
+        for thread in threads:
+            thread.join()
+        print(sorted(ended.items()))
+        buckets[0].free()
+        """)
+    assert "another call on these buckets is running" in said
+    assert "[('buckets', True), ('event', True), ('gate', 'COMM_ERR_ABANDONED')]" in said
+
+
 def test_operators(pair):
     def product(inout, left):
         a, b = np.frombuffer(left, "i8").reshape(-1, 2, 2), np.frombuffer(inout, "i8").reshape(-1, 2, 2)
@@ -257,6 +328,32 @@ def test_an_operator_that_raises(pair):
         except KeyError:
             errors += 1
     assert errors >= 1 and any(isinstance(o.error, KeyError) for o in operators)
+    failed = [request for request in requests if request.error]
+    with pytest.raises(KeyError):
+        cs.wait_any(failed)
+    assert failed[0] is None
+
+
+def test_an_operator_that_raises_in_a_group_and_a_plan(pair):
+    def bad(inout, left):
+        raise KeyError("no sum")
+
+    operators = [world.operator(bad, element_bytes=8) for world in pair]
+    groups, plans = [], []
+    for world, o in zip(pair, operators):
+        with world.group() as group:
+            group.barrier()
+            group.allreduce(np.ones(1), op=o)
+        groups.append(group.request)
+    for world, o in zip(pair, operators):
+        with world.plan() as plan, plan.group() as group:
+            group.allreduce(np.ones(1), op=o)
+        plans.append(plan.plan)
+    for requests in groups, [plan.start() for plan in plans]:
+        with pytest.raises(KeyError):
+            cs.wait_all(requests)
+        errors = [request.error for request in requests]
+        assert errors == [o.error for o in operators]
 
 
 def test_the_lock_of_the_interpreter_is_free_in_a_wait(pair):

@@ -221,7 +221,10 @@ class Communicator(_core.Communicator):
 
     # ------------------------------------------------------------------------------------------------ order and progress
     def probe(self, peer: Optional[int] = None, tag: Optional[int] = None, timeout: Optional[float] = None) -> Optional[Status]:
-        """Waits for a message and leaves it in place: comm_probe. Returns None if there was none in `timeout` seconds; 0 looks once."""
+        """Waits for a message and leaves it in place: comm_probe.
+
+        Returns None if there was none in `timeout` seconds; 0 looks once, and None waits without a limit.
+        """
         status = self._probe(_check.int32("probe", "peer", ANY_PEER if peer is None else peer),
                              _check.uint32("probe", "tag", ANY_TAG if tag is None else tag), timeout)
         return None if status is None else Status(*status)
@@ -393,7 +396,7 @@ def wait_any(requests: List[Optional[Request]], timeout: Optional[float] = None)
     index: Optional[int]
     try:
         index = _core.wait_many(1, given, timeout)
-    except Error as error:
+    except Exception as error:  # of the library, or of an operator
         for at, request in enumerate(given):
             if request is not None and request.error is error:
                 requests[at] = None

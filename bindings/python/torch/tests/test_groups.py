@@ -93,6 +93,15 @@ def case_estimate():
     backend._end_coalescing().wait()
     assert backend._end_time_estimate() > small
     assert torch.equal(t, torch.ones(1000)), "an estimate moved data"
+    apart = [torch.ones(2000)[::2] for _ in range(dist.get_world_size())]  # filled by copies
+    backend._start_time_estimate()
+    backend.allgather([apart], [torch.full((1000,), 2.0)]).wait()
+    premul = dist.AllreduceOptions()
+    premul.reduceOp = dist._make_nccl_premul_sum(3.0)
+    backend.allreduce([t], premul).wait()
+    assert all(torch.equal(part, torch.ones(1000)) for part in (t, *apart)), "an estimate wrote outputs"
+    assert "cannot be estimated" in refused(lambda: backend.allreduce([t.to_sparse()]))
+    assert backend._end_time_estimate() > 0
     assert summed(backend, 1) == dist.get_world_size()
 
 

@@ -272,9 +272,18 @@ impl Communicator {
         let mut raw = vec![std::ptr::null_mut(); shape.len().max(1)];
         let into = raw.as_mut_ptr();
         let made = as_call(move |c, request| unsafe { ffi::comm_split_mesh(c, shape.as_ptr(), shape.len(), into, request) });
-        self.handle.run(made)?;
-        if raw.iter().any(|axis| axis.is_null()) {
+        inside::may_wait()?; // as Handle::run
+        let request = match self.handle.start(made) {
+            Ok(request) => request,
+            Err(error) => {
+                std::mem::forget(raw); // without room for all axes the splits of some are queued, and write there
+                return Err(error);
+            }
+        };
+        let finished = self.handle.finish(request);
+        if finished.is_err() || raw.iter().any(|axis| axis.is_null()) {
             raw.into_iter().filter(|axis| !axis.is_null()).map(Communicator::new).for_each(drop);
+            finished?;
             self.sync()?; // says why
             return Err(Error::new(ErrorKind::State, "split_mesh: an axis has no communicator"));
         }

@@ -98,7 +98,7 @@ pub struct Config {
     address: Option<String>,
     options: Vec<String>,
     id: Option<Id>,
-    secret: Vec<u8>,
+    secret: Option<Vec<u8>>,
     progress: Option<Progress>,
     callbacks: Option<Callbacks>,
     order: Option<Order>,
@@ -152,7 +152,7 @@ impl Config {
 
     /// The secret of the job, at least 16 bytes: ranks prove to each other that they have it.
     pub fn secret(mut self, secret: &[u8]) -> Config {
-        self.secret = secret.into();
+        self.secret = Some(secret.into());
         self
     }
 
@@ -233,8 +233,8 @@ impl Config {
             address: at(&address),
             options: at(&options),
             id: self.id.as_ref().map_or(std::ptr::null(), |id| &id.0),
-            secret: if self.secret.is_empty() { std::ptr::null() } else { self.secret.as_ptr().cast() },
-            secret_bytes: self.secret.len(),
+            secret: self.secret.as_ref().map_or(std::ptr::null(), |secret| secret.as_ptr().cast()),
+            secret_bytes: self.secret.as_ref().map_or(0, Vec::len),
             progress: self.progress.unwrap_or(Progress::Auto) as ffi::comm_progress_mode,
             notify: self.callbacks.map_or(ffi::COMM_NOTIFY_DEFAULT, |callbacks| callbacks as ffi::comm_notify_mode),
             order: self.order.map_or(ffi::COMM_ORDER_DEFAULT, |order| order as ffi::comm_order),

@@ -76,6 +76,21 @@ fn meshes() {
     });
 }
 
+/// An engine has 16,384 communicators: there is room for one axis of two, which is closed again.
+#[test]
+fn a_mesh_with_an_axis_that_fails() {
+    with(1, &|c| {
+        let mut made = Vec::new();
+        while let Ok(one) = c.duplicate() {
+            made.push(one);
+        }
+        made.pop();
+        assert_eq!(kind(c.split_mesh(&[1, 1])), ErrorKind::Full);
+        made.push(c.duplicate()?);
+        Ok(())
+    });
+}
+
 #[test]
 fn the_first_of_several() {
     with(2, &|c: &commstream::Communicator| {
@@ -111,6 +126,14 @@ fn what_a_config_sets() {
         c.sync_all()
     });
     run(first, &|c: &commstream::Communicator| c.barrier());
+}
+
+#[test]
+fn an_empty_secret_is_refused() {
+    let config = Config::new().rank(0, 2).backend("tcp").address("127.0.0.1:0").open_timeout(Duration::from_millis(200));
+    let error = config.log_level(LogLevel::Off).secret(b"").open().map(drop).expect_err("a world without a secret");
+    assert_eq!(error.kind, ErrorKind::Config, "{error}");
+    assert!(error.text.contains("secret_bytes=0"), "{error}");
 }
 
 #[test]

@@ -117,10 +117,12 @@ WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, 
         if (recorder_ && !estimating_)
             return record(type, operation, calls, dropped);
         operation->report.begin(type, shown, hooks_->timing);
-        if (!estimating_)
+        if (!estimating_) {
             issue(*operation, calls);
-        else
+        } else {
             estimate(calls, *operation);
+            operation->after.clear(); /* there are no results to copy */
+        }
         if (recorder_)
             block_->calling = false;
     }
@@ -171,6 +173,12 @@ bool Backend::in_block()
 {
     std::lock_guard<std::mutex> hold(lock_);
     return recorder_ != nullptr;
+}
+
+bool Backend::in_estimate()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    return estimating_;
 }
 
 /* A recorder must be ended. The call that the library refuses makes sure that nothing of the group is started. */

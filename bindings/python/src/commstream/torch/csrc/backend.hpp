@@ -196,6 +196,7 @@ class Backend final : public c10d::Backend
     void drop_block(Dropped &dropped);
     std::shared_ptr<Operation> start_block();
     bool in_block();
+    bool in_estimate();
     void check_root(int64_t root, const char *name) const;
     void check_size(size_t given, size_t expected, const char *name, const char *what) const;
 

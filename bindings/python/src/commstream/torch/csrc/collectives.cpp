@@ -24,8 +24,7 @@ at::Tensor scaled(const at::Tensor &t, const Reduction &reduction)
 void scale_in_place(at::Tensor &t, const Reduction &reduction)
 {
     at::AutoDispatchBelowADInplaceOrView plain;
-    if (reduction.before)
-        reduction.before(t);
+    reduction.before(t);
 }
 
 } // namespace
@@ -66,7 +65,8 @@ WorkPtr Backend::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoal
         check_tensor(t, "allreduce");
         Reduction reduction = reduction_of(opts.reduceOp, t.scalar_type());
         at::Tensor buffer = op->in_out(t);
-        scale_in_place(buffer, reduction);
+        if (reduction.before && !in_estimate())
+            scale_in_place(buffer, reduction);
         calls.push_back({[buffer, reduction](comm_communicator *c, comm_request *r) {
                              return comm_allreduce(c, COMM_IN_PLACE, begin_of(buffer), static_cast<size_t>(buffer.numel()), reduction.type,
                                                    reduction.op, r);
@@ -88,7 +88,8 @@ WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
     at::Tensor buffer;
     if (here) {
         buffer = op->in_out(tensors[0]);
-        scale_in_place(buffer, reduction);
+        if (reduction.before && !in_estimate())
+            scale_in_place(buffer, reduction);
     } else {
         buffer = op->input(scaled(tensors[0], reduction));
         op->outputs.push_back(tensors[0]);

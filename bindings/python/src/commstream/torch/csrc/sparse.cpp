@@ -108,6 +108,7 @@ WorkPtr Backend::allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions
 {
     auto op = begin(name, opts.timeout);
     TORCH_CHECK(!in_block(), "commstream: ", name, " inside of a coalescing block; its call waits for the other ranks");
+    TORCH_CHECK_NOT_IMPLEMENTED(!in_estimate(), "commstream: the time of ", name, " cannot be estimated");
     check(tensors, opts);
     at::AutoDispatchBelowADInplaceOrView plain;
     at::Tensor t = tensors[0], mine = t.coalesce();
