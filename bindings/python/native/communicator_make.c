@@ -26,8 +26,7 @@ static PyObject *making_end(struct making *m, enum comm_result result)
     if (result == COMM_OK)
         return request_started(m->r);
     raise_result(result, m->c, m->r->operation);
-    /* Without room for all axes the splits of some are queued by then, and write there. */
-    if (m->r->outcome == MAKES_MESH && result != COMM_ERR_FULL && result != COMM_ERR_MEMORY)
+    if (m->r->outcome == MAKES_MESH)
         PyMem_Free(m->r->out.mesh);
     Py_DECREF(m->r);
     return NULL;

@@ -273,13 +273,7 @@ impl Communicator {
         let into = raw.as_mut_ptr();
         let made = as_call(move |c, request| unsafe { ffi::comm_split_mesh(c, shape.as_ptr(), shape.len(), into, request) });
         inside::may_wait()?; // as Handle::run
-        let request = match self.handle.start(made) {
-            Ok(request) => request,
-            Err(error) => {
-                std::mem::forget(raw); // without room for all axes the splits of some are queued, and write there
-                return Err(error);
-            }
-        };
+        let request = self.handle.start(made)?;
         let finished = self.handle.finish(request);
         if finished.is_err() || raw.iter().any(|axis| axis.is_null()) {
             raw.into_iter().filter(|axis| !axis.is_null()).map(Communicator::new).for_each(drop);
