@@ -119,7 +119,8 @@ struct comm_config {
     enum comm_notify_mode notify;        /**< where callbacks run */
     enum comm_order order;               /**< the order of operands */
     enum comm_log_level log_level;       /**< how much is logged */
-    int64_t open_timeout_ns;             /**< how long comm_open() waits for the other ranks; 0: 60 s; not negative */
+    int64_t open_timeout_ns;             /**< how long comm_open() waits for the other ranks; 0: 60 s; not negative; at most
+                                              a year, so that is what COMM_FOREVER means */
     int64_t operation_timeout_ns;        /**< the deadline of each operation, on this rank; 0: 1,800 s; not negative */
     const char *options;                 /**< "key=value,...", keys of docs/reference/options.md */
     comm_log_fn *log;                    /**< receives the log; NULL: standard error, written by the same thread */

@@ -5,7 +5,9 @@
 /* native_failures.c */
 void an_opening_that_fails_leaves_nothing(void **state);
 void a_native_that_never_connects(void **state);
+void a_native_that_connects_late(void **state);
 void an_operation_that_fails(void **state);
+void a_failure_that_the_monitor_notices(void **state);
 void a_call_that_a_native_refuses(void **state);
 void contract_4_5_calls_that_differ(void **state);
 void contract_4_3_buffers_are_held_until_close(void **state);

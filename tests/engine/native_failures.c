@@ -7,6 +7,7 @@
 
 #include "engine/memory_env.h"
 #include "engine/native_calls.h"
+#include "wire/native.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -66,6 +67,16 @@ RIG_CASE(a_native_that_never_connects)
     EQUAL(fake.channels, 0);
 }
 
+/* COMM_FOREVER is no deadline that has passed. */
+RIG_CASE(a_native_that_connects_late)
+{
+    struct comm_communicator *world[RANKS];
+    fake.connects = 20;
+    MUST(comm_open_local(COMM_CONFIG(.open_timeout_ns = COMM_FOREVER), RANKS, NULL, world));
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(comm_close(world[r], RIG_S));
+}
+
 /* If a start or an operation fails on one rank, the communicator fails on all, with the library's error number and text. Other
  * communicators continue. */
 static void operation_fails(enum fake_function function, uint64_t at)
@@ -109,6 +120,23 @@ RIG_CASE(an_operation_that_fails)
         operation_fails(FAKE_START, i);
         operation_fails(FAKE_ENDS, i);
     }
+}
+
+/* The monitor must not enter such a native, but may be the one that notices a failure. Then the native hears of it before the close;
+ * otherwise it would wait for the other ranks at its end. */
+RIG_CASE(a_failure_that_the_monitor_notices)
+{
+    struct rig rig;
+    fake.flags = NATIVE_CALLER;
+    rig_open(&rig, RANKS, COMM_CONFIG(.progress = COMM_PROGRESS_CALLER));
+    rig_proves_alive(rig.world, RANKS);
+    EQUAL(fake.failed, 0);
+    MUST(comm_abort(rig.world[0], 3));
+    rig_nap(RIG_S);
+    for (int32_t r = 0; r < RANKS; r++)
+        (void)!comm_close(rig.world[r], RIG_S);
+    EQUAL(fake.failed, RANKS);
+    EQUAL(fake.channels, 0);
 }
 
 /* If a native rejects the arguments of one rank, that rank's call is refused. The number is used up, and ranks that started the call get

@@ -88,6 +88,7 @@ struct library_work {
     uint32_t flags, pending, parked;
     uint32_t held, joining; /* after a failure: operations whose buffers the library may still access; calls whose child's native joins */
     bool counted, served;   /* in the engine's `natives`; the library has worked here, and may owe something to peers */
+    bool told;              /* that the communicator failed */
     uint32_t turns, plans;  /* passes in which nothing was pending; with NATIVE_STANDS: plans started, numbered alike on all ranks */
     struct standing *standing; /* the list of what is kept for them */
     uint64_t turn;             /* of a device: the oldest call at the last check of deadlines */

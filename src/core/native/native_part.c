@@ -340,10 +340,11 @@ static bool step(struct comm_state *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ failing and leaving */
-static uint32_t leave_failed(const struct comm_state *b)
+static uint32_t leave_failed(struct comm_state *b)
 {
     bool gone = b->failure.cause.result == COMM_ERR_PEER || b->failure.cause.result == COMM_ERR_CLOSED;
 
+    b->library_work.told = true;
     return b->native->native->class->leave(b->native, gone ? NATIVE_LEAVE_GONE : NATIVE_LEAVE_FAILED);
 }
 
@@ -386,6 +387,8 @@ static void leave(struct comm_state *b)
     repeat_forget(b);
     if (!b->native)
         return;
+    if (b->failed && !b->library_work.told && may_enter(b)) /* the monitor, which may not enter, has noticed the failure */
+        (void)leave_failed(b);
     uint32_t left = b->library_work.held = b->native->native->class->leave(b->native, NATIVE_LEAVE_CLOSE);
     standing_end(b);
     b->native = NULL;

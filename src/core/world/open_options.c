@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#define OPEN_LONGEST_NS (INT64_C(365) * 86400 * 1000000000) /* COMM_FOREVER too, so that a deadline does not overflow */
+
 enum comm_result open_complain(struct opening *o, enum comm_result result)
 {
     if (!o->text[0])
@@ -99,7 +101,7 @@ static enum comm_result merge_options(struct opening *o)
     if (program_decides(o, "log", c->log_level != 0))
         p->log = c->log_level == COMM_LOG_OFF ? 0 : (int32_t)c->log_level;
     if (program_decides(o, "open_timeout", c->open_timeout_ns != 0))
-        p->open_timeout_ns = c->open_timeout_ns;
+        p->open_timeout_ns = c->open_timeout_ns < OPEN_LONGEST_NS ? c->open_timeout_ns : OPEN_LONGEST_NS;
     if (program_decides(o, "operation_timeout", c->operation_timeout_ns != 0))
         p->operation_timeout_ns = c->operation_timeout_ns;
     if (p->open_timeout_ns <= 0 || p->operation_timeout_ns <= 0) {

@@ -8,9 +8,11 @@
 #define _GNU_SOURCE
 #include "net/mpi/mpi_module.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { END_S = 20 };
@@ -22,8 +24,11 @@ static char version[NATIVE_VERSION_BYTES];
 /* Nothing that the process still has can be closed, because its main thread is in MPI. */
 static void *exit_if_late(void *unused)
 {
+    struct timespec left = {.tv_sec = END_S};
+
     (void)unused;
-    sleep(END_S);
+    while (nanosleep(&left, &left) && errno == EINTR)
+        ; /* a signal that the program handles */
     if (atomic_load(&ended))
         return NULL;
     dprintf(STDERR_FILENO, "commstream: mpi: MPI_Finalize of %s has not returned for %d s; this process exits without it\n", version,

@@ -20,10 +20,11 @@
 
 static struct {
     pthread_mutex_t lock;
-    bool ours;       /* this library started MPI */
-    bool unfinished; /* MPI keeps something for ever */
-    bool failed;     /* a communicator over MPI failed: other ranks may be dead, or may leave without MPI_Finalize */
-    int natives;     /* number of open natives */
+    bool ours; /* this library started MPI */
+    /* Without the lock, since an open holds it until the other ranks have come, and a failure does not wait for them. */
+    _Atomic bool unfinished; /* MPI keeps something for ever */
+    _Atomic bool failed;     /* a communicator over MPI failed: other ranks may be dead, or may leave without MPI_Finalize */
+    _Atomic int natives;     /* number of open natives */
     pid_t pid;
     int keyval;
     bool has_keyval;
@@ -73,16 +74,12 @@ enum comm_result mpi_probe(const struct native_config *config, char version[NATI
 /* ------------------------------------------------------------------------------------------------------------ the end */
 void mpi_keep(void)
 {
-    pthread_mutex_lock(&process.lock);
-    process.unfinished = true;
-    pthread_mutex_unlock(&process.lock);
+    atomic_store(&process.unfinished, true);
 }
 
 void mpi_failed(void)
 {
-    pthread_mutex_lock(&process.lock);
-    process.failed = true;
-    pthread_mutex_unlock(&process.lock);
+    atomic_store(&process.failed, true);
 }
 
 /* MPI_Finalize waits for the other ranks. So it is not called if something is still open, or after a failure. Runs when the process exits
@@ -152,6 +149,7 @@ static enum comm_result start_mpi(const struct native_config *config, int *level
     process.ours = true;
     /* Open MPI reports an error of a nonblocking collective to the handler of MPI_COMM_WORLD, which by default ends the job. */
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN); /* since MPI 4, of errors of no communicator (MPI 4.1, 9.3) */
     process.pid = getpid();
     on_exit(finalize_ours, NULL);
     return COMM_OK;
@@ -402,12 +400,12 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
         r = make_world(config, w);
     if (r == COMM_OK)
         mpi_survive_broken_pipes();
-    process.natives += r == COMM_OK;
     pthread_mutex_unlock(&process.lock);
     if (r != COMM_OK) {
         free(w);
         return r;
     }
+    atomic_fetch_add(&process.natives, 1);
     w->handle.flags |= w->shared ? 0 : NATIVE_CALLER;
     *native = &w->handle;
     return COMM_OK;
@@ -417,11 +415,8 @@ void mpi_close(struct native *native)
 {
     struct mpi_world *w = (struct mpi_world *)native;
 
-    pthread_mutex_lock(&process.lock);
-    process.natives--;
-    bool keep = process.unfinished;
-    pthread_mutex_unlock(&process.lock);
-    if (keep)
+    atomic_fetch_sub(&process.natives, 1);
+    if (atomic_load(&process.unfinished))
         return; /* channels that were kept still refer to it */
     if (w->base != MPI_COMM_NULL && !mpi_is_over() && mpi_may_call(w)) {
         mpi_enter(w);
