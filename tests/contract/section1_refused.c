@@ -45,6 +45,24 @@ RIG_TEST(contract_1_8_a_refused_call_keeps_ranks_in_step)
     rig_close(&rig);
 }
 
+/* Rank 1 refuses the number of the second of the two pieces of work that rank 0's call is. */
+RIG_TEST(contract_1_8_a_broadcast_of_bytes_half_of_which_is_refused)
+{
+    struct rig rig;
+    struct comm_request request, other;
+    char data[100] = {1};
+    size_t bytes = sizeof data;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_barrier(rig.world[1], &other));
+    CHECK(comm_allreduce(rig.world[1], data, data, 1, (enum comm_type)99, COMM_SUM, NULL) < 0);
+    for (int64_t end = rig_now() + 50 * RIG_MS; rig_now() < end;)
+        (void)!comm_progress(rig.world[0]); /* hears of it */
+    (void)!comm_broadcast_bytes(rig.world[0], data, &bytes, 0, &request);
+    CHECK(comm_wait(request, RIG_PATIENCE) < 0);
+    CHECK(comm_wait(other, RIG_PATIENCE) < 0);
+    rig_close(&rig);
+}
+
 RIG_TEST(contract_1_8_refused_by_all_goes_on)
 {
     struct rig rig;
@@ -254,6 +272,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_1_8_a_refused_call_keeps_ranks_in_step),
+        cmocka_unit_test(contract_1_8_a_broadcast_of_bytes_half_of_which_is_refused),
         cmocka_unit_test(contract_1_8_refused_by_all_goes_on),
         cmocka_unit_test(contract_1_8_a_refusal_names_its_call),
         cmocka_unit_test(contract_1_8_a_refusal_names_the_argument),

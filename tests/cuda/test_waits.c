@@ -288,14 +288,21 @@ RIG_TEST(contract_3_5_events_hold_places_on_streams)
     }
 }
 
+/* With and without memory operations, and beside communicators that have a priority. */
 RIG_TEST(a_queue_of_the_host_waits_for_a_stream)
 {
     struct bed bed;
+    const struct comm_options options = {.size = sizeof options, .priority = 1};
     int32_t in[2] = {3, 4}, out[2] = {0, 0};
     struct comm_request q[2];
-    for (int memops = 0; memops < 2; memops++) {
+    for (int how = 0; how < 4; how++) {
         _Atomic int ran = 0;
-        make_bed(&bed, &(struct mock_options){.seed = 1, .no_memops = !memops});
+        struct comm_communicator *urgent[2] = {NULL};
+        make_bed(&bed, &(struct mock_options){.seed = 1, .no_memops = how % 2});
+        for (int r = 0; r < 2 && how / 2; r++)
+            MUST(comm_dup(bed.host[r], &options, &urgent[r], &q[r]));
+        if (how / 2)
+            rig_wait_all(q, 2);
         mock_run(false);
         mock_kernel(bed.compute, set_flag, &ran);
         for (int r = 0; r < 2; r++) {
@@ -308,8 +315,33 @@ RIG_TEST(a_queue_of_the_host_waits_for_a_stream)
         rig_wait_all(q, 2);
         CHECK(rig_now() - start < 500 * RIG_MS);
         EQUAL(atomic_load(&ran), 1);
+        for (int r = 0; r < 2; r++)
+            MUST(comm_close(urgent[r], COMM_DEFAULT_TIMEOUT));
         drop_bed(&bed);
     }
+}
+
+/* The request is complete before its communicator is gone, though the queue that waits for it is looked at later. */
+RIG_TEST(a_queue_on_a_device_waits_for_a_communicator_that_closes)
+{
+    struct bed bed;
+    const struct comm_options urgent = {.size = sizeof urgent, .priority = 1}, yields = {.size = sizeof yields, .priority = -1};
+    struct comm_communicator *closes[2], *waits;
+    int32_t in[2] = {3, 4}, out[2] = {0, 0};
+    struct comm_request q[3];
+    make_bed(&bed, &(struct mock_options){.seed = 1});
+    for (int r = 0; r < 2; r++)
+        MUST(comm_dup(bed.host[r], &urgent, &closes[r], &q[r]));
+    MUST(comm_dup(bed.nccl, &yields, &waits, &q[2]));
+    rig_wait_all(q, 3);
+    MUST(comm_allreduce(closes[0], &in[0], &out[0], 1, COMM_I32, COMM_SUM, &q[0]));
+    MUST(comm_queue_wait_request(waits, q[0]));
+    MUST(comm_allreduce(closes[1], &in[1], &out[1], 1, COMM_I32, COMM_SUM, &q[1]));
+    for (int r = 0; r < 2; r++)
+        MUST(comm_close(closes[r], COMM_DEFAULT_TIMEOUT));
+    MUST(comm_sync(waits, RIG_PATIENCE));
+    MUST(comm_close(waits, COMM_DEFAULT_TIMEOUT));
+    drop_bed(&bed);
 }
 
 RIG_TEST(a_communicators_stream_is_told_and_waited_for)
@@ -431,6 +463,7 @@ int main(void)
         cmocka_unit_test(without_memory_operations_nothing_parks),
         cmocka_unit_test(contract_3_5_events_hold_places_on_streams),
         cmocka_unit_test(a_queue_of_the_host_waits_for_a_stream),
+        cmocka_unit_test(a_queue_on_a_device_waits_for_a_communicator_that_closes),
         cmocka_unit_test(a_communicators_stream_is_told_and_waited_for),
         cmocka_unit_test(contract_3_3_a_device_that_waits_for_a_failed_point),
         cmocka_unit_test(contract_3_1_an_abandoned_gate_frees_the_streams),

@@ -24,7 +24,7 @@ bool state_check_peers(struct comm_state *b, const struct entry *e)
             state_mismatch(b, e->seq, r);
             return false;
         }
-        if (!made && b->failure.closed_at[r] && b->failure.closed_at[r] - 1 < e->seq && r != b->team.rank) {
+        if (!made && b->failure.closed_at[r] && (int32_t)((uint32_t)b->failure.closed_at[r] - 1 - e->seq) < 0 && r != b->team.rank) {
             cause.result = COMM_ERR_CLOSED;
             cause.code = (int32_t)(b->failure.closed_at[r] - 1);
             state_propose(b, &cause);

@@ -105,8 +105,8 @@ static enum comm_result issue_both(struct comm_state *b, const struct engine_cal
         bytes_free(n);
         return r != COMM_OK ? r : (enum comm_result)b->failure.cause.result;
     }
-    r = state_issue(b, &bytes, bytes_came, n, req);
-    n->second = b->line.next - 1;
+    n->second = b->line.next;
+    r = state_issue(b, &bytes, bytes_came, n, req); /* if a peer refused this number, the communicator has failed and n is gone */
     if (r != COMM_OK) { /* the first entry has started and writes into n: the other ranks cannot go on without this one */
         n->orphan = true;
         state_propose(

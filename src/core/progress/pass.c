@@ -104,13 +104,10 @@ static enum pass ranked_pass(struct engine *e, bool callbacks)
     return all;
 }
 
-enum pass engine_pass(struct engine *e, bool callbacks)
+static inline enum pass plain_pass(struct engine *e, bool callbacks)
 {
     enum pass all = PASS_IDLE;
     uint32_t words = atomic_load_explicit(&e->table.words, memory_order_acquire);
-
-    if (BASE_UNLIKELY(atomic_load_explicit(&e->table.ranked, memory_order_relaxed)))
-        return ranked_pass(e, callbacks);
 
     for (uint32_t w = 0; w < words; w++) {
         for (uint64_t bits = atomic_load_explicit(&e->table.active[w], memory_order_acquire); bits; bits &= bits - 1) {
@@ -120,6 +117,13 @@ enum pass engine_pass(struct engine *e, bool callbacks)
                 all |= step_handle(e, handle, callbacks);
         }
     }
+    return all;
+}
+
+enum pass engine_pass(struct engine *e, bool callbacks)
+{
+    bool ranked = atomic_load_explicit(&e->table.ranked, memory_order_relaxed);
+    enum pass all = BASE_UNLIKELY(ranked) ? ranked_pass(e, callbacks) : plain_pass(e, callbacks);
     struct device *device = atomic_load_explicit(&e->streams.device, memory_order_acquire);
     if (BASE_UNLIKELY(device && device->polled))
         device->class->poll(device);

@@ -105,14 +105,13 @@ static void say_goodbye(struct comm_state *b)
     base_home_unlock(&b->unit.handle->lock, b->unit.handle->env);
 }
 
-/* Queue waits of other communicators may wait for requests of c. */
+/* Queue waits of other communicators, also those that a stream stands for, may wait for requests of c. No other entry has a point. */
 static void settle_points(struct comm_state *b, const struct comm_communicator *c)
 {
-    for (uint64_t t = b->line.done + 1; b->line.fences_issued && t < b->line.next; t++) {
-        struct entry *e = state_entry(b, t);
-        if (e->head.kind == TIMELINE_FENCE)
-            timeline_point_settle(&e->point, c);
-    }
+    bool waits = b->line.fences_issued || b->library_work.parked;
+
+    for (uint64_t t = b->line.done + 1; waits && t < b->line.next; t++)
+        timeline_point_settle(&state_entry(b, t)->point, c);
 }
 
 static void settle_waiters(struct engine *e, const struct comm_communicator *c)
