@@ -7,6 +7,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Forks. In the child false; in the parent true, after the child has ended with status 0. */
+static bool child_has_ended(const char *what)
+{
+    int status = -1;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(10);
+        return false;
+    }
+    EQUAL(waitpid(child, &status, 0), child);
+    if (status)
+        rig_die(__FILE__, __LINE__, "the child that %s ended with status %d, exit %d", what, status, WEXITSTATUS(status));
+    return true;
+}
+
 static int forked_child(struct comm_communicator *c, struct comm_request request, struct comm_event *event)
 {
     int32_t x = 0;
@@ -38,17 +54,12 @@ RIG_CASE(contract_6_8_fork)
     struct rig rig;
     struct comm_event *event;
     struct comm_request request;
-    int status = -1;
     rig_open(&rig, 2, NULL);
     rig_proves_alive(rig.world, 2);
     MUST(comm_event_create(rig.world[0], &event));
     MUST(comm_barrier(rig.world[0], &request));
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0)
+    if (!child_has_ended("makes calls")) /* exit: 1 + the number of the first call that did not return it */
         _exit(forked_child(rig.world[0], request, event));
-    EQUAL(waitpid(child, &status, 0), child);
-    EQUAL(WIFEXITED(status) ? WEXITSTATUS(status) : 99, 0); /* otherwise 1 + the number of the first call that did not return it */
     MUST(comm_barrier(rig.world[1], NULL));
     MUST(comm_wait(request, RIG_PATIENCE));
     rig_proves_alive(rig.world, 2);
@@ -69,18 +80,13 @@ RIG_CASE(contract_6_8_a_child_that_frees_moves_nothing)
     struct rig rig;
     struct comm_event *event;
     struct comm_request request;
-    int status = -1;
     rig_open(&rig, 2, NULL);
     MUST(comm_event_create(rig.world[0], &event));
     MUST(comm_event_reset(event));
     MUST(comm_barrier(rig.world[0], &request));
     MUST(comm_barrier(rig.world[1], NULL)); /* the next pass ends both */
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0)
+    if (!child_has_ended("frees an event"))
         _exit(free_event_in_child(event, request));
-    EQUAL(waitpid(child, &status, 0), child);
-    EQUAL(status, 0);
     MUST(comm_wait(request, RIG_PATIENCE));
     MUST(comm_event_set(event));
     comm_event_free(event);
@@ -91,15 +97,10 @@ RIG_CASE(contract_6_8_a_child_that_frees_moves_nothing)
 static void wait_in_child(struct comm_request request, enum comm_result result, void *arg)
 {
     struct comm_request *pending = arg;
-    int status = -1;
     (void)request;
     (void)result;
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0)
+    if (!child_has_ended("waits"))
         _exit(comm_wait(*pending, RIG_S) != COMM_ERR_FORKED || comm_wait_all(pending, 1, RIG_S) != COMM_ERR_FORKED);
-    EQUAL(waitpid(child, &status, 0), child);
-    EQUAL(status, 0);
     IS(comm_wait(*pending, RIG_S), COMM_ERR_STATE);
     *pending = COMM_REQUEST_NONE;
 }
@@ -158,18 +159,12 @@ static void free_left(const struct left *left)
 RIG_CASE(contract_6_8_the_last_free_in_a_child)
 {
     for (int which = 0; which < 3; which++) {
-        int status = -1;
         struct left left = leave(which);
-        pid_t child = fork();
-        CHECK(child >= 0);
-        if (child == 0) {
-            alarm(10);
+        rig_note("%s", (const char *const[]){"a plan", "an event", "buckets"}[which]);
+        if (!child_has_ended("frees what is left")) {
             free_left(&left);
             _exit(0);
         }
-        EQUAL(waitpid(child, &status, 0), child);
-        if (status)
-            rig_die(__FILE__, __LINE__, "the child that frees %d ended with status %d", which, status);
         free_left(&left);
     }
 }
@@ -179,18 +174,13 @@ RIG_CASE(contract_6_8_a_window_in_a_child)
     struct rig rig;
     struct comm_window *w;
     struct comm_request made, fence;
-    int status = -1;
     rig_open(&rig, 1, NULL);
     MUST(comm_window_create(rig.world[0], 64, NULL, &w, &made));
     MUST(comm_wait(made, RIG_PATIENCE));
-    pid_t child = fork();
-    CHECK(child >= 0);
-    if (child == 0) {
+    if (!child_has_ended("frees a window")) {
         bool refused = comm_window_free(w) == COMM_ERR_FORKED;
         _exit(refused && comm_window_free(w) == COMM_ERR_FORKED ? 0 : 1); /* it is still there */
     }
-    EQUAL(waitpid(child, &status, 0), child);
-    EQUAL(status, 0);
     MUST(comm_window_fence(w, &fence));
     MUST(comm_wait(fence, RIG_PATIENCE));
     MUST(comm_window_free(w));

@@ -382,15 +382,14 @@ static bool is_of_stream(struct comm_state *b, const struct comm_plan *plan, uin
  * False: a program that was queued earlier holds the stream back, and nothing happened. */
 static bool put_in_turn(struct comm_state *b, struct comm_plan *plan)
 {
-    bool stream = false;
-
     if (BASE_LIKELY(!(b->library_work.flags & NATIVE_STREAM)) || (plan->count == 1 && b->line.started + 1 == b->line.next))
         return true;
-    for (uint32_t i = 0; i < plan->count; i++) {
+    for (uint32_t i = 0; i < plan->count && !plan->in_turn; i++) {
         plan->step[i].late = !is_of_stream(b, plan, i);
-        stream |= !plan->step[i].late;
+        plan->has_stream |= !plan->step[i].late;
     }
-    return !stream || !state_held_back(b, NULL);
+    plan->in_turn = true;
+    return !plan->has_stream || !state_held_back(b, NULL);
 }
 
 /* A library that keeps calls of plans between their starts knows a plan by its number. All ranks have the same plans of collectives, and

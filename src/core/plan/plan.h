@@ -11,7 +11,7 @@
 enum plan_step_kind { STEP_CALL, STEP_P2P, STEP_WAIT };
 struct plan_step {
     enum plan_step_kind kind;
-    bool late;        /* in the start that is being made: issued after all that the stream does */
+    bool late;        /* issued after all that the stream does; known from the first start on */
     uint32_t vectors; /* of a call with counts: index of its block in `vectors` */
     struct engine_call call;
     struct message_call message;
@@ -31,6 +31,7 @@ struct comm_plan {
     uint32_t doubles;         /* calls that are two entries and may end alone with an error */
     uint32_t number;          /* for a library that keeps its calls between starts; 0: none does */
     bool group;               /* made by comm_group_begin */
+    bool in_turn, has_stream; /* from the first start on a stream: `late` is known; a stream does some steps */
     struct call_shape alone;  /* known: the plan is one call without counts, which may be a small exchange */
     enum comm_result refused; /* the result of the first call that was not recorded; its end returns it */
     _Atomic uint32_t references;

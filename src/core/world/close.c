@@ -105,7 +105,7 @@ static void say_goodbye(struct comm_state *b)
     base_home_unlock(&b->unit.handle->lock, b->unit.handle->env);
 }
 
-/* Queue waits of other communicators, also those that a stream stands for, may wait for requests of c. No other entry has a point. */
+/* Queue waits of other communicators may wait for requests of c. So may waits that a CUDA stream makes. Other entries wait for nothing. */
 static void settle_points(struct comm_state *b, const struct comm_communicator *c)
 {
     bool waits = b->line.fences_issued || b->library_work.parked;
