@@ -8,7 +8,8 @@ The floor is of two ranks. --page measures every collective, and writes docs/per
 to 32 ranks over loopback, and writes docs/performance/results_tcp.md.
 
 The CPUs of a virtual machine may move. Before and after each program cache_line measures how far apart two of them are. A program during
-which that changed is not used, and a table has only what was measured in one state, which it names.
+which that changed is not used, and a table has only what was measured in one state, which it names. With --each-state a table is measured
+in every state that the machine comes into while others are measured.
 
 --consistency is another table: one comm-perf runs both sides of a rule in turn, a millisecond each, and reports their ratio.
 """
@@ -228,20 +229,24 @@ class Bench:
                 yield f"{family.name} blocking", lambda f=family: self.run_mpi(f, collective, ranks, blocking, True)
 
     def measure(self, tables):
-        """Each program in turn, until all of them were measured often enough in one state of the machine. If the state changes, the turns of
-        the other state go on where they were."""
-        for table in tables:
-            columns = dict(self.columns(*table))
-            for _ in range(PATIENCE * self.args.rounds * len(columns)):
-                if not columns or any(self.is_complete(table, state, columns) for _, state in STATES):
-                    break
-                state = self.state()
-                column = min(columns, key=lambda name: self.done.get((*table, name, state), 0))
-                say(f"{table[0]}, {table[1]} ranks, {table[2]}: {column}, CPUs: {state}")
-                rows = columns[column]()
-                self.save(table, column, state if self.state() == state else "changing", rows)
-                if not rows:
-                    del columns[column]
+        """Each program in turn, until all of a table's were measured often enough in one state of the machine. If the state changes, the
+        turns of the other state go on where they were. With --each-state the next table is one that lacks figures in the state of now, until
+        the machine is in a state in which all tables have theirs."""
+        columns = {table: dict(self.columns(*table)) for table in tables}
+        turns = {table: PATIENCE * self.args.rounds * len(columns[table]) * (len(STATES) if self.args.each_state else 1) for table in tables}
+        while True:
+            state = self.state()
+            wanted = [state] if self.args.each_state else [name for _, name in STATES]
+            table = next((t for t in tables if turns[t] and columns[t] and not any(self.is_complete(t, s, columns[t]) for s in wanted)), None)
+            if table is None:
+                return
+            turns[table] -= 1
+            column = min(columns[table], key=lambda name: self.done.get((*table, name, state), 0))
+            say(f"{table[0]}, {table[1]} ranks, {table[2]}: {column}, CPUs: {state}")
+            rows = columns[table][column]()
+            self.save(table, column, state if self.state() == state else "changing", rows)
+            if not rows:
+                del columns[table][column]
 
     def is_complete(self, table, state, columns=None):
         """Whether every column was measured often enough in this state. Columns that no program has do not count."""
@@ -249,9 +254,9 @@ class Bench:
         return all(self.done.get((*table, column, state), 0) >= self.args.rounds for column in columns)
 
     def states(self, tables):
-        """Those in which some of the tables are complete, the most frequent one first."""
-        complete = [state for table in tables for _, state in STATES if (*table, OURS, state) in self.done and self.is_complete(table, state)]
-        return sorted(set(complete), key=complete.count, reverse=True)
+        """Those in which some of the tables are complete."""
+        return [state for _, state in STATES
+                if any((*table, OURS, state) in self.done and self.is_complete(table, state) for table in tables)]
 
     def measure_consistency(self, ranks):
         """Each rule's left side beside all that should not be faster, in one start; what is kept are ratios, one a round. From a length on
@@ -286,6 +291,7 @@ def parse():
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--memory", choices=("malloc", "comm"), default="malloc", help="where our buffers come from")
     parser.add_argument("--touch", action="store_true", help="inputs are written and outputs read between calls")
+    parser.add_argument("--each-state", action="store_true", help="tables in each state that the machine comes into, not only in the first")
     parser.add_argument("--rows", default="", metavar="FILE", help="rounds that FILE has are not measured again, others are added to it")
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), metavar="FOLDER")
     parser.add_argument("--under", default="", metavar="COMMAND", help="put before each program, as 'nice -n -10'")

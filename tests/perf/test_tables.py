@@ -6,6 +6,7 @@ import re
 import types
 import unittest
 
+import bench
 import tables
 
 PEERS = ("Open MPI 4.1.4", "Open MPI 5.0.11", "Gloo in torch 2.15.0")
@@ -31,7 +32,45 @@ BENCH = bench_of({("scatter", 8): row(1.0, 4.0, 2.0, 5.0, 3.0, 150.0), ("scatter
 FIGURES = tables.Figures(BENCH, "shared cache")
 
 
+class Moved(bench.Bench):
+    """A Bench of two tables with two programs each, on a machine whose CPUs move as told: one state for each time that it is asked."""
+
+    def __init__(self, each_state, states):
+        self.args = types.SimpleNamespace(each_state=each_state, rounds=1, rows="")
+        self.rounds, self.done, self.algorithms, self.asked, self.ran = {}, {}, {}, list(states), []
+
+    def state(self):
+        return self.asked.pop(0)
+
+    def columns(self, *table):
+        return [(name, lambda name=name: self.run_once(table[0], name)) for name in (tables.OURS, "a peer")]
+
+    def run_once(self, collective, name):
+        self.ran.append((collective, name))
+        return [{"bytes": "8", "median_us": "1.0"}]
+
+
+MOVED = [("scatter", 2, "request"), ("gather", 2, "request")]
+
+
 class Tables(unittest.TestCase):
+    def test_a_table_is_of_one_state(self):
+        near, far = "shared cache", "no shared cache"
+        moved = Moved(False, [near, near, far, far, near, far, near, near] + 5 * [near])
+        moved.measure(MOVED)
+        self.assertEqual(moved.states(MOVED), [near])
+        # in the third turn the CPUs moved during a program, so that one ran again
+        self.assertEqual([collective for collective, _ in moved.ran], 4 * ["scatter"] + 2 * ["gather"])
+
+    def test_each_state_has_its_tables(self):
+        near, far = "shared cache", "no shared cache"
+        moved = Moved(True, 4 * [near] + 8 * [far] + 5 * [near])
+        moved.measure(MOVED)
+        self.assertEqual(moved.states(MOVED), [near, far])
+        self.assertEqual([collective for collective, _ in moved.ran], ["scatter", "scatter"] * 2 + ["gather"] * 4)
+        self.assertTrue(all(len(rounds) == 2 for rounds in moved.rounds.values()))
+
+
     def test_verdict(self):
         tabled = [(collective, 2, "request") for collective in ("scatter", "gather")]
         last = tables.verdict(BENCH, tabled, ["scatter", "gather"]).split("\n")[-1]
