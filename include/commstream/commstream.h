@@ -29,8 +29,8 @@
  * **Callbacks** may call anything that does not wait. A close in a callback returns COMM_ERR_STATE. So does a wait or sync for a request of
  * the callback's communicator, and for anything that is not complete yet.
  *
- * **Time** is in nanoseconds (int64_t). A timeout of 0 tests once. COMM_FOREVER waits until the operation's own deadline, which always
- * exists.
+ * **Time** is in nanoseconds (int64_t). A timeout of 0 tests once. COMM_FOREVER waits until the operation's own deadline; every
+ * operation has one.
  *
  * **Lifetimes.** Communicators, plans, windows, events, buckets and operators can be freed in any order. NULL may be passed to every close
  * and free.

@@ -2,13 +2,14 @@
  * @file cuda.h
  * @brief CUDA streams and communicators wait for each other.
  *
- * These functions work in a world of any backend. They are always exported, and return COMM_ERR_UNSUPPORTED if there is no CUDA driver or
+ * These functions work in a world of any backend; comm_stream_of() and comm_stream_sync() need a communicator that has a stream (nccl, or
+ * a comm_dup() with options.stream). They are always exported, and return COMM_ERR_UNSUPPORTED if there is no CUDA driver or
  * device (the log names what is missing) and for a stream that is being captured.
  *
  * A stream belongs to the caller and to the primary context of a device that this process's ranks use. It must outlive the work queued on
  * it. NULL is the legacy default stream of the current context; 1 and 2 are CUDA's numbers for that one and for the calling thread's own.
- * The device of c need not be current. Backend nccl works on device buffers in place; the other backends stage them, for every collective
- * and message (docs/guide/cuda.md).
+ * The device of c need not be current. Backend nccl works on device buffers in place, and cuda does some collectives by kernels; all
+ * else is staged through memory of the host, for every collective and message (docs/guide/cuda.md).
  *
  * The functions that record a point or make something wait return COMM_ERR_FULL if too many points of a device (1,024) or too many streams
  * that wait for the host (4) are outstanding; nothing was queued then. Any thread may call.

@@ -10,13 +10,13 @@
  *
  * An event works with every communicator of its engine, and with every stream of its device.
  *
- * The first word of a function says who waits:
+ * The name of a function says who waits:
  *
  * | function | who waits |
  * |---|---|
- * | comm_wait(), comm_sync(), comm_event_sync() | the calling thread |
- * | comm_queue_wait_event(), comm_queue_wait_request() | the queue: work issued on c afterwards starts after the point |
- * | comm_stream_wait_event(), comm_stream_wait_request() (cuda.h) | the CUDA stream |
+ * | comm_wait() and the like, comm_sync(), comm_event_sync(), comm_stream_sync() (cuda.h) | the calling thread |
+ * | comm_queue_wait_event(), comm_queue_wait_request(), comm_queue_wait_stream() (cuda.h) | the queue: later work of c |
+ * | comm_stream_wait_event(), comm_stream_wait_request() (cuda.h), comm_buckets_wait_stream() (bucket.h) | the CUDA stream |
  *
  * Any thread may call.
  */
@@ -89,6 +89,8 @@ COMM_MUST enum comm_result comm_event_query(struct comm_event *event);
 
 /**
  * Waits until the event's point is reached. Like cudaEventSynchronize.
+ *
+ * A point of comm_event_reset() has no deadline: COMM_FOREVER waits until it is set, or until it can no longer be set (COMM_ERR_ABANDONED).
  *
  * @param event       the event
  * @param timeout_ns  how long to wait, as in comm_wait()

@@ -2,8 +2,8 @@
  * @file inspect.h
  * @brief Versions, error details, options, statistics, traces, and predictions.
  *
- * All functions here are local and change no state of a communicator. Any thread may call, inside callbacks too. Returned strings are
- * never freed.
+ * All functions here are local and change no state of a communicator, except that an error of theirs becomes the detail that
+ * comm_error_detail() returns. Any thread may call, inside callbacks too. Returned strings are never freed.
  */
 #ifndef COMMSTREAM_INSPECT_H
 #define COMMSTREAM_INSPECT_H
@@ -59,6 +59,8 @@ struct comm_error {
 
 /**
  * Returns what caused an error: the one cause for which c failed, or otherwise its last refused call. Like ncclGetLastError.
+ *
+ * An error that ended one request alone (TRUNCATED, CANCELLED, the deadline of a receive) has no detail; use comm_result_text().
  *
  * After an agree or shrink that ended with an error (except COMM_ERR_ABORTED), it returns the cause of that. If several threads make calls
  * that are refused, it returns the last one.

@@ -105,7 +105,8 @@ struct comm_config {
     int32_t rank;                        /**< this rank, 0 to ranks - 1; not used if ranks is 0 */
     int32_t ranks;                       /**< number of ranks; 0: from the launcher, or else 1 */
     const char *backend;                 /**< auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl or cuda; NULL: auto */
-    const char *device;                  /**< "cuda:0"; NULL: the device of the local rank. For nccl, cuda, streams, device buffers */
+    const char *device;                  /**< "cuda:0"; NULL: that with the number of the local rank, modulo the number of devices. For
+                                              nccl, cuda, streams, device buffers */
     const char *address;                 /**< for tcp HOST:PORT of rank 0, or file:PATH; otherwise a name where ranks of a host meet */
     const struct comm_id *id;            /**< instead of address and secret: it has a secret, and perhaps an address. If one of these is
                                               given too, it is used instead of the id's; all ranks then give the same */

@@ -15,9 +15,9 @@
  * point at each start, so the event must outlive the plan.
  *
  * **A group** is one batch that runs once. Its operations start together, without an order between them; if two of them conflict, the
- * group is refused. Small allreduces, together up to 4 KiB, are packed into one exchange under one sequence number: what one of them waits
- * for, all wait for. Sends and receives that match inside a group cannot deadlock. A group may be recorded inside a plan, which is refused
- * with it; neither can be recorded inside a group.
+ * group is refused. Small allreduces, together up to 4 KiB, are packed into one exchange under one sequence number. They start
+ * together, when all of them may start. Sends and receives that match inside a group cannot deadlock. A group may be recorded inside a
+ * plan, which is refused with it; neither can be recorded inside a group.
  *
  * Any thread may call; one thread at a time uses a recorder.
  */

@@ -13,8 +13,8 @@
  * even if nobody has waited for them. Once more than 2,000 requests have ended with an error, an older request may return
  * COMM_ERR_CLOSED, also if it succeeded. It never returns a wrong result.
  *
- * **req NULL** has one meaning for all calls: the operation is started, no request is returned, and comm_sync() waits for it and reports
- * its error.
+ * **req NULL** has one meaning for all calls except comm_agree() and comm_shrink(), which need a request: the operation is started, no
+ * request is returned, and comm_sync() waits for it and reports its error.
  *
  * **Lifetimes.** Buffers, `status`, `*bytes` and the outputs of creating calls must stay valid until the request completes.
  *

@@ -51,7 +51,8 @@ enum comm_result {
         COMM_RESULT_INT = 0x7fffffff /* keeps the enum an int under -fshort-enums */
 };
 
-/** A timeout without a bound of its own: the wait ends when the operation completes or reaches its own deadline, which always exists. */
+/** A timeout without a bound of its own: the wait ends when the operation completes or reaches its own deadline. Every operation has one;
+ * a point of comm_event_reset() has none. */
 #define COMM_FOREVER INT64_MAX
 /** The default timeout of comm_close(), 5 s. Any other negative timeout, and this one anywhere else, is COMM_ERR_ARGUMENT. */
 #define COMM_DEFAULT_TIMEOUT ((int64_t)-1)

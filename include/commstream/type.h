@@ -14,9 +14,9 @@
  * | BOOL | LAND, LOR, LXOR |
  * | the INDEX types | MINLOC, MAXLOC |
  *
- * A reduction of a floating type gives the same bits on every rank and in every run; docs/reference/contract.md says for which
- * backends. 16-bit and 8-bit floating types are summed in f32 and rounded once. Integers wrap. In MIN and MAX a NaN wins, and -0 is less
- * than +0. F8E4M3 has no infinity: values above 448 become NaN.
+ * A reduction of a floating type gives the same bits on every rank and in every run, except where backends mpi and nccl choose the
+ * order (rule 1.14 of docs/reference/contract.md). 16-bit and 8-bit floating types are summed in f32 and rounded once. Integers wrap. In
+ * MIN and MAX a NaN wins, and -0 is less than +0. F8E4M3 has no infinity: values above 448 become NaN.
  */
 #ifndef COMMSTREAM_TYPE_H
 #define COMMSTREAM_TYPE_H

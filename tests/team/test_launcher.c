@@ -356,8 +356,9 @@ static void several_hosts(void **state)
 
     (void)state;
     assert_false(team_launch_one_host(&several, why, sizeof why));
-    assert_string_equal(why, "open-mpi started 8 ranks, of which 2 on this host: a world over several hosts needs backend=tcp, and "
-                             "COMM_ADDRESS=HOST:PORT of rank 0's host on every rank");
+    assert_string_equal(why, "open-mpi started 8 ranks, of which 2 on this host: a world over several hosts needs "
+                             "COMM_ADDRESS=HOST:PORT of rank 0's host on every rank, and a backend that reaches other hosts, such as "
+                             "auto");
     several.local_ranks = 8;
     assert_true(team_launch_one_host(&several, why, sizeof why));
 }

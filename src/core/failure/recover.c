@@ -6,7 +6,7 @@
  *
  * A rank that considers others dead promises to accept nothing from them any more. It sends that set in its note, and every rank believes
  * it unless it considers the sender dead. A rank that finds itself in such a set, because it was stopped or cut off, leaves with PEER.
- * docs/guide/recovery.md has the proof.
+ * docs/internals/recovery.md has the proof.
  */
 #include "failure/failure.h"
 #include "failure/recover.h"

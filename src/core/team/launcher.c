@@ -441,8 +441,8 @@ bool team_launch_one_host(const struct team_launch *launch, char *text, size_t t
     if (launch->ranks == launch->local_ranks)
         return true;
     base_format(text, text_bytes,
-                "%s started %d ranks, of which %d on this host: a world over several hosts needs backend=tcp, and COMM_ADDRESS=HOST:PORT "
-                "of rank 0's host on every rank",
+                "%s started %d ranks, of which %d on this host: a world over several hosts needs COMM_ADDRESS=HOST:PORT of rank 0's host "
+                "on every rank, and a backend that reaches other hosts, such as auto",
                 launch->launcher, launch->ranks, launch->local_ranks);
     return false;
 }
