@@ -153,7 +153,8 @@ COMM_MUST enum comm_result comm_open(const struct comm_config *config, struct co
  *
  * One thread may drive all ranks. Like ncclCommInitAll.
  *
- * @param config   as for comm_open(); rank, ranks, address, id, secret and exchange are ignored
+ * @param config   as for comm_open(); rank, ranks, address, id, secret and exchange are ignored. Backends nccl, cuda, tcp and shm+tcp are
+ *                 used as they are; with any other one the ranks share the memory of this process (local).
  * @param ranks    number of ranks, 1 to 1,024
  * @param devices  devices[r] is the device of rank r, such as "cuda:1". If that or `devices` is NULL, rank r has device r modulo the number
  *                 of devices. Only backends nccl and cuda have devices; with another backend a name is COMM_ERR_UNSUPPORTED.

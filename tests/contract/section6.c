@@ -314,6 +314,10 @@ RIG_TEST(contract_6_10_wrong_configuration_is_named)
     IS(comm_open(COMM_CONFIG(.ranks = 1, .backend = "carrier-pigeon", .error_text = text, .error_text_bytes = sizeof text), &world),
        COMM_ERR_CONFIG);
     CHECK(strstr(text, "carrier-pigeon") != NULL);
+    text[0] = 0;
+    IS(comm_open_local(COMM_CONFIG(.backend = "smh", .error_text = text, .error_text_bytes = sizeof text), 1, NULL, &world),
+       COMM_ERR_CONFIG);
+    CHECK(strstr(text, "backend=smh; expected auto, local, shm") != NULL);
     CHECK(world == NULL);
 }
 

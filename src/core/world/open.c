@@ -71,6 +71,12 @@ static enum comm_result find_identity(struct opening *o)
     return find_meeting(o);
 }
 
+static enum comm_result refuse_backend(struct opening *o, const char *name)
+{
+    base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl or cuda", name);
+    return COMM_ERR_CONFIG;
+}
+
 static enum comm_result find_backend(struct opening *o)
 {
     const char *name = o->options.backend;
@@ -80,10 +86,8 @@ static enum comm_result find_backend(struct opening *o)
     if (!name[0] || base_equal(name, "auto"))
         name = o->launch.ranks == 1 ? "local" : open_several_hosts(o) ? "shm+tcp" : "shm";
     o->backend = wire_backend_find(name);
-    if (!o->backend) {
-        base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl or cuda", name);
-        return COMM_ERR_CONFIG;
-    }
+    if (!o->backend)
+        return refuse_backend(o, name);
     if ((open_several_hosts(o) || (o->config.ranks && (met || o->config.exchange))) && wire_backend_across(name))
         o->backend = wire_backend_across(name);
     if (!team_launch_one_host(&o->launch, o->text, sizeof o->text) && !(o->backend->network && (met || o->config.exchange)))
@@ -387,7 +391,11 @@ static enum comm_result connect_all(struct opening *o, struct comm_state **state
 /* Finds the backend that has all ranks in this process. */
 static enum comm_result find_backend_here(struct opening *o, const char *const *devices)
 {
-    o->backend = wire_backend_here(o->options.backend);
+    const char *name = o->options.backend;
+
+    if (name[0] && !base_equal(name, "auto") && !wire_backend_find(name))
+        return refuse_backend(o, name);
+    o->backend = wire_backend_here(name);
     if (!o->backend)
         o->backend = wire_backend_find("local");
     base_copy_text(o->options.backend, sizeof o->options.backend, o->backend->name);
