@@ -102,8 +102,8 @@ COMM_MUST enum comm_result comm_wait(struct comm_request request, int64_t timeou
  * @param requests    the requests; not changed
  * @param count       their number
  * @param timeout_ns  how long to wait, as in comm_wait()
- * @return COMM_OK; the first error by index, once all are complete; COMM_PENDING if timeout_ns passed first; COMM_ERR_STATE inside a
- *         callback; COMM_ERR_ARGUMENT
+ * @return COMM_OK; the first error by index, once all are complete (comm_sync() reports the others); COMM_PENDING if timeout_ns passed
+ *         first; COMM_ERR_STATE inside a callback; COMM_ERR_ARGUMENT
  */
 COMM_MUST enum comm_result comm_wait_all(const struct comm_request *requests, size_t count, int64_t timeout_ns);
 
@@ -133,8 +133,8 @@ COMM_MUST enum comm_result comm_wait_any(struct comm_request *requests, size_t c
  * @param indices     room for `count` indices; receives those of the complete requests
  * @param results     room for `count` results; results[i] belongs to indices[i]; NULL: not wanted
  * @param done        receives how many were taken; 0 if all are COMM_REQUEST_NONE, where the result is COMM_OK
- * @return COMM_OK or the first error among them. With *done 0: COMM_PENDING if timeout_ns passed first; COMM_ERR_STATE inside a callback.
- *         A wrong argument is COMM_ERR_ARGUMENT, and *done is not changed.
+ * @return COMM_OK or the first error among them; with `results` NULL comm_sync() reports the others. With *done 0: COMM_PENDING if
+ *         timeout_ns passed first; COMM_ERR_STATE inside a callback. A wrong argument is COMM_ERR_ARGUMENT, and *done is not changed.
  */
 COMM_MUST enum comm_result comm_wait_some(struct comm_request *requests, size_t count, int64_t timeout_ns, size_t *indices,
                                           enum comm_result *results, size_t *done);

@@ -67,6 +67,7 @@ struct cuda_device {
     struct CUstream_st *park[CUDA_PARKS];
     bool recount[CUDA_PARKS];
     uint64_t parks[CUDA_PARKS]; /* waits put on each stream; the stream writes the number that it passed to its word */
+    uint32_t parks_kept;        /* so many that do not block now are kept for waits that come (cuda_keep_parks) */
     struct cuda_copies {
         struct CUstream_st *stream; /* created at the first copy in this direction */
         uint32_t word;              /* the stream counts copies here; 0: it cannot, and places use slots */
@@ -118,6 +119,8 @@ enum comm_result cuda_place(struct cuda_device *d, struct CUstream_st *stream, s
 bool cuda_has_place(struct cuda_device *d); /* false: cuda_place would return FULL */
 enum comm_result cuda_wait(struct cuda_device *d, struct CUstream_st *stream, const struct device_place *place);
 enum comm_result cuda_park(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place);
+/* From then on all others find so many fewer. Who kept them gives each back just before its cuda_park. False: there are not so many. */
+bool cuda_keep_parks(struct cuda_device *d, uint32_t count);
 /* The stream waits until the device's `word` is at least value. Another stream, or the host instead of it, writes the word. */
 enum comm_result cuda_wait_word(struct cuda_device *d, struct CUstream_st *stream, uint32_t word, uint64_t value);
 /* Takes a word for a channel. Returns its index in `words`, or 0 if none is left. The channel counts on from the word's present value. */

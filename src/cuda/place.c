@@ -163,13 +163,37 @@ static bool stands(const struct cuda_device *d, uint32_t park)
     return atomic_load_explicit(&d->words[park_word(park)], memory_order_acquire) < d->parks[park];
 }
 
+/* How many can take a wait; *first: one of them. */
+static uint32_t free_parks(const struct cuda_device *d, uint32_t *first)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = CUDA_PARKS; i-- > 0;) {
+        if (stands(d, i))
+            continue;
+        *first = i;
+        count++;
+    }
+    return count;
+}
+
+bool cuda_keep_parks(struct cuda_device *d, uint32_t count)
+{
+    uint32_t first;
+    bool there = free_parks(d, &first) >= d->parks_kept + count;
+
+    if (there)
+        d->parks_kept += count;
+    else
+        (void)cuda_poll(d); /* as in take_park */
+    return there;
+}
+
 static enum comm_result take_park(struct cuda_device *d, uint32_t *index)
 {
     int least = 0, greatest = 0;
 
-    for (*index = 0; *index < CUDA_PARKS && stands(d, *index); ++*index)
-        continue;
-    if (*index == CUDA_PARKS) {
+    if (free_parks(d, index) <= d->parks_kept) {
         (void)cuda_poll(d); /* a count that failed may be all that is missing */
         return COMM_ERR_FULL;
     }

@@ -127,6 +127,16 @@ uint64_t __wrap_timeline_slot_open(struct comm_communicator *handle, uint32_t in
     return ticket;
 }
 
+bool __real_timeline_slots_reserve(struct comm_communicator *handle, uint32_t count);
+bool __wrap_timeline_slots_reserve(struct comm_communicator *handle, uint32_t count);
+bool __wrap_timeline_slots_reserve(struct comm_communicator *handle, uint32_t count)
+{
+    in_handle++;
+    bool reserved = __real_timeline_slots_reserve(handle, count);
+    in_handle--;
+    return reserved;
+}
+
 void __real_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told);
 void __wrap_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told);
 void __wrap_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told)

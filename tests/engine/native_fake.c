@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "engine/native_fake.h"
 #include "engine/native_fake_notes.h"
+#include "engine/native_fake_parks.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -43,7 +44,7 @@ struct channel {
     struct group *group;
     int32_t rank, size;
     uint32_t next_op, first, count;
-    uint32_t connects;
+    uint32_t connects, kept;
     uint64_t chance, last_cookie;
     struct notes notes;
     bool aborted;
@@ -345,14 +346,25 @@ static enum comm_result fake_wait(struct native_channel *channel, const struct n
     if (fake.parks_not && !point->word)
         return COMM_ERR_UNSUPPORTED;
     pthread_mutex_lock(&lock);
-    struct part *p = add_part(c, cookie);
-    p->call.cookie = cookie;
-    p->is_wait = true;
-    p->word = point->word;
-    p->value = point->value;
+    bool there = point->word || parks_take(&c->kept);
+    if (there) {
+        struct part *p = add_part(c, cookie);
+        p->call.cookie = cookie;
+        p->is_wait = true;
+        p->word = point->word;
+        p->value = point->value;
+    }
     pthread_mutex_unlock(&lock);
-    atomic_fetch_add(&fake.waits, 1);
-    return COMM_OK;
+    atomic_fetch_add(&fake.waits, there);
+    return there ? COMM_OK : COMM_ERR_FULL;
+}
+
+static bool fake_keep_waits(struct native_channel *channel, uint32_t count)
+{
+    pthread_mutex_lock(&lock);
+    bool there = parks_keep(&((struct channel *)channel)->kept, count);
+    pthread_mutex_unlock(&lock);
+    return there;
 }
 
 static void fake_reach(struct native_channel *channel, uint64_t cookie)
@@ -361,8 +373,10 @@ static void fake_reach(struct native_channel *channel, uint64_t cookie)
     pthread_mutex_lock(&lock);
     for (uint32_t i = 0; i < c->count; i++) {
         struct part *p = &c->part[(c->first + i) % OPS];
-        if (p->is_wait && p->call.cookie == cookie)
-            p->reached = true;
+        if (!p->is_wait || p->call.cookie != cookie)
+            continue;
+        p->reached = true;
+        fake.parked--;
     }
     pthread_mutex_unlock(&lock);
     atomic_fetch_add(&fake.reached, 1);
@@ -395,9 +409,7 @@ static void remove_part(struct channel *c, uint32_t i)
 static void take_long(void)
 {
     const struct comm_env *env = wire_default_env();
-    int64_t since = env->now(env);
-
-    while (env->now(env) - since < fake.look_ns)
+    for (int64_t since = env->now(env); env->now(env) - since < fake.look_ns;)
         continue;
 }
 
@@ -463,6 +475,7 @@ const struct native_class native_fake = {
     .start = fake_start,
     .forget = fake_forget,
     .wait = fake_wait,
+    .keep_waits = fake_keep_waits,
     .reach = fake_reach,
     .advance = fake_advance,
     .leave = fake_leave,

@@ -38,13 +38,15 @@ struct fake_native {
     bool no_child;           /* only the world has a native */
     _Atomic bool holds;      /* after a failure the buffers stay in use while this is true */
     bool no_rank_0;          /* rank 0 of a child has no native */
+    uint32_t parks;          /* waits without a word that may be pending at once, on all channels; 0: any number */
     bool parks_not;          /* a stream that cannot park: `wait` without a word returns UNSUPPORTED */
     _Atomic bool stalls;     /* nothing ends */
     _Atomic int64_t look_ns; /* a poll takes at least this long, as one that copies does */
     /* Counters. */
     _Atomic uint64_t calls[FAKE_FUNCTIONS];
     _Atomic uint64_t started, ended, looks, waits, reached, mixed, channels, natives;
-    _Atomic uint64_t strangers; /* starts and polls by threads that did not call fake_program_thread */
+    _Atomic uint64_t parked, kept; /* with `parks`: waits that are pending, and room that is kept for others */
+    _Atomic uint64_t strangers;    /* starts and polls by threads that did not call fake_program_thread */
     /* With NATIVE_STANDS: calls that were noted, and that were forgotten; starts with other buffers than the first; starts of a call that
      * still ran, or that was forgotten while it ran. */
     _Atomic uint64_t noted, forgotten, moved, overlaps;

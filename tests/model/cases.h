@@ -17,5 +17,6 @@ extern const struct model_case case_message, case_message_full, case_message_eag
 extern const struct model_case case_sleep_light, case_sleep_fenced, case_sleep_twice, case_sleep_both, case_sleep_both_fenced;
 extern const struct model_case case_told_home, case_told_ordinary, case_told_by_hand, case_told_posted, case_told_two, case_progress_thread;
 extern const struct model_case case_leave, case_leave_both;
+extern const struct model_case case_handle_failed, case_handle_failed_twice, case_handle_alone;
 
 #endif

@@ -62,6 +62,9 @@ static const struct model_case *const cases[] = {
     &case_progress_thread,
     &case_leave,
     &case_leave_both,
+    &case_handle_failed,
+    &case_handle_failed_twice,
+    &case_handle_alone,
 };
 enum { CASES = sizeof cases / sizeof *cases };
 

@@ -39,9 +39,9 @@ MUTANTS = {
         ("comm/queue_wait.c", "        if (test(b, e) != COMM_OK)\n", "        if (test(b, e) != COMM_OK && test(b, e) != COMM_PENDING)\n")],
     # A queue wait follows its event wherever that is recorded next.
     "event_moves": [
-        ("event/event.c", "    if (r == COMM_OK)\n        r = queue_wait_call(c, &point);\n    timeline_point_drop(&point);\n    return r;",
+        ("event/event.c", "    if (r == COMM_OK)\n        r = queue_wait_call(c, &point);\n    event_let_go(&held);",
          "    struct timeline_point live = {.kind = POINT_WORD, .word = (void *)&event->point};\n    if (r == COMM_OK)\n"
-         "        r = queue_wait_call(c, &live);\n    timeline_point_drop(&point);\n    return r;"),
+         "        r = queue_wait_call(c, &live);\n    event_let_go(&held);"),
         ("timeline/point.c", "return atomic_load_explicit(point->word, memory_order_acquire) >= point->value ? COMM_OK : COMM_PENDING;",
          "return timeline_point_test((const struct timeline_point *)(const void *)point->word);")],
     # What is shown where it lies is taken for read as soon as it is shown.

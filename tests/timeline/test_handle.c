@@ -114,14 +114,14 @@ static void untold_errors_once(void **state)
     struct timeline line;
     (void)state;
     assert_int_equal(timeline_open(&line, &fake_env, handle, ITEM, 8, 64), COMM_OK);
-    assert_int_equal(timeline_untold(handle), COMM_OK);
+    assert_int_equal(timeline_untold(handle, handle->life), COMM_OK);
     uint64_t asked = run_one(&line, COMM_ERR_TRUNCATED);
     run_one(&line, COMM_ERR_ARGUMENT);
     run_one(&line, COMM_ERR_UNSUPPORTED);
     assert_int_equal(test_of(handle, asked), COMM_ERR_TRUNCATED); /* learned here: not told again */
-    assert_int_equal(timeline_untold(handle), COMM_ERR_ARGUMENT);
-    assert_int_equal(timeline_untold(handle), COMM_ERR_UNSUPPORTED);
-    assert_int_equal(timeline_untold(handle), COMM_OK);
+    assert_int_equal(timeline_untold(handle, handle->life), COMM_ERR_ARGUMENT);
+    assert_int_equal(timeline_untold(handle, handle->life), COMM_ERR_UNSUPPORTED);
+    assert_int_equal(timeline_untold(handle, handle->life), COMM_OK);
     timeline_close(&line);
     timeline_handle_give(handle);
 }
@@ -193,7 +193,7 @@ static void handles_are_reused_oldest_first(void **state)
         assert_int_equal(test_of(handle[i], 1), COMM_ERR_CLOSED); /* of the earlier life */
         assert_int_equal(test_of(handle[i], next[i] - 1), COMM_ERR_CLOSED);
         assert_int_equal(test_of(handle[i], next[i]), COMM_ERR_ARGUMENT);
-        assert_int_equal(timeline_untold(handle[i]), COMM_OK); /* and its errors are not told in this one */
+        assert_int_equal(timeline_untold(handle[i], handle[i]->life), COMM_OK); /* and its errors are not told in this one */
         assert_int_equal(timeline_open(&line, &fake_env, handle[i], ITEM, 8, 64), COMM_OK);
         assert_int_equal(run_one(&line, COMM_OK), next[i]);
         assert_int_equal(test_of(handle[i], next[i]), COMM_OK);

@@ -280,25 +280,25 @@ static enum comm_result choose_doer(struct comm_state *b, const struct engine_ca
 }
 
 /* A call for a stream starts inside the call. If programs before it in the queue hold it back, there is no room. */
-bool state_held_back(struct comm_state *b, const struct engine_call *call)
+enum comm_result state_held_back(struct comm_state *b, const struct engine_call *call)
 {
-    if (BASE_LIKELY(!(b->library_work.flags & NATIVE_STREAM)) || b->line.started + 1 == b->line.next)
-        return false;
-    if (call && b->library->takes(b, call) == COMM_ERR_UNSUPPORTED)
-        return false;
+    if (BASE_LIKELY(!(b->library_work.flags & NATIVE_STREAM)) || b->line.started + 1 == b->line.next ||
+        (call && b->library->takes(b, call) == COMM_ERR_UNSUPPORTED))
+        return COMM_OK;
     state_run_queue(b); /* calls just put on the stream must count as started before their end can be reported */
-    if (b->line.started + 1 == b->line.next)
-        return false;
-    state_step(b);
-    return b->line.started + 1 != b->line.next;
+    if (b->line.started + 1 != b->line.next)
+        state_step(b);
+    if (b->failed)
+        return (enum comm_result)b->failure.cause.result;
+    return b->line.started + 1 == b->line.next ? COMM_OK : COMM_ERR_FULL;
 }
 
 /* Issues a collective. If it cannot be prepared (no memory, no algorithm), its number is used up too, so that all ranks stay in step. */
 enum comm_result state_issue(struct comm_state *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                              struct comm_request *req)
 {
-    enum comm_result r = COMM_ERR_FULL;
-    struct entry *e = state_held_back(b, call) ? NULL : (struct entry *)(void *)timeline_room(&b->line, &r);
+    enum comm_result r = state_held_back(b, call);
+    struct entry *e = r == COMM_OK ? (struct entry *)(void *)timeline_room(&b->line, &r) : NULL;
 
     if (!e)
         return r;
@@ -424,8 +424,8 @@ enum comm_result engine_decline(struct comm_communicator *c, enum comm_result re
 
 struct entry *state_room(struct comm_state *b, enum comm_result *why)
 {
-    *why = COMM_ERR_FULL;
-    struct entry *e = state_held_back(b, NULL) ? NULL : (struct entry *)(void *)timeline_room(&b->line, why);
+    *why = state_held_back(b, NULL);
+    struct entry *e = *why == COMM_OK ? (struct entry *)(void *)timeline_room(&b->line, why) : NULL;
 
     if (e)
         state_fill_entry(e, &(struct engine_call){0}, 0, b);

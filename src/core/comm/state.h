@@ -333,8 +333,8 @@ void state_end_nap(struct comm_state *b);
 /* issue.c, step.c */
 enum comm_result state_issue(struct comm_state *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                              struct comm_request *req);
-/* On a stream: something before the call has not started, so it is FULL; call NULL: one that the stream does. */
-bool state_held_back(struct comm_state *b, const struct engine_call *call);
+/* On a stream: FULL if something before the call has not started, or what b has failed with; call NULL: one that the stream does. */
+enum comm_result state_held_back(struct comm_state *b, const struct engine_call *call);
 enum comm_result state_ready_for_calls(struct comm_state *b); /* COMM_OK, or the cause of the failure */
 enum comm_result state_refuse(struct comm_state *b, const struct engine_call *call, enum comm_result reason);
 void state_keep_refusal(struct comm_state *b, uint32_t collective, enum comm_result reason); /* for comm_error_detail; its text is there */

@@ -180,6 +180,25 @@ struct timeline_point event_point(struct comm_event *event)
     return point;
 }
 
+/* The same for a use that takes longer. If the point is a request, `inside` keeps its communicator open meanwhile: a close makes all events
+ * settle first (events_settle, which takes the same lock), and then waits. */
+struct timeline_point event_hold(struct comm_event *event)
+{
+    base_lock(&event->lock, event->engine->env);
+    struct timeline_point point = timeline_point_copy(&event->point);
+    if (point.kind == POINT_REQUEST && point.request.comm)
+        atomic_fetch_add_explicit(&point.request.comm->inside, 1, memory_order_seq_cst);
+    base_unlock(&event->lock, event->engine->env);
+    return point;
+}
+
+/* `point` as event_hold returned it, even if the caller's copy has changed. */
+void event_let_go(const struct timeline_point *point)
+{
+    if (point->kind == POINT_REQUEST && point->request.comm)
+        atomic_fetch_sub_explicit(&point->request.comm->inside, 1, memory_order_seq_cst);
+}
+
 enum comm_result engine_event_query(struct comm_event *event)
 {
     return engine_event_sync(event, 0);
@@ -191,7 +210,7 @@ enum comm_result engine_event_sync(struct comm_event *event, int64_t timeout_ns)
 
     if (r != COMM_OK)
         return r;
-    struct timeline_point point = event_point(event);
+    struct timeline_point point = event_hold(event);
     struct engine *e = event->engine;
     engine_hold(e);
     if (timeout_ns == 0) {
@@ -203,9 +222,25 @@ enum comm_result engine_event_sync(struct comm_event *event, int64_t timeout_ns)
     } else {
         r = engine_wait_on(e, &point, timeout_ns);
     }
+    if (r < 0 && point.kind == POINT_REQUEST)
+        (void)timeline_test(point.request); /* the program gets the error, so comm_sync need not report it */
+    event_let_go(&point);
     timeline_point_drop(&point);
     engine_drop(e);
     return r;
+}
+
+/* NULL: its communicator is closed, or *r is ARGUMENT and it is no request. */
+static struct engine *engine_of_request(struct comm_request request, enum comm_result *r)
+{
+    struct comm_state *b = state_lock(request.comm, r);
+
+    if (!b)
+        return NULL;
+    *r = timeline_belongs(request);
+    struct engine *e = *r == COMM_OK ? b->unit.engine : NULL;
+    state_unlock(b);
+    return e;
 }
 
 /* PENDING: c is not recording a plan. event NULL: use the point. */
@@ -235,10 +270,11 @@ enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct com
     r = record_wait(c, event, NULL);
     if (r != COMM_PENDING)
         return r;
-    struct timeline_point point = event_point(event);
+    struct timeline_point held = event_hold(event), point = held;
     r = stream_join(c, &point);
     if (r == COMM_OK)
         r = queue_wait_call(c, &point);
+    event_let_go(&held);
     timeline_point_drop(&point);
     return r;
 }
@@ -250,7 +286,9 @@ enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct c
 
     if (!e)
         return r;
-    struct engine *other = request.comm ? event_engine_of(request.comm, &r) : e;
+    struct engine *other = request.comm ? engine_of_request(request, &r) : e;
+    if (!other && r == COMM_ERR_ARGUMENT)
+        return engine_decline(c, r, NULL, "queue_wait_request: request is none that a call returned; expected one of this world");
     if (other && other != e)
         return engine_decline(c, COMM_ERR_UNSUPPORTED, NULL,
                               "queue_wait_request: request belongs to another engine; expected one of this world (engine_of joins worlds)");

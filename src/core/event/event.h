@@ -28,11 +28,15 @@ enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware
 struct engine *event_engine_of(struct comm_communicator *c, enum comm_result *r); /* NULL: closed; *r says why */
 struct engine *event_engine(const struct comm_event *event);
 void event_replace(struct comm_event *event, struct timeline_point point);
-struct timeline_point event_point(struct comm_event *event);             /* a copy of its current point */
+struct timeline_point event_point(struct comm_event *event); /* a copy of its current point */
+struct timeline_point event_hold(struct comm_event *event);  /* the same; until event_let_go its communicator's close waits */
+void event_let_go(const struct timeline_point *point);
 void events_settle(struct engine *e, const struct comm_communicator *c); /* timeline_point_settle for all events */
 /* A queue wait for the point. The first is for callers that hold the lock. */
 enum comm_result queue_wait_issue(struct comm_state *b, const struct timeline_point *point, struct comm_request *req);
 enum comm_result queue_wait_call(struct comm_communicator *c, const struct timeline_point *point);
+/* keep_waits of the native, if it has a stream that needs it (wire/native.h). */
+bool queue_wait_keep(struct comm_state *b, uint32_t count);
 /* Adds to a recorded point of a communicator with a stream a place on that stream. */
 void stream_place(struct comm_communicator *c, struct timeline_point *point);
 /* For a queue wait of `c`. If the point is an operation of another stream, makes that stream wait on the device at

@@ -36,6 +36,13 @@ enum comm_result queue_wait_issue(struct comm_state *b, const struct timeline_po
     return COMM_OK;
 }
 
+bool queue_wait_keep(struct comm_state *b, uint32_t count)
+{
+    const struct native_class *class = b->native ? b->native->native->class : NULL;
+
+    return !class || !class->keep_waits || class->keep_waits(b->native, count);
+}
+
 enum comm_result queue_wait_call(struct comm_communicator *c, const struct timeline_point *point)
 {
     enum comm_result r;

@@ -175,10 +175,10 @@ static enum comm_result await_operation(struct CUstream_st *stream, struct comm_
     if (!b)
         return COMM_ERR_UNSUPPORTED;
     r = COMM_ERR_UNSUPPORTED;
-    if (b->failed)
+    if (request.ticket <= b->line.done) /* it may have failed alone, or be of an earlier communicator with this handle */
+        r = timeline_peek(request);
+    else if (b->failed)
         r = (enum comm_result)b->failure.cause.result;
-    else if (request.ticket <= b->line.done)
-        r = COMM_OK;
     else if (request.ticket <= b->line.started && state_entry(b, request.ticket)->by != ENTRY_BY_PROGRAM)
         r = b->native->native->class->await(b->native, request.ticket, stream);
     state_unlock(b);
@@ -295,8 +295,12 @@ enum comm_result engine_stream_wait_event(struct CUstream_st *stream, struct com
         return COMM_ERR_ARGUMENT;
     if (!atomic_load_explicit(e->env->alive, memory_order_relaxed))
         return COMM_ERR_FORKED;
-    struct timeline_point point = event_point(event);
-    return stream_wait(e, stream, &point);
+    struct timeline_point held = event_hold(event), point = held;
+    enum comm_result r = stream_wait(e, stream, &point);
+    if (r < 0 && held.kind == POINT_REQUEST)
+        (void)timeline_test(held.request); /* the program gets the error, so comm_sync need not report it */
+    event_let_go(&held);
+    return r;
 }
 
 enum comm_result engine_stream_wait_request(struct CUstream_st *stream, struct comm_request request)

@@ -271,7 +271,7 @@ bool fastpath_poll(struct comm_state *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ waiting */
-/* Returns the state, locked, if the request is unfinished work. */
+/* Returns the state, locked, if the request is unfinished work. A recorder has none. */
 static inline struct comm_state *hold_pending(struct comm_request request)
 {
     struct comm_communicator *handle = request.comm;
@@ -279,7 +279,7 @@ static inline struct comm_state *hold_pending(struct comm_request request)
     if (!base_home_trylock(&handle->lock, handle->env))
         return NULL;
     struct comm_state *b = atomic_load_explicit(&handle->state, memory_order_relaxed);
-    if (b && request.ticket > b->line.done)
+    if (b && request.ticket > b->line.done && request.ticket < b->line.next)
         return b;
     base_home_unlock(&handle->lock, handle->env);
     return NULL;
@@ -305,6 +305,8 @@ static __attribute__((noinline)) bool wait_on_library(struct comm_state *b, uint
 {
     bool ended = b->library && b->library->wait_short(b, ticket);
 
+    if (b->failed != b->reported.failed)
+        state_settle(b); /* others may wait for what has failed here */
     state_unlock(b);
     return ended;
 }
@@ -313,8 +315,8 @@ static inline bool let_go(struct comm_state *b, uint64_t ticket)
 {
     bool ended = b->line.done >= ticket;
 
-    if (ended && b->line.done + 1 != b->line.next && !fastpath_pending(b))
-        state_settle(b); /* later entries may start now */
+    if ((ended && b->line.done + 1 != b->line.next && !fastpath_pending(b)) || BASE_UNLIKELY(b->failed != b->reported.failed))
+        state_settle(b); /* later entries may start now, or others wait for what has failed */
     else if (b->fastpath->owes)
         fastpath_flush(b);
     state_unlock(b);
@@ -330,7 +332,7 @@ bool fastpath_wait_in_turn(struct engine *engine, struct comm_request request)
     for (int turn = 0; turn < WAIT_YIELDS; turn++) {
         struct comm_state *b = hold(request);
         if (!b)
-            return timeline_test(request) != COMM_PENDING;
+            return timeline_peek(request) != COMM_PENDING;
         const struct entry *e = state_entry(b, b->line.done + 1);
         fastpath_fetch(b, e->template, e->seq, false);
         fastpath_poll(b);

@@ -46,7 +46,7 @@ static bool one_done(void *arg)
 {
     struct one *one = arg;
 
-    one->result = timeline_test(one->request);
+    one->result = timeline_peek(one->request);
     if (one->result == COMM_PENDING && closing(one->request.comm))
         one->result = COMM_ERR_CLOSED;
     return one->result != COMM_PENDING;
@@ -76,34 +76,40 @@ static void wait_ended(struct engine *e)
             (*part)->wait_ended(e);
 }
 
-/* Programs often exit after an error, so give the log a moment to write what it has. */
-static enum comm_result with_news(struct comm_request request, enum comm_result result)
+/* A call of the program returns the result of this request, so comm_sync need not report its error again. Programs often exit after an
+ * error, so give the log a moment to write what it has. */
+static enum comm_result tell(struct comm_request request, enum comm_result result)
 {
-    if (BASE_UNLIKELY(result < 0) && request.comm)
+    if (BASE_UNLIKELY(result < 0) && request.comm) {
+        (void)timeline_test(request);
         base_log_drain(request.comm->env);
+    }
     return result;
 }
 
-/* Not inlined, so that small operations save no registers for it. */
-static __attribute__((noinline)) enum comm_result wait_long(struct comm_request request, int64_t timeout_ns, bool inside)
+/* told: whether the program gets the result. Not inlined, so that small operations save no registers for it. */
+static __attribute__((noinline)) enum comm_result wait_long(struct comm_request request, int64_t timeout_ns, bool inside, bool told)
 {
-    struct one one = {request, timeline_test(request)};
+    struct one one = {request, timeline_peek(request)};
     if (one.result != COMM_PENDING && !inside) {
         engine_glance(request.comm);
-        return with_news(request, one.result);
+        return told ? tell(request, one.result) : one.result;
     }
     struct engine *e = enter(request.comm);
     if (!e)
         return COMM_ERR_CLOSED;
-    if (engine_in_callback(e))
+    bool refused = engine_in_callback(e);
+    if (refused)
         one.result = COMM_ERR_STATE;
     else if (e->oversubscribed && timeout_ns > 0 && fastpath_wait_in_turn(e, request))
-        one.result = timeline_test(request);
+        one.result = timeline_peek(request);
     else if (one.result == COMM_PENDING && !engine_move_until(e, request.comm, one_done, &one, engine_deadline(e, timeout_ns)))
         one.result = COMM_PENDING;
+    if (told && !refused)
+        (void)tell(request, one.result); /* first: once this thread has left, a close may forget the error */
     wait_ended(e);
     leave(request.comm, e);
-    return with_news(request, one.result);
+    return one.result;
 }
 
 /* A forked child is not inside: the callback is the parent's. */
@@ -128,7 +134,7 @@ enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
 
     if (timeout_ns && wait_short(request, inside))
         return request.ticket & TIMELINE_MESSAGE ? COMM_OK : timeline_test(request);
-    return wait_long(request, timeout_ns, inside);
+    return wait_long(request, timeout_ns, inside, true);
 }
 
 enum comm_result engine_answer(enum comm_result issued, struct comm_request own, struct comm_request *req)
@@ -147,7 +153,7 @@ struct many {
 
 static bool complete(struct comm_request request)
 {
-    return timeline_test(request) != COMM_PENDING || (request.comm && closing(request.comm));
+    return timeline_peek(request) != COMM_PENDING || (request.comm && closing(request.comm));
 }
 
 static bool many_done(void *arg)
@@ -186,6 +192,15 @@ static bool one_engine(const struct comm_request *requests, size_t count, struct
     return true;
 }
 
+/* The program does not get the result yet. */
+static void wait_a_turn(struct comm_request request, int64_t timeout_ns)
+{
+    bool inside = inside_callback(request);
+
+    if (timeline_peek(request) == COMM_PENDING && !wait_short(request, inside))
+        (void)wait_long(request, timeout_ns, inside, false);
+}
+
 /* Requests of several engines: moves each engine in turn, by short waits. */
 static bool move_many(struct engine *e, struct many *m, int64_t deadline)
 {
@@ -198,8 +213,7 @@ static bool move_many(struct engine *e, struct many *m, int64_t deadline)
         if (now >= deadline)
             return false;
         for (size_t i = 0; i < m->count && !many_done(m); i++)
-            if (timeline_test(m->requests[i]) == COMM_PENDING)
-                (void)!engine_wait(m->requests[i], now + TURN_NS < deadline ? TURN_NS : deadline - now);
+            wait_a_turn(m->requests[i], now + TURN_NS < deadline ? TURN_NS : deadline - now);
     }
     return true;
 }
@@ -228,7 +242,7 @@ static enum comm_result wait_many(struct many *m, int64_t timeout_ns)
     }
     for (size_t i = 0; i < m->count && !e; i++) {
         handle = m->requests[i].comm;
-        e = handle && timeline_test(m->requests[i]) == COMM_PENDING ? enter(handle) : NULL;
+        e = handle && timeline_peek(m->requests[i]) == COMM_PENDING ? enter(handle) : NULL;
     }
     if (!e)
         return many_done(m) ? COMM_OK : COMM_ERR_CLOSED;
@@ -244,9 +258,9 @@ static enum comm_result wait_many(struct many *m, int64_t timeout_ns)
 
 static enum comm_result final_result(struct comm_request request)
 {
-    enum comm_result r = timeline_test(request);
+    enum comm_result r = timeline_peek(request);
 
-    return with_news(request, r == COMM_PENDING && request.comm && closing(request.comm) ? COMM_ERR_CLOSED : r);
+    return r == COMM_PENDING && request.comm && closing(request.comm) ? COMM_ERR_CLOSED : r;
 }
 
 /* All completed without an error, and no callback is running in which a wait would be an error. */
@@ -255,7 +269,7 @@ static bool all_well(const struct comm_request *requests, size_t count)
     bool well = true;
 
     for (size_t i = 0; i < count && well; i++)
-        well = timeline_test(requests[i]) == COMM_OK && !inside_callback(requests[i]);
+        well = timeline_peek(requests[i]) == COMM_OK && !inside_callback(requests[i]);
     return well;
 }
 
@@ -281,7 +295,7 @@ enum comm_result engine_wait_all(const struct comm_request *requests, size_t cou
 
     for (size_t i = 0; r == COMM_OK && i < count; i++) {
         enum comm_result one = final_result(requests[i]);
-        first = first == COMM_OK ? one : first;
+        first = first == COMM_OK ? tell(requests[i], one) : first;
     }
     return r == COMM_OK ? first : r;
 }
@@ -311,6 +325,8 @@ enum comm_result engine_wait_some(struct comm_request *requests, size_t count, i
     for (size_t i = 0; i < count && *done < most; i++) {
         if ((!requests[i].comm && !requests[i].ticket) || (r = final_result(requests[i])) == COMM_PENDING)
             continue;
+        if (results || first == COMM_OK)
+            (void)tell(requests[i], r);
         if (results)
             results[*done] = r;
         indices[(*done)++] = i;
@@ -350,13 +366,19 @@ enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *p
     return reached ? w.result : COMM_PENDING;
 }
 
-struct comm_request engine_last(struct comm_communicator *c)
+/* The same for c of this engine (NULL: of any). *life: of the handle, which another communicator may have when the wait is over. */
+static struct comm_request last_of(const struct engine *e, struct comm_communicator *c, uint64_t *life)
 {
     enum comm_result r;
     struct comm_state *b = state_lock(c, &r);
 
+    if (b && e && b->unit.engine != e) {
+        state_unlock(b);
+        return timeline_refusal(COMM_ERR_CLOSED);
+    }
     if (!b)
         return timeline_refusal(r);
+    *life = c->life;
     uint64_t ticket = b->failed || b->recording.plan ? 0 : p2p_mark(b);
     struct comm_request request = {ticket ? c : NULL, ticket};
     if (b->recording.plan)
@@ -371,13 +393,24 @@ struct comm_request engine_last(struct comm_communicator *c)
     return request;
 }
 
+struct comm_request engine_last(struct comm_communicator *c)
+{
+    uint64_t life;
+
+    return last_of(NULL, c, &life);
+}
+
+static enum comm_result sync_in(const struct engine *e, struct comm_communicator *c, int64_t timeout_ns)
+{
+    uint64_t life = 0;
+    enum comm_result r = engine_wait(last_of(e, c, &life), timeout_ns);
+
+    return r == COMM_OK ? timeline_untold(c, life) : r; /* only a call that returns the error has told it */
+}
+
 enum comm_result engine_sync(struct comm_communicator *c, int64_t timeout_ns)
 {
-    enum comm_result r = engine_alive(c);
-
-    if (r == COMM_OK)
-        r = engine_wait(engine_last(c), timeout_ns);
-    return r == COMM_OK ? timeline_untold(c) : r; /* only a call that returns the error has told it */
+    return sync_in(NULL, c, timeout_ns);
 }
 
 /* The rest of a timeout that began at `since`. */
@@ -399,7 +432,7 @@ enum comm_result engine_sync_all(struct comm_communicator *c, int64_t timeout_ns
     int64_t since = e->env->now(e->env);
     for (uint32_t i = 0; i < atomic_load_explicit(&e->table.words, memory_order_acquire) * 64; i++) {
         struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[i], memory_order_acquire);
-        r = handle ? engine_sync(handle, time_left(e->env, since, timeout_ns)) : COMM_OK;
+        r = handle ? sync_in(e, handle, time_left(e->env, since, timeout_ns)) : COMM_OK;
         pending |= r == COMM_PENDING;
         if (r == COMM_PENDING || (handle != c && r == COMM_ERR_CLOSED))
             continue; /* closed meanwhile, or the timeout has passed */

@@ -49,7 +49,7 @@ static void look(struct comm_state *b, int32_t sender)
 static void settle(struct comm_state *b)
 {
     b->now = 0;
-    if (!b->p2p.finished)
+    if (!b->p2p.finished && b->failed == b->reported.failed)
         return;
     if (engine_has_thread(b->unit.engine) || engine_has_sleepers(b->unit.engine))
         state_settle(b);
@@ -70,7 +70,7 @@ bool fastpath_wait_message(struct comm_request request)
     struct comm_state *b = state_of(request.comm);
     if (!b || !is_pending(b, request.ticket)) {
         base_home_unlock(&request.comm->lock, env);
-        return timeline_test(request) == COMM_OK;
+        return timeline_peek(request) == COMM_OK;
     }
     int32_t sender = sender_of(b, request.ticket);
     for (int turn = 0; turn < TURNS && is_pending(b, request.ticket) && may_poll(b); turn++) {
@@ -79,5 +79,5 @@ bool fastpath_wait_message(struct comm_request request)
     }
     settle(b);
     state_leave(b);
-    return timeline_slot_is_ok(request) || timeline_test(request) == COMM_OK;
+    return timeline_slot_is_ok(request) || timeline_peek(request) == COMM_OK;
 }

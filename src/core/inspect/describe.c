@@ -218,7 +218,7 @@ static bool describe_pending(const struct comm_state *b, uint64_t ticket, struct
 
 enum comm_result engine_describe_request(struct comm_request request, struct comm_request_info *info)
 {
-    enum comm_result r = timeline_test(request), why;
+    enum comm_result r = timeline_peek(request), why;
     struct comm_request_info made = {.size = sizeof made, .result = r, .waited_for = -1};
 
     if (!request.comm) {
@@ -247,6 +247,7 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
     state_unlock(b);
     if (!found)
         return r == COMM_ERR_ARGUMENT ? COMM_ERR_ARGUMENT : COMM_ERR_CLOSED;
+    (void)timeline_test(request); /* info tells its error, so comm_sync need not report it */
     give(info, info->size, &made, sizeof made);
     return COMM_OK;
 }

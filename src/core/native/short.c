@@ -62,7 +62,9 @@ bool native_issue_short(struct comm_state *b, const struct engine_call *call, ui
     e->record.queued_ns = e->record.started_ns = b->now;
     native_look(b);
     b->now = 0;
-    if (BASE_UNLIKELY(b->library_work.alone && (!b->is_active || !b->library_work.counted)))
+    if (BASE_UNLIKELY(b->failed != b->reported.failed))
+        state_settle(b); /* others may wait for what has failed here */
+    else if (BASE_UNLIKELY(b->library_work.alone && (!b->is_active || !b->library_work.counted)))
         state_activate(b);
     return true;
 }

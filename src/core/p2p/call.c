@@ -139,7 +139,9 @@ enum comm_result engine_cancel(struct comm_request request)
     struct comm_state *b = state_lock(request.comm, &r);
     if (!b)
         return r;
-    r = COMM_ERR_STATE;
+    r = timeline_belongs(request);
+    if (r == COMM_OK)
+        r = COMM_ERR_STATE;
     uint32_t i = timeline_slot_index(request.ticket);
     if ((request.ticket & TIMELINE_MESSAGE) && i < b->p2p.room && b->p2p.ops[i].ticket == request.ticket && !b->p2p.ops[i].is_send) {
         uint8_t state = b->p2p.ops[i].state;
@@ -159,6 +161,7 @@ enum comm_result engine_cancel(struct comm_request request)
 /* ------------------------------------------------------------------------------------------------------------ probing */
 struct probe {
     struct comm_communicator *c;
+    uint64_t life; /* of c: after a close another communicator may have its handle */
     int32_t peer;
     uint32_t tag;
     struct comm_status *status;
@@ -174,7 +177,9 @@ static bool probe_done(void *arg)
     p->result = r;
     if (!b)
         return true;
-    if (b->failed)
+    if (p->c->life != p->life)
+        p->result = COMM_ERR_CLOSED;
+    else if (b->failed)
         p->result = (enum comm_result)b->failure.cause.result;
     else {
         state_step(b);
@@ -186,7 +191,7 @@ static bool probe_done(void *arg)
 
 enum comm_result engine_probe(struct comm_communicator *c, int32_t peer, uint32_t tag, int64_t timeout_ns, struct comm_status *status)
 {
-    struct probe p = {c, peer, tag, status, COMM_OK};
+    struct probe p = {.c = c, .peer = peer, .tag = tag, .status = status};
     enum comm_result r;
     struct comm_state *b = state_lock(c, &r);
 
@@ -194,6 +199,7 @@ enum comm_result engine_probe(struct comm_communicator *c, int32_t peer, uint32_
         return r;
     struct engine *e = b->unit.engine;
     int64_t most = b->timeout_ns;
+    p.life = c->life;
     bool usable = !b->recording.plan && (timeout_ns == 0 || !engine_in_callback(e));
     engine_hold(e);
     state_unlock(b);

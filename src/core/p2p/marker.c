@@ -4,7 +4,7 @@
  */
 #include "p2p/op.h"
 
-/* The first error of the marker's messages, otherwise of its work. */
+/* The first error of the marker's messages, otherwise of its work, which then does not report it. */
 static enum comm_result marker_result(const struct comm_state *b, const struct p2p_op *t)
 {
     enum comm_result r = (enum comm_result)t->error;

@@ -444,15 +444,17 @@ void p2p_end_recovery(struct comm_state *b, uint32_t index, enum comm_result res
     give_slot(b, index);
 }
 
-/* Reserves slots for this many more messages and a marker. false: nothing changed. */
+/* An agree or shrink has a slot too. Held messages count, because the end of one that is posted here may start them before the next one is
+ * posted; so do finished ones whose results were not taken. */
 bool p2p_reserve(struct comm_state *b, uint32_t messages)
 {
-    uint32_t used = WHOLE_SENDS + b->p2p.pending + b->p2p.markers;
+    uint32_t used = WHOLE_SENDS + b->p2p.pending + b->p2p.markers + b->recovery.running;
+    uint32_t posted = message_pending(b->messages) + message_due(b->messages)->finished;
 
     while (b->p2p.room - used < messages + 1)
         if (grow(b) != COMM_OK)
             return false;
-    return message_pending(b->messages) + messages <= b->unit.engine->options.queue;
+    return posted + b->p2p.held + messages <= b->unit.engine->options.queue && timeline_slots_reserve(b->unit.handle, b->p2p.room);
 }
 
 const struct comm_part p2p_part = {

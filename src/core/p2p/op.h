@@ -68,7 +68,7 @@ enum comm_result p2p_post_pending(struct comm_state *b, const struct message_cal
 /* Takes the next message of `peer`, if a receive waits for it and the wire can give it at once (wire_class.next). True: the receive has
  * ended. The caller flushes the wire and wakes sleepers. */
 bool p2p_accept(struct comm_state *b, int32_t peer);
-/* Reserves slots for this many more messages and a marker. false: nothing changed. */
+/* Reserves places for this many more messages and a marker, so that none of them is FULL. false: there are not so many now. */
 bool p2p_reserve(struct comm_state *b, uint32_t messages);
 
 /* marker.c */

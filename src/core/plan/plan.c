@@ -4,7 +4,6 @@
 #include "plan/recording.h"
 
 #include "comm/pack.h"
-#include "event/event.h"
 #include "fastpath/fastpath.h"
 #include "p2p/op.h"
 
@@ -68,6 +67,7 @@ enum comm_result plan_add(struct comm_plan *plan, const struct plan_step *step)
     }
     plan->step[plan->count++] = *step;
     plan->messages += step->kind == STEP_P2P;
+    plan->waits += step->kind == STEP_WAIT;
     plan->doubles += step->kind == STEP_CALL && step->call.collective == COLLECTIVE_BROADCAST_BYTES;
     return COMM_OK;
 }
@@ -271,15 +271,6 @@ static enum comm_result start_call(struct comm_state *b, const struct comm_plan 
     return r;
 }
 
-static enum comm_result start_wait(struct comm_state *b, const struct plan_step *step, struct comm_request *req)
-{
-    struct timeline_point point = step->event ? event_point(step->event) : step->point;
-    enum comm_result r = queue_wait_issue(b, &point, req);
-
-    timeline_point_drop(&point);
-    return r;
-}
-
 static enum comm_result start_step(struct comm_state *b, const struct comm_plan *plan, uint32_t i, uint32_t marker,
                                    struct comm_request *req)
 {
@@ -287,7 +278,7 @@ static enum comm_result start_step(struct comm_state *b, const struct comm_plan 
     case STEP_P2P:
         return p2p_post(b, &plan->step[i].message, marker, NULL);
     case STEP_WAIT:
-        return start_wait(b, &plan->step[i], req);
+        return plan_start_wait(b, &plan->step[i], req);
     case STEP_CALL:
         break;
     }
@@ -389,7 +380,7 @@ static bool put_in_turn(struct comm_state *b, struct comm_plan *plan)
         plan->has_stream |= !plan->step[i].late;
     }
     plan->in_turn = true;
-    return !plan->has_stream || !state_held_back(b, NULL);
+    return !plan->has_stream || state_held_back(b, NULL) == COMM_OK;
 }
 
 /* A library that keeps calls of plans between their starts knows a plan by its number. All ranks have the same plans of collectives, and
@@ -413,7 +404,8 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
     bool held_back = !put_in_turn(b, plan);
     if (b->failed)
         return (enum comm_result)b->failure.cause.result;
-    if (held_back || !timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)))
+    if (held_back || !timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)) ||
+        !plan_keep_waits(b, plan))
         return COMM_ERR_FULL;
     if (BASE_UNLIKELY(b->library_work.flags & NATIVE_STANDS && !plan->number))
         number(b, plan);
@@ -421,6 +413,7 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
         r = p2p_open_marker(b, plan->group, &marker);
     if (r == COMM_OK)
         r = start_members(b, plan, marker, of_devices != 0, req);
+    plan_leave_waits(b, plan);
     if (b->failed) /* a peer's note on one of the calls failed the communicator: nothing is queued after that */
         return (enum comm_result)b->failure.cause.result;
     if (r != COMM_OK && plan->group && plan->count > 1 && marker == P2P_NONE)

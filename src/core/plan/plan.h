@@ -28,6 +28,7 @@ struct comm_plan {
     struct plan_step *step;
     size_t *vectors; /* blocks of STATE_VECTORS * size values */
     uint32_t count, room, vector_count, vector_room, size, messages;
+    uint32_t waits;           /* queue waits */
     uint32_t doubles;         /* calls that are two entries and may end alone with an error */
     uint32_t number;          /* for a library that keeps its calls between starts; 0: none does */
     bool group;               /* made by comm_group_begin */
@@ -51,6 +52,11 @@ struct comm_state *plan_lock_target(const struct comm_plan *plan, enum comm_resu
 /* Starts all steps. If there is no room for all of them, starts none (FULL). */
 enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct comm_request *req);
 void plan_drop(struct comm_plan *plan);
+
+/* waits.c. Between keep and leave the queue waits of the plan are not FULL; false: they would be, and nothing is kept. */
+bool plan_keep_waits(struct comm_state *b, const struct comm_plan *plan);
+void plan_leave_waits(struct comm_state *b, const struct comm_plan *plan);
+enum comm_result plan_start_wait(struct comm_state *b, const struct plan_step *step, struct comm_request *req);
 
 /* broadcast_bytes.c: call->in points to the caller's length, call->out to its buffer */
 enum comm_result bytes_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);

@@ -37,10 +37,11 @@ enum comm_result engine_notify(struct comm_request request, comm_notify_fn *fn, 
 
     if (!unit)
         return r;
-    struct notice *n = take_notice(unit), **at = &unit->notices;
+    r = timeline_belongs(request); /* nothing of a recorder does, and of an earlier communicator with this handle nothing is left */
+    struct notice *n = r == COMM_OK ? take_notice(unit) : NULL, **at = &unit->notices;
     if (!n) {
         unit_unlock(unit);
-        return COMM_ERR_MEMORY;
+        return r == COMM_OK ? COMM_ERR_MEMORY : r;
     }
     n->request = request;
     n->fn = fn;
@@ -51,7 +52,7 @@ enum comm_result engine_notify(struct comm_request request, comm_notify_fn *fn, 
     *at = n;
     atomic_fetch_add_explicit(&unit->notice_count, 1, memory_order_relaxed);
     unit->engine->class->activate(unit);
-    if (timeline_test(request) != COMM_PENDING)
+    if (timeline_peek(request) != COMM_PENDING)
         engine_wake(unit->engine); /* due now: wakes an armed loop */
     unit_unlock(unit);
     return COMM_OK;
@@ -126,7 +127,7 @@ void notify_run(struct engine *e, struct comm_communicator *handle)
 static bool any_due(const struct progress_unit *unit)
 {
     for (const struct notice *n = unit->notices; n; n = n->next)
-        if (timeline_test(n->request) != COMM_PENDING)
+        if (timeline_peek(n->request) != COMM_PENDING)
             return true;
     return false;
 }

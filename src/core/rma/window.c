@@ -344,7 +344,7 @@ static enum comm_result last_fence(struct comm_window *w, struct comm_request *r
         state_unlock(b);
         if (r != COMM_ERR_FULL)
             return r;
-        (void)engine_sync(w->comm, COMM_FOREVER);
+        (void)engine_wait(engine_last(w->comm), COMM_FOREVER); /* comm_sync would take an error that the program has not seen */
     }
     return r;
 }

@@ -44,12 +44,12 @@ struct comm_communicator *timeline_handle_take(const struct comm_env *env, void 
         handle->alive = env->alive;
     }
     handle->link = NULL;
-    handle->life++;
     atomic_store_explicit(&handle->closing, 0, memory_order_relaxed);
     atomic_store_explicit(&handle->unseen, 0, memory_order_relaxed);
-    atomic_store_explicit(&handle->failed, UINT64_MAX, memory_order_relaxed);
-    atomic_store_explicit(&handle->exceptions, 0, memory_order_relaxed);
-    atomic_store_explicit(&handle->result, COMM_OK, memory_order_relaxed);
+    /* a thread that tests an old request and finds one of these must also find the new `first` */
+    atomic_store_explicit(&handle->failed, UINT64_MAX, memory_order_release);
+    atomic_store_explicit(&handle->exceptions, 0, memory_order_release);
+    atomic_store_explicit(&handle->result, COMM_OK, memory_order_release);
     atomic_store_explicit(&handle->done, handle->first - 1, memory_order_release);
     atomic_store_explicit(&handle->state, state, memory_order_release);
     return handle;
@@ -62,6 +62,7 @@ void timeline_handle_give(struct comm_communicator *handle)
     atomic_store_explicit(&handle->state, NULL, memory_order_release);
     atomic_store_explicit(&handle->first, handle->next, memory_order_release);
     base_lock(&handle->exception_lock, env); /* a thread may be testing an old request */
+    handle->life++;
     handle->first_message = handle->next_message;
     handle->exception_count = handle->dropped_work = handle->dropped_message = 0;
     base_unlock(&handle->exception_lock, env);
@@ -87,6 +88,26 @@ static inline uint32_t chunk_of(uint32_t index, uint32_t *within)
     return chunk;
 }
 
+/* NULL: no memory. */
+static _Atomic uint64_t *take_chunk(struct comm_communicator *handle, uint32_t chunk)
+{
+    _Atomic uint64_t *words = handle->env->take(handle->env, ((size_t)TIMELINE_SLOTS_FIRST << chunk) * sizeof *words, 64);
+
+    if (words)
+        atomic_store_explicit(&handle->slots[chunk], words, memory_order_release);
+    return words;
+}
+
+bool timeline_slots_reserve(struct comm_communicator *handle, uint32_t count)
+{
+    uint32_t within, most = chunk_of(count - 1, &within);
+    bool all = most < TIMELINE_SLOT_CHUNKS;
+
+    for (uint32_t chunk = 0; all && chunk <= most; chunk++)
+        all = atomic_load_explicit(&handle->slots[chunk], memory_order_relaxed) || take_chunk(handle, chunk);
+    return all;
+}
+
 static _Atomic uint64_t *slot_word(struct comm_communicator *handle, uint32_t index)
 {
     uint32_t within, chunk = chunk_of(index, &within);
@@ -103,10 +124,9 @@ uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index)
     if (chunk >= TIMELINE_SLOT_CHUNKS)
         return 0;
     if (!word) {
-        _Atomic uint64_t *words = handle->env->take(handle->env, ((size_t)TIMELINE_SLOTS_FIRST << chunk) * sizeof *words, 64);
+        _Atomic uint64_t *words = take_chunk(handle, chunk);
         if (!words)
             return 0;
-        atomic_store_explicit(&handle->slots[chunk], words, memory_order_release);
         word = words + within;
     }
     if (BASE_UNLIKELY(handle->next_message >= TIMELINE_NUMBERS))
@@ -125,25 +145,41 @@ void timeline_slot_finish(struct comm_communicator *handle, uint64_t ticket, enu
 }
 
 /* ------------------------------------------------------------------------------------------------------------ testing */
-static enum comm_result exception_of(struct comm_communicator *handle, uint64_t ticket);
+static enum comm_result exception_of(struct comm_communicator *handle, uint64_t ticket, bool told);
 
-static enum comm_result test_message(struct comm_communicator *handle, uint64_t ticket)
+static enum comm_result test_message(struct comm_communicator *handle, uint64_t ticket, bool told)
 {
     uint64_t number = timeline_slot_number(ticket);
     _Atomic uint64_t *word = slot_word(handle, timeline_slot_index(ticket));
     uint64_t held = word ? atomic_load_explicit(word, memory_order_acquire) : 0;
 
-    if (held >> 8 == number) {
+    if (held >> 8 == number && number) {
         uint8_t state = (uint8_t)held;
         if (state <= 1)
             return state ? COMM_PENDING : COMM_OK;
-        (void)exception_of(handle, ticket); /* the caller has learned this error, so comm_sync need not report it again */
+        (void)exception_of(handle, ticket, told);
         return (enum comm_result)(int8_t)state;
     }
-    return held >> 8 > number ? exception_of(handle, ticket) : COMM_ERR_ARGUMENT;
+    return held >> 8 > number && number ? exception_of(handle, ticket, told) : COMM_ERR_ARGUMENT;
 }
 
-enum comm_result timeline_test_slow(struct comm_request request)
+/* The handle may be closed and reused meanwhile. What it has stored for its new life comes after the new `first`. */
+static enum comm_result test_work(struct comm_communicator *handle, uint64_t ticket, bool told)
+{
+    enum comm_result result;
+
+    if (ticket < atomic_load_explicit(&handle->first, memory_order_acquire))
+        return COMM_ERR_CLOSED;
+    if (ticket <= atomic_load_explicit(&handle->done, memory_order_acquire))
+        return exception_of(handle, ticket, told);
+    if (ticket >= atomic_load_explicit(&handle->failed, memory_order_acquire))
+        result = (enum comm_result)atomic_load_explicit(&handle->result, memory_order_acquire);
+    else
+        result = ticket < atomic_load_explicit(&handle->next, memory_order_acquire) ? COMM_PENDING : COMM_ERR_ARGUMENT;
+    return ticket < atomic_load_explicit(&handle->first, memory_order_relaxed) ? COMM_ERR_CLOSED : result;
+}
+
+enum comm_result timeline_test_slow(struct comm_request request, bool told)
 {
     struct comm_communicator *handle = request.comm;
     uint64_t ticket = request.ticket;
@@ -153,16 +189,25 @@ enum comm_result timeline_test_slow(struct comm_request request)
     if (atomic_load_explicit(handle->alive, memory_order_relaxed) == 0)
         return COMM_ERR_FORKED;
     if (ticket & TIMELINE_MESSAGE)
-        return test_message(handle, ticket);
-    if (ticket == 0)
+        return test_message(handle, ticket, told);
+    return ticket ? test_work(handle, ticket, told) : COMM_ERR_ARGUMENT;
+}
+
+enum comm_result timeline_belongs(struct comm_request request)
+{
+    struct comm_communicator *handle = request.comm;
+    bool message = (request.ticket & TIMELINE_MESSAGE) != 0;
+    uint64_t number = message ? timeline_slot_number(request.ticket) : request.ticket;
+    _Atomic uint64_t *word = message ? slot_word(handle, timeline_slot_index(request.ticket)) : NULL;
+    uint64_t last = word ? atomic_load_explicit(word, memory_order_relaxed) >> 8 : 0, first = handle->first_message;
+
+    if (!message) {
+        last = atomic_load_explicit(&handle->next, memory_order_relaxed) - 1;
+        first = atomic_load_explicit(&handle->first, memory_order_relaxed);
+    }
+    if (!number || number > last)
         return COMM_ERR_ARGUMENT;
-    if (ticket < atomic_load_explicit(&handle->first, memory_order_acquire))
-        return COMM_ERR_CLOSED;
-    if (ticket <= atomic_load_explicit(&handle->done, memory_order_acquire))
-        return exception_of(handle, ticket);
-    if (ticket >= atomic_load_explicit(&handle->failed, memory_order_acquire))
-        return (enum comm_result)atomic_load_explicit(&handle->result, memory_order_relaxed);
-    return ticket < atomic_load_explicit(&handle->next, memory_order_acquire) ? COMM_PENDING : COMM_ERR_ARGUMENT;
+    return number < first ? COMM_ERR_CLOSED : COMM_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ errors of single requests */
@@ -205,8 +250,9 @@ static void note_failed(struct comm_communicator *handle, uint64_t ticket)
         g->failed |= UINT64_C(1) << number % 64;
 }
 
-/* The result of a complete request, if its communicator has had errors of single requests or if its slot was reused. */
-static enum comm_result exception_of(struct comm_communicator *handle, uint64_t ticket)
+/* The result of a complete request, if its communicator has had errors of single requests or if its slot was reused. told: a call of the
+ * program returns it, so comm_sync need not report it again. */
+static enum comm_result exception_of(struct comm_communicator *handle, uint64_t ticket, bool told)
 {
     bool message = (ticket & TIMELINE_MESSAGE) != 0;
     enum comm_result result = COMM_OK;
@@ -218,7 +264,7 @@ static enum comm_result exception_of(struct comm_communicator *handle, uint64_t 
     for (uint64_t i = handle->exception_count; i-- > oldest_exception(handle);) {
         struct timeline_exception *x = &handle->failures->ring[i % TIMELINE_EXCEPTIONS];
         if (x->ticket == ticket) {
-            x->reported = 1;
+            x->reported |= told;
             result = (enum comm_result)x->result;
             break;
         }
@@ -242,7 +288,7 @@ uint64_t timeline_slot_error(struct comm_communicator *handle, uint32_t index, e
     uint64_t ticket = TIMELINE_MESSAGE | held >> 8 << TIMELINE_INDEX_BITS | index;
 
     *result = (enum comm_result)(int8_t)(uint8_t)held;
-    return (uint8_t)held > 1 && exception_of(handle, ticket) == COMM_OK ? ticket : 0;
+    return (uint8_t)held > 1 && exception_of(handle, ticket, false) == COMM_OK ? ticket : 0;
 }
 
 /* Nothing is known of what failed while there was no memory: those groups count as taken by a later one. */
@@ -276,12 +322,12 @@ void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum com
     base_unlock(&handle->exception_lock, handle->env);
 }
 
-enum comm_result timeline_untold(struct comm_communicator *handle)
+enum comm_result timeline_untold(struct comm_communicator *handle, uint64_t life)
 {
     enum comm_result result = COMM_OK;
 
     base_lock(&handle->exception_lock, handle->env);
-    for (uint64_t i = oldest_exception(handle); i < handle->exception_count && result == COMM_OK; i++) {
+    for (uint64_t i = oldest_exception(handle); handle->life == life && i < handle->exception_count && result == COMM_OK; i++) {
         struct timeline_exception *x = &handle->failures->ring[i % TIMELINE_EXCEPTIONS];
         if (!x->reported) {
             x->reported = 1;

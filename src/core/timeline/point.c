@@ -33,7 +33,7 @@ enum comm_result timeline_point_test(const struct timeline_point *point)
 {
     switch (point->kind) {
     case POINT_REQUEST:
-        return timeline_test(point->request);
+        return timeline_peek(point->request);
     case POINT_GATE:
         return (enum comm_result)atomic_load_explicit(&point->gate->state, memory_order_acquire);
     case POINT_WORD:

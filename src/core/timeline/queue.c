@@ -109,7 +109,7 @@ void timeline_fail(struct timeline *line, enum comm_result cause)
     struct comm_communicator *handle = line->handle;
 
     BASE_ASSERT(atomic_load_explicit(&handle->failed, memory_order_relaxed) == UINT64_MAX);
-    atomic_store_explicit(&handle->result, cause, memory_order_relaxed);
+    atomic_store_explicit(&handle->result, cause, memory_order_release);
     atomic_store_explicit(&handle->failed, line->done + 1, memory_order_release);
     line->fences = line->fences_issued = 0;
     line->alone = 0;

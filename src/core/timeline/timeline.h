@@ -51,7 +51,7 @@ struct comm_communicator {
     _Atomic uint32_t closing;   /* comm_close has ended all work: waiters must leave */
     _Atomic uint64_t notifying; /* the thread inside this communicator's callbacks; 0: none */
     _Atomic(void *) state;      /* owned by the engine; NULL: closed. Read and written under the lock */
-    uint64_t life;              /* counts its uses. Read under the lock, while `state` is not NULL */
+    uint64_t life;              /* counts its uses. Read under the lock, while `state` is not NULL, or under exception_lock */
     /* of messages and markers: chunk i has TIMELINE_SLOTS_FIRST << i; never freed */
     _Atomic(_Atomic uint64_t *) slots[TIMELINE_SLOT_CHUNKS];
     struct base_lock exception_lock;    /* protects the next four fields; no other lock is taken under it */
@@ -89,27 +89,43 @@ static inline struct comm_request timeline_refusal(enum comm_result result)
 {
     return (struct comm_request){NULL, (uint64_t)(int64_t)result};
 }
-enum comm_result timeline_test_slow(struct comm_request request);
+enum comm_result timeline_test_slow(struct comm_request request, bool told);
 
-/* OK, PENDING or the error; makes no progress. Any thread, no lock. A complete request costs three loads and three compares. */
-static inline enum comm_result timeline_test(struct comm_request request)
+/* `first` is read last: a handle that is reused meanwhile has raised it before it forgets its exceptions. */
+static inline bool timeline_is_ok(struct comm_request request)
 {
     struct comm_communicator *handle = request.comm;
 
-    if (BASE_LIKELY(handle && request.ticket <= atomic_load_explicit(&handle->done, memory_order_acquire) &&
-                    request.ticket >= atomic_load_explicit(&handle->first, memory_order_relaxed) &&
-                    atomic_load_explicit(&handle->exceptions, memory_order_relaxed) == 0))
-        return COMM_OK;
-    return timeline_test_slow(request);
+    return handle && request.ticket <= atomic_load_explicit(&handle->done, memory_order_acquire) &&
+           atomic_load_explicit(&handle->exceptions, memory_order_acquire) == 0 &&
+           request.ticket >= atomic_load_explicit(&handle->first, memory_order_relaxed);
 }
 
-/* True: this message or marker has ended without an error. False: ask timeline_test. Costs two loads. */
+/* OK, PENDING or the error, which a call of the program returns, so that comm_sync need not. Makes no progress. Any thread, no lock. A
+ * complete request costs three loads and three compares. */
+static inline enum comm_result timeline_test(struct comm_request request)
+{
+    return BASE_LIKELY(timeline_is_ok(request)) ? COMM_OK : timeline_test_slow(request, true);
+}
+
+/* The same for the library itself: comm_sync still reports the error. */
+static inline enum comm_result timeline_peek(struct comm_request request)
+{
+    return BASE_LIKELY(timeline_is_ok(request)) ? COMM_OK : timeline_test_slow(request, false);
+}
+
+/* Of a handle whose lock is held and that is open. OK: a request of this life of the handle; CLOSED: of an earlier one; ARGUMENT: no call
+ * has returned it. */
+enum comm_result timeline_belongs(struct comm_request request);
+
+/* True: this message or marker has ended without an error. False: ask timeline_test. Costs two loads. No message has the number 0, with
+ * which the words of unused slots begin. */
 static inline bool timeline_slot_is_ok(struct comm_request request)
 {
     uint32_t index = timeline_slot_index(request.ticket);
     _Atomic uint64_t *words = atomic_load_explicit(&request.comm->slots[0], memory_order_acquire);
 
-    return index < TIMELINE_SLOTS_FIRST && words &&
+    return index < TIMELINE_SLOTS_FIRST && words && timeline_slot_number(request.ticket) &&
            atomic_load_explicit(words + index, memory_order_acquire) == timeline_slot_number(request.ticket) << 8;
 }
 
@@ -134,7 +150,7 @@ struct timeline_point {
 struct timeline_gate *timeline_gate_make(const struct comm_env *env); /* one reference; NULL: no memory */
 struct timeline_point timeline_point_copy(const struct timeline_point *point);
 void timeline_point_drop(struct timeline_point *point);
-enum comm_result timeline_point_test(const struct timeline_point *point);
+enum comm_result timeline_point_test(const struct timeline_point *point); /* as timeline_peek */
 /* c is being closed, and its requests will return CLOSED. So a point that is a request of c, if it is complete, keeps its result. */
 void timeline_point_settle(struct timeline_point *point, const struct comm_communicator *c);
 
@@ -226,8 +242,8 @@ void timeline_pass_fence(struct timeline *line, struct timeline_entry *fence);
 
 /* Records that a request (work or message) failed alone. told: its call has returned the error. */
 void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told);
-/* Returns the first error that was not reported yet, and marks it as reported; COMM_OK: none. */
-enum comm_result timeline_untold(struct comm_communicator *handle);
+/* Returns the first error of this life that was not reported yet, and marks it as reported; COMM_OK: none, or that life is over. */
+enum comm_result timeline_untold(struct comm_communicator *handle, uint64_t life);
 
 /* Does an entry conflict with an operation that accesses these ranges? */
 bool timeline_conflict(const struct timeline_entry *entry, const struct timeline_range *read, const struct timeline_range *write);
@@ -407,6 +423,8 @@ static inline void timeline_retire_oldest(struct timeline *line, struct timeline
 /* Makes slot `index` pending under the next message number. Returns its ticket, or 0 if there is no memory for the slots, or all
  * numbers are used up. */
 uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index);
+/* From then on there is memory for all slots below `count`. False: there is none now. */
+bool timeline_slots_reserve(struct comm_communicator *handle, uint32_t count);
 void timeline_slot_finish(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
 /* The ticket of the slot's last message, if that failed and its error is not yet recorded by number; otherwise 0. */
 uint64_t timeline_slot_error(struct comm_communicator *handle, uint32_t index, enum comm_result *result);

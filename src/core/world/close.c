@@ -101,6 +101,7 @@ static void say_goodbye(struct comm_state *b)
     else if (!b->failed)
         end_work(b);
     recovery_withdraw(b);
+    state_settle(b); /* others may wait for what has ended here, also in a loop that sleeps */
     atomic_store_explicit(&b->unit.handle->closing, 1, memory_order_seq_cst);
     base_home_unlock(&b->unit.handle->lock, b->unit.handle->env);
 }
@@ -148,7 +149,6 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
     bool clean = engine_move_until(e, c, drained, &d, deadline);
 
     say_goodbye(b);
-    settle_waiters(e, c);
     events_settle(e, c);
     do { /* repeat: another thread that ran callbacks may have found none due just before the last one became due */
         notify_run(e, c);
@@ -158,6 +158,7 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
             env->relax(env, true);
         }
     } while (notify_due(&b->unit));
+    settle_waiters(e, c); /* after the events: nobody copies a point of c from one any more */
     state_destroy(b);
     engine_drop(e);
     env->cancel(env, before);

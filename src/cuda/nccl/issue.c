@@ -358,8 +358,8 @@ enum comm_result nccl_start(struct native_channel *channel, const struct native_
 static struct nccl_parked *free_park(struct nccl_channel *c)
 {
     for (uint32_t i = 0; i < CUDA_PARKS; i++)
-        if (!c->parked[i].taken)
-            return &c->parked[i];
+        if (!c->waits.parked[i].taken)
+            return &c->waits.parked[i];
     return NULL;
 }
 
@@ -367,6 +367,30 @@ static void release(struct nccl_parked *park)
 {
     park->taken = false;
     atomic_store_explicit(park->place.word, park->place.value, memory_order_release);
+}
+
+static void give_kept(struct nccl_channel *c, uint32_t count)
+{
+    c->waits.kept -= count;
+    c->d->parks_kept -= count;
+}
+
+/* Without memory operations a wait is UNSUPPORTED, and not FULL. */
+bool nccl_keep_waits(struct native_channel *channel, uint32_t count)
+{
+    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
+    struct cuda_inside inside;
+    bool kept = true;
+
+    base_lock(&c->d->lock, c->d->env);
+    give_kept(c, c->waits.kept);
+    if (count && c->d->memops && cuda_enter(c->d, &inside)) { /* a device that cannot be entered fails the wait itself */
+        kept = cuda_keep_parks(c->d, count);
+        c->waits.kept = kept ? count : 0;
+        cuda_leave(c->d, &inside);
+    }
+    base_unlock(&c->d->lock, c->d->env);
+    return kept;
 }
 
 static enum comm_result put_wait(struct nccl_channel *c, const struct native_point *point, uint64_t cookie)
@@ -378,6 +402,7 @@ static enum comm_result put_wait(struct nccl_channel *c, const struct native_poi
         struct device_place place = {(_Atomic uint64_t *)(uintptr_t)point->word, point->value};
         r = cuda_wait(c->d, c->stream, &place);
     } else {
+        give_kept(c, c->waits.kept != 0);
         r = park ? cuda_park(c->d, c->stream, &park->place) : COMM_ERR_FULL;
     }
     if (r != COMM_OK)
@@ -416,8 +441,8 @@ void nccl_reach(struct native_channel *channel, uint64_t cookie)
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
 
     for (uint32_t i = 0; i < CUDA_PARKS; i++)
-        if (c->parked[i].taken && c->parked[i].cookie == cookie)
-            release(&c->parked[i]);
+        if (c->waits.parked[i].taken && c->waits.parked[i].cookie == cookie)
+            release(&c->waits.parked[i]);
 }
 
 /* Makes the caller's stream wait for the operation. For the newest operation it waits for an event. For an older one, if the channel's
@@ -462,8 +487,8 @@ enum comm_result nccl_await(struct native_channel *channel, uint64_t cookie, str
 void nccl_release_all(struct nccl_channel *c)
 {
     for (uint32_t i = 0; i < CUDA_PARKS; i++)
-        if (c->parked[i].taken)
-            release(&c->parked[i]);
+        if (c->waits.parked[i].taken)
+            release(&c->waits.parked[i]);
     if (c->d->memops && c->issued > c->told)
         atomic_store_explicit(&c->d->words[c->word], c->base + c->marks, memory_order_release);
 }

@@ -89,7 +89,10 @@ struct nccl_channel {
     uint64_t issued, told;            /* numbers of operations and waits of this channel, from 0 */
     uint64_t marks;                   /* how many of them the stream reports */
     struct cuda_capture held;         /* by graphs */
-    struct nccl_parked parked[CUDA_PARKS];
+    struct nccl_waits {
+        struct nccl_parked parked[CUDA_PARKS];
+        uint32_t kept; /* of the device's parks_kept */
+    } waits;
     struct nccl_pending *pending; /* a ring, indexed by number */
     uint32_t room;
     struct nccl_health health;
@@ -157,6 +160,7 @@ uint32_t nccl_ways(struct native_channel *channel);
 const char *nccl_algorithm(struct native_channel *channel, const struct native_call *call, const char **how);
 enum comm_result nccl_start(struct native_channel *channel, const struct native_call *call, int32_t *code);
 enum comm_result nccl_wait(struct native_channel *channel, const struct native_point *point, uint64_t cookie);
+bool nccl_keep_waits(struct native_channel *channel, uint32_t count);
 void nccl_reach(struct native_channel *channel, uint64_t cookie);
 enum comm_result nccl_await(struct native_channel *channel, uint64_t cookie, struct CUstream_st *stream);
 /* COMM_OK: it is memory of the channel's device. Otherwise ARGUMENT or BACKEND, with the reason in why. */

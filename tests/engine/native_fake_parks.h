@@ -1,0 +1,27 @@
+/* The fake native's bound on waits for what only the host reaches (fake.parks). Its lock is held. */
+#ifndef TESTS_ENGINE_NATIVE_FAKE_PARKS_H
+#define TESTS_ENGINE_NATIVE_FAKE_PARKS_H
+
+#include "engine/native_fake.h"
+
+/* *kept: what the channel keeps. False: there is no room, and nothing happened. */
+static inline bool parks_take(uint32_t *kept)
+{
+    uint32_t own = *kept != 0;
+    *kept -= own;
+    fake.kept -= own;
+    bool there = !fake.parks || fake.parked + fake.kept < fake.parks;
+    fake.parked += there;
+    return there;
+}
+
+static inline bool parks_keep(uint32_t *kept, uint32_t count)
+{
+    fake.kept -= *kept;
+    bool there = !fake.parks || fake.parked + fake.kept + count <= fake.parks;
+    *kept = there ? count : 0;
+    fake.kept += *kept;
+    return there;
+}
+
+#endif
