@@ -110,11 +110,12 @@ struct comm_config {
     const char *address;                 /**< for tcp HOST:PORT of rank 0, or file:PATH; otherwise a name where ranks of a host meet */
     const struct comm_id *id;            /**< instead of address and secret: it has a secret, and perhaps an address. If one of these is
                                               given too, it is used instead of the id's; all ranks then give the same */
-    comm_exchange_fn *exchange;          /**< instead of address */
+    comm_exchange_fn *exchange;          /**< instead of address; overrides COMM_ADDRESS and a launcher's address too */
     void *exchange_arg;                  /**< passed to exchange */
     struct comm_communicator *engine_of; /**< join the engine of this communicator: one wait moves both worlds, events work in both, and
                                               `notify` and the log are those that the engine was opened with */
-    const void *secret;                  /**< the secret of the job, at least 16 bytes: ranks prove to each other that they have it */
+    const void *secret;                  /**< the secret of the job, at least 16 bytes, not all 0: ranks prove to each other that they have
+                                              it */
     size_t secret_bytes;                 /**< its length */
     enum comm_progress_mode progress;    /**< who moves work */
     enum comm_notify_mode notify;        /**< where callbacks run */
@@ -173,7 +174,8 @@ COMM_MUST enum comm_result comm_open_local(const struct comm_config *config, int
  *
  * @param config  backend, address, error_text, and the backend in options are used; NULL: from the environment
  * @param id      receives the identity
- * @return COMM_OK; COMM_ERR_CONFIG for an address of more than 63 characters; COMM_ERR_ARGUMENT or COMM_ERR_SYSTEM
+ * @return COMM_OK; COMM_ERR_CONFIG for an address of more than 63 characters; COMM_ERR_ARGUMENT, for a wrong config.size too;
+ *         COMM_ERR_UNSUPPORTED if config has fields that this library does not know; COMM_ERR_SYSTEM or COMM_ERR_FORKED
  */
 COMM_MUST enum comm_result comm_id_create(const struct comm_config *config, struct comm_id *id);
 

@@ -364,6 +364,55 @@ RIG_TEST(contract_6_10_a_longer_struct)
     CHECK(world == NULL);
 }
 
+/* The same struct makes an identity. What lies behind its size belongs to the program. */
+RIG_TEST(contract_6_10_the_size_of_an_ids_config)
+{
+    struct {
+        struct comm_config known;
+        uint64_t news;
+    } config = {{.size = sizeof config}, 0};
+    char text[512] = "", untouched[8] = "as it is";
+    struct comm_config known = {.size = 0, .error_text = text, .error_text_bytes = sizeof text};
+    struct comm_id id;
+    unsetenv("COMM_ADDRESS");
+    unsetenv("COMM_BACKEND");
+    IS(comm_id_create(&known, &id), COMM_ERR_ARGUMENT);
+    CHECK(!text[0]);
+    known.size = offsetof(struct comm_config, address); /* an old program's, which ends there */
+    known.address = untouched;
+    known.error_text = untouched;
+    known.error_text_bytes = sizeof untouched;
+    MUST(comm_id_create(&known, &id));
+    CHECK(id.bytes[64] == 0); /* the address comes after job and secret */
+    IS(comm_id_create(&known, NULL), COMM_ERR_ARGUMENT);
+    struct comm_communicator *worlds[1];
+    IS(comm_open_local(&known, 0, NULL, worlds), COMM_ERR_ARGUMENT);
+    CHECK(memcmp(untouched, "as it is", sizeof untouched) == 0);
+    MUST(comm_id_create(&config.known, &id));
+    config.news = 1;
+    config.known.error_text = text;
+    config.known.error_text_bytes = sizeof text;
+    IS(comm_id_create(&config.known, &id), COMM_ERR_UNSUPPORTED);
+    CHECK(strstr(text, "does not know"));
+}
+
+/* Otherwise the job would have no secret, or one that everybody knows, and the program would not learn of it. */
+RIG_TEST(contract_6_10_a_secret_that_is_none)
+{
+    static const unsigned char zeros[32], one[32] = {[31] = 1};
+    struct comm_communicator *world = NULL;
+    char text[512] = "";
+    IS(comm_open(COMM_CONFIG(.ranks = 1, .secret_bytes = 32, .error_text = text, .error_text_bytes = sizeof text), &world),
+       COMM_ERR_CONFIG);
+    CHECK(strstr(text, "config.secret=NULL config.secret_bytes=32"));
+    IS(comm_open(COMM_CONFIG(.ranks = 1, .secret = zeros, .secret_bytes = 32, .error_text = text, .error_text_bytes = sizeof text), &world),
+       COMM_ERR_CONFIG);
+    CHECK(strstr(text, "config.secret: its 32 bytes are 0"));
+    CHECK(world == NULL);
+    MUST(comm_open(COMM_CONFIG(.ranks = 1, .secret = one, .secret_bytes = 32), &world));
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -387,6 +436,8 @@ int main(void)
         cmocka_unit_test(contract_6_10_wrong_configuration_is_named),
         cmocka_unit_test(contract_6_10_wrong_configuration_is_logged),
         cmocka_unit_test(contract_6_10_a_longer_struct),
+        cmocka_unit_test(contract_6_10_the_size_of_an_ids_config),
+        cmocka_unit_test(contract_6_10_a_secret_that_is_none),
     };
     return cmocka_run_group_tests_name("contract_6", tests, NULL, NULL);
 }

@@ -3,7 +3,6 @@
 #include "net/auth/accept_limiter.h"
 #include "net/auth/pending.h"
 #include "net/lane/lane.h"
-#include "net/auth/secret.h"
 #include "net/mesh/mesh.h"
 #include "wire/table.h"
 
@@ -18,7 +17,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -282,120 +280,6 @@ static void what_others_say_of_it_is_believed_at_once(void **state)
     assert_true(tcp_has_said_all(&all, &any, ended + 1));
 }
 
-/* ------------------------------------------------------------------------------------------------------------ dials */
-enum { RANKS = TCP_LINKS_MANY + 1, MUTE = 6 };
-
-/* An open world of many ranks, as far as its rank 0 needs it to dial. */
-struct world {
-    struct tcp_wire wire;
-    struct tcp_port port;
-    struct tcp_link link[RANKS];
-    struct env_bell watch;
-    struct base_log log;
-    struct mesh *mesh;
-    char text[256];
-};
-
-static void open_world(struct world *o, const struct sockaddr_storage *mute)
-{
-    const struct comm_env *env = wire_default_env();
-    const struct wire_config config = {.env = env, .ranks = RANKS, .error_text = o->text, .error_text_bytes = sizeof o->text};
-    size_t bytes = sizeof(struct mesh) + RANKS * sizeof(struct card) + TCP_DIALS * sizeof(struct dialing) +
-                   (TCP_DIALS + UNAUTHENTICATED_MAX + 1) * sizeof(struct pollfd) + RANKS;
-
-    *o = (struct world){.wire = {.env = env, .log = &o->log, .watch = &o->watch, .port = &o->port, .links = o->link, .ports = 1}};
-    o->port = (struct tcp_port){.wire = &o->wire, .link = o->link};
-    o->wire.ranks = RANKS;
-    o->wire.times.tick_ns = SECOND_NS;
-    for (int32_t i = 0; i < RANKS; i++) {
-        o->link[i].peer = i;
-        for (uint32_t k = 0; k < TCP_SOCKETS; k++)
-            o->link[i].lane[k] = (struct tcp_lane){.fd = -1, .port = &o->port, .link = &o->link[i], .lane = k};
-    }
-    assert_int_equal(env->start(env), 0);
-    assert_int_equal(env->bell_open(env, &o->watch), 0);
-    o->wire.monitor.deaths = epoll_create1(EPOLL_CLOEXEC);
-    assert_int_equal(tcp_acceptor_make(&o->wire, &config), COMM_OK);
-    struct mesh *m = o->mesh = secret_take(bytes);
-    assert_non_null(m);
-    *m = (struct mesh){.w = &o->wire, .config = &config, .listener = -1, .outside = -1, .dials_room = TCP_DIALS, .bytes = bytes};
-    m->cards = (struct card *)(void *)(m + 1);
-    m->dials = (struct dialing *)(void *)(m->cards + RANKS);
-    m->wait = (struct pollfd *)(void *)(m->dials + TCP_DIALS);
-    m->how = (unsigned char *)(m->wait + TCP_DIALS + UNAUTHENTICATED_MAX + 1);
-    for (int32_t i = 0; i < RANKS; i++)
-        m->cards[i].address = *mute;
-    assert_true(tcp_acceptor_open(&o->wire, m));
-}
-
-static void close_world(struct world *o)
-{
-    tcp_acceptor_close(&o->wire);
-    close(o->wire.monitor.deaths);
-    o->wire.env->bell_close(o->wire.env, &o->watch);
-}
-
-/* The kernel of a stopped process accepts connections, and nobody answers on them. */
-static void who_never_answers_holds_no_places(void **state)
-{
-    static struct world o;
-    struct sockaddr_storage mute;
-    struct tcp_link *link = &o.link[MUTE];
-    int listener = -1;
-    (void)state;
-
-    assert_true(mesh_read_address("127.0.0.1", &mute));
-    assert_int_equal(mesh_listen_on(&mute, 8, &listener), 0);
-    open_world(&o, &mute);
-    tcp_want(link, false);
-    tcp_acceptor_turn(&o.wire, true);
-    assert_int_equal(o.mesh->dialing, 2);
-    link->wanted_ns -= 9 * SECOND_NS;
-    tcp_acceptor_turn(&o.wire, true);
-    assert_int_equal(o.mesh->dialing, 2); /* it has ten seconds */
-    assert_int_equal(o.mesh->dials[0].stage, DIAL_GREETED);
-    link->wanted_ns -= 2 * SECOND_NS;
-    tcp_acceptor_turn(&o.wire, true);
-    assert_int_equal(link->told.kind, WIRE_EVENT_DOWN);
-    assert_int_equal(o.mesh->dialing, 0);
-    close_world(&o);
-    close(listener);
-}
-
-/* When the process exits, its thread dials while the monitor hears pending peers: here between the monitor's poll and what follows. */
-static struct mesh *exits;
-int __real_poll(struct pollfd *fds, nfds_t count, int ms);
-int __wrap_poll(struct pollfd *fds, nfds_t count, int ms);
-int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
-{
-    int ready = __real_poll(fds, count, ms);
-    struct mesh *m = exits;
-
-    exits = NULL;
-    if (m)
-        assert_int_equal(mesh_turn(m, 0), COMM_OK);
-    return ready;
-}
-
-static void an_exiting_thread_disturbs_no_pending_peer(void **state)
-{
-    static struct world o;
-    struct sockaddr_storage any;
-    int ends[2];
-    (void)state;
-
-    assert_true(mesh_read_address("127.0.0.1", &any));
-    open_world(&o, &any);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    pending_add(&o.mesh->pending_peers, ends[1], INT64_MAX - PENDING_NS);
-    close(ends[0]);
-    exits = o.mesh;
-    mesh_hear(o.mesh);
-    assert_null(exits);
-    assert_int_equal(o.mesh->pending_peers.count, 0); /* its end was seen */
-    close_world(&o);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -408,8 +292,6 @@ int main(void)
         cmocka_unit_test(an_end_before_the_first_word_is_no_death_yet),
         cmocka_unit_test(nor_is_it_of_a_neighbour),
         cmocka_unit_test(what_others_say_of_it_is_believed_at_once),
-        cmocka_unit_test(who_never_answers_holds_no_places),
-        cmocka_unit_test(an_exiting_thread_disturbs_no_pending_peer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,9 @@
 #include "net/guest.h"
 
 #include "net/auth/crypto.h"
+#include "net/boot/meeting.h"
 #include "net/boot/star.h"
+#include "wire/table.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -352,6 +354,109 @@ static void malformed(void **state)
     }
 }
 
+/* Rank 0, which closes the first connection after its greeting. Then it listens on, or it is gone. */
+struct crowded {
+    const char *address;
+    bool listens_on;
+};
+
+static int abstract_listener(const char *address)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int n = snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "commstream/tcp/127.0.0.1/%s", strchr(address, ':') + 1);
+    const struct timeval patience = {10, 0};
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    return fd;
+}
+
+static int take_greeting(int listener)
+{
+    struct greeting g;
+    int fd = accept(listener, NULL, NULL);
+
+    if (fd >= 0)
+        assert_int_equal(recv(fd, &g, sizeof g, MSG_WAITALL), (int)sizeof g);
+    return fd;
+}
+
+static void *crowded_main(void *arg)
+{
+    const struct crowded *c = arg;
+    struct frame welcome = {.magic = BOOT_MAGIC, .kind = FRAME_WELCOME};
+    struct {
+        struct frame head;
+        uint64_t numbers[2];
+    } data = {{.magic = BOOT_MAGIC, .kind = FRAME_DATA, .bytes = 16}, {1000, 1001}};
+    char said[sizeof(struct frame) + sizeof(uint64_t)];
+    int listener = abstract_listener(c->address), fd = take_greeting(listener);
+
+    if (!c->listens_on)
+        close(listener);
+    close(fd);
+    if (!c->listens_on)
+        return NULL;
+    fd = take_greeting(listener);
+    if (fd < 0) /* it did not come again */
+        return NULL;
+    assert_int_equal(send(fd, &welcome, sizeof welcome, 0), (int)sizeof welcome);
+    assert_int_equal(recv(fd, said, sizeof said, MSG_WAITALL), (int)sizeof said);
+    assert_int_equal(send(fd, &data, sizeof data, 0), (int)sizeof data);
+    assert_int_equal(recv(fd, said, 1, 0), 0);
+    close(fd);
+    close(listener);
+    return NULL;
+}
+
+/* A rank 0 to which many come at once makes room that way. It has not died. */
+static void put_out_to_make_room(void **state)
+{
+    char address[64];
+    struct guest g[2];
+    pthread_t thread;
+
+    (void)state;
+    for (int on = 0; on < 2; on++) {
+        struct crowded c = {guest_free_address(AF_INET, address), on != 0};
+        guest_pair(g, address);
+        assert_int_equal(pthread_create(&thread, NULL, crowded_main, &c), 0);
+        guest_meet(&g[1], 1);
+        pthread_join(thread, NULL);
+        guest_expect(&g[1], on ? COMM_OK : COMM_ERR_PEER, on ? "" : "rank 0 died while the world was opening");
+        assert_int_equal(g[1].exchanged, on);
+    }
+}
+
+/* The socket to the launcher is full, so that what the rank says would wait for a reader. */
+static void launcher_reads_nothing(void **state)
+{
+    static const char before[4096];
+    static const struct base_log quiet = {.level = 0, .rank = -1};
+    const struct comm_env *env = wire_default_env();
+    struct boot_config config = {.env = env, .log = &quiet, .ranks = 2, .job = "j", .deadline = env->now(env) + SECOND / 4};
+    struct meeting m = {.ranks = 2, .port = 1};
+    char number[16], why[MEETING_WHY] = "";
+    int pair[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    for (size_t piece = sizeof before; piece; piece /= 2)
+        while (send(pair[0], before, piece, MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+            continue;
+    snprintf(number, sizeof number, "%d", pair[0]);
+    setenv("PMI_FD", number, 1);
+    alarm(30);
+    assert_int_equal(meeting_pmi.write(&config, "1", &m, why, sizeof why), COMM_ERR_TIMEOUT);
+    alarm(0);
+    assert_non_null(strstr(why, "the launcher did not read in time"));
+    unsetenv("PMI_FD");
+    close(pair[0]);
+    close(pair[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +475,8 @@ int main(void)
         cmocka_unit_test(another_version),
         cmocka_unit_test(pending_peers),
         cmocka_unit_test(not_beyond_loopback),
+        cmocka_unit_test(put_out_to_make_room),
+        cmocka_unit_test(launcher_reads_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

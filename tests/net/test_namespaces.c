@@ -83,6 +83,31 @@ RIG_TEST(hosts_names_resolve_late)
     CHECK(unlink(path) == 0);
 }
 
+/* Plugs host 1 in again, after another interface, so that its eth0 has another number than those of the others. */
+static void renumber(const struct hosts *h)
+{
+    HOSTS_MUST(h, 1, "ip link del eth0");
+    HOSTS_MUST(h, 1, "ip link add extra type bridge");
+    HOSTS_MUST(h, -1, "ip link add port1 type veth peer name eth0 netns %ld", (long)h->holder[1]);
+    HOSTS_MUST(h, -1, "ip link set port1 master switch up");
+    HOSTS_MUST(h, 1, "ip link set eth0 up");
+}
+
+/* The hosts have no addresses but those of their link, which are valid together with an interface alone. */
+RIG_TEST(hosts_with_addresses_of_their_link)
+{
+    struct hosts h;
+    struct proc proc = {0};
+    hosts_open(&h, 3, 1);
+    renumber(&h);
+    for (int32_t i = 0; i < h.count; i++)
+        HOSTS_MUST(&h, i, "ip -6 addr add fe80::%d/64 dev eth0 nodad", i + 1);
+    h.name = "[fe80::1%eth0]";
+    work_start(&proc, &h, &work_kinds[0]);
+    work_end_well(&proc);
+    hosts_close(&h);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ a secret */
 static const char *const ours = "4f1d2c3b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0aa";
 static const char *const theirs = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
@@ -218,6 +243,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hosts_have_the_bits_of_one_process),
         cmocka_unit_test(hosts_names_resolve_late),
+        cmocka_unit_test(hosts_with_addresses_of_their_link),
         cmocka_unit_test(hosts_with_a_secret),
         cmocka_unit_test(links_that_are_slow),
         cmocka_unit_test(links_that_delay_and_lose),

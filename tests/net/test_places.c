@@ -1,4 +1,4 @@
-/* Where ranks meet without a given address: a file, interfaces, the program's exchange; and each way in which that fails. */
+/* Where ranks meet without a given address: a file, and interfaces; and each way in which that fails. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,17 +9,21 @@
 #include "net/guest.h"
 
 #include "base/hash.h"
-#include "net/boot/exchange.h"
 #include "net/posix/interface.h"
 #include "net/boot/meeting.h"
 #include "wire/table.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -97,6 +101,124 @@ static void stale_file(void **state)
         guest_expect(&g[1], COMM_OK, "");
         assert_true(g[0].exchanged && g[1].exchanged && access(path, F_OK) != 0);
     }
+}
+
+/* An earlier run was killed while it opened, and left its file, which says that its ranks had other secrets than those of this run. */
+static void stale_secret(void **state)
+{
+    char nobody[64], why[400] = "", host[INTERFACE_ADDRESS];
+    struct guest g[2];
+
+    (void)state;
+    assert_true(interface_address(wire_default_env(), host, why, sizeof why));
+    for (int keyed = 0; keyed < 2; keyed++) {
+        struct meeting old = {.job = base_hash(0, 'j'), .run = 1, .ranks = 2, .keyed = keyed, .key = {7}};
+        guest_pair(g, address);
+        guest_free_address(AF_INET, nobody);
+        old.port = (uint32_t)strtoul(strchr(nobody, ':') + 1, NULL, 10);
+        snprintf(old.host, sizeof old.host, "%s", host);
+        if (keyed)
+            g[0].secret = g[1].secret = "0123456789abcdef0123456789abcdef";
+        assert_int_equal(meeting_file.write(NULL, path, &old, why, sizeof why), COMM_OK);
+        g[0].late = SECOND / 2;
+        guest_meet(g, 2);
+        guest_expect(&g[0], COMM_OK, "");
+        guest_expect(&g[1], COMM_OK, "");
+        assert_true(g[0].exchanged && g[1].exchanged && g[0].keyed && g[1].keyed);
+    }
+}
+
+/* Another program has the port by now. */
+enum other { OTHER_IS_SILENT, OTHER_TALKS, OTHER_HANGS_UP, OTHERS };
+struct program {
+    enum other how;
+    int listener;
+    _Atomic bool stop;
+};
+
+static void *program_main(void *arg)
+{
+    struct program *p = arg;
+    int taken[64], count = 0;
+
+    while (!atomic_load(&p->stop)) {
+        struct pollfd comes = {.fd = p->listener, .events = POLLIN};
+        if (poll(&comes, 1, 20) <= 0)
+            continue;
+        int fd = accept(p->listener, NULL, NULL);
+        assert_true(fd >= 0);
+        if (p->how == OTHER_TALKS)
+            (void)!send(fd, "SSH-2.0-OpenSSH_9.2\r\n", 21, MSG_NOSIGNAL);
+        if (p->how == OTHER_HANGS_UP || count == 64)
+            close(fd);
+        else
+            taken[count++] = fd;
+    }
+    while (count)
+        close(taken[--count]);
+    return NULL;
+}
+
+static void start_program(struct program *p, enum other how, pthread_t *thread)
+{
+    char old_address[64], why[MEETING_WHY];
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct meeting old = {.job = base_hash(0, 'j'), .run = 1, .ranks = 2, .host = "127.0.0.1", .keyed = 1, .key = {7}};
+
+    guest_free_address(AF_INET, old_address);
+    old.port = (uint32_t)strtoul(strchr(old_address, ':') + 1, NULL, 10);
+    at.sin_port = htons((uint16_t)old.port);
+    *p = (struct program){.how = how, .listener = socket(AF_INET, SOCK_STREAM, 0)};
+    assert_int_equal(bind(p->listener, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(p->listener, 64), 0);
+    assert_int_equal(pthread_create(thread, NULL, program_main, p), 0);
+    assert_int_equal(meeting_file.write(NULL, path, &old, why, sizeof why), COMM_OK);
+}
+
+static void stop_program(struct program *p, pthread_t thread)
+{
+    atomic_store(&p->stop, true);
+    pthread_join(thread, NULL);
+    close(p->listener);
+}
+
+static void stale_port(void **state)
+{
+    struct program p;
+    struct guest g[2];
+    pthread_t thread;
+
+    (void)state;
+    for (int how = 0; how < OTHERS; how++) {
+        start_program(&p, (enum other)how, &thread);
+        guest_pair(g, address);
+        g[0].late = SECOND / 2;
+        guest_meet(g, 2);
+        stop_program(&p, thread);
+        guest_expect(&g[0], COMM_OK, "");
+        guest_expect(&g[1], COMM_OK, "");
+        assert_true(g[0].exchanged && g[1].exchanged);
+    }
+}
+
+/* No rank 0 comes, and the error says what may be wrong. */
+static void stale_port_to_the_end(void **state)
+{
+    struct program p;
+    struct guest bare[2], keyed[2];
+    pthread_t thread;
+
+    (void)state;
+    guest_pair(bare, address);
+    guest_pair(keyed, address);
+    bare[1].patience = keyed[1].patience = SECOND / 2;
+    keyed[1].secret = "0123456789abcdef0123456789abcdef";
+    start_program(&p, OTHER_TALKS, &thread);
+    guest_meet(&bare[1], 1);
+    guest_meet(&keyed[1], 1);
+    stop_program(&p, thread);
+    guest_expect(&bare[1], COMM_ERR_TIMEOUT, "did an earlier run leave that file?");
+    guest_expect(&keyed[1], COMM_ERR_AUTH, "if an earlier run left the file /tmp/");
 }
 
 static void nobody_writes(void **state)
@@ -213,139 +335,22 @@ static void choosing(void **state)
     unsetenv("NCCL_SOCKET_IFNAME");
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the exchange */
-enum broken { EXCHANGE_FAILS, EXCHANGE_SWAPS, EXCHANGE_FORGETS, EXCHANGE_OF_ANOTHER_SIZE };
-
-static int exchange(void *arg, const void *in, size_t bytes, void *out)
+/* Loopback would be found, where no other host reaches this one. */
+static void no_descriptor_to_choose_by(void **state)
 {
-    char *all = out;
-
-    memset(all, 0, 2 * bytes);
-    switch (*(const enum broken *)arg) {
-    case EXCHANGE_FAILS:
-        return 1;
-    case EXCHANGE_SWAPS:
-        memcpy(all + bytes, in, bytes);
-        memcpy(all, in, bytes);
-        return 0;
-    case EXCHANGE_OF_ANOTHER_SIZE: {
-        int32_t three = 3;
-        memcpy(all, in, bytes);
-        memcpy(all + 12, &three, sizeof three);
-        return 0;
-    }
-    default:
-        memcpy(all, in, bytes);
-        return 0;
-    }
-}
-
-static void broken_exchange(void **state)
-{
-    static const struct {
-        enum comm_result result;
-        const char *text;
-    } expected[] = {{COMM_ERR_BACKEND, "exchange failed"},
-                    {COMM_ERR_CONFIG, "rank 0's bytes in rank 1's place"},
-                    {COMM_ERR_CONFIG, "rank 1's is of another version, or was never written"},
-                    {COMM_ERR_CONFIG, "rank 0 opens a world of 3 ranks, rank 0 one of 2"}};
-    static const struct base_log quiet = {.level = 0, .rank = -1};
+    char found[INTERFACE_ADDRESS], why[400] = "";
+    struct rlimit before, none;
+    int lowest = dup(0);
 
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        enum broken how = (enum broken)i;
-        char said[300] = "";
-        struct wire_boot *boot = NULL;
-        struct boot_config config = {.env = wire_default_env(),
-                                     .log = &quiet,
-                                     .ranks = 2,
-                                     .job = "j",
-                                     .exchange = exchange,
-                                     .exchange_arg = &how,
-                                     .error_text = said,
-                                     .error_text_bytes = sizeof said};
-        enum comm_result r = boot_exchange_open(&config, NULL, &boot);
-        if (r != expected[i].result || !strstr(said, expected[i].text))
-            fail_msg("case %d: %d \"%s\"", i, (int)r, said);
-        assert_null(boot);
-    }
-}
-
-/* A program's exchange for two ranks that are threads: each waits until both have called. */
-struct both {
-    pthread_barrier_t here;
-    char all[2 * 64];
-};
-struct side {
-    struct both *both;
-    int32_t rank;
-    enum comm_result result;
-    char text[300];
-};
-
-static int exchange_of_both(void *arg, const void *in, size_t bytes, void *out)
-{
-    const struct side *side = arg;
-    struct both *both = side->both;
-
-    assert_true(bytes <= sizeof both->all / 2);
-    memcpy(both->all + (size_t)side->rank * bytes, in, bytes);
-    pthread_barrier_wait(&both->here);
-    memcpy(out, both->all, 2 * bytes);
-    return 0;
-}
-
-static int no_random(const struct comm_env *env, void *memory, size_t bytes)
-{
-    (void)env;
-    (void)memory;
-    (void)bytes;
-    return -1;
-}
-
-extern const struct boot_class boot_unix; /* as src/core/wire/table.c names it */
-
-static void *open_without_random(void *arg)
-{
-    static const struct base_log quiet = {.level = 0, .rank = -1};
-    struct side *side = arg;
-    struct comm_env env = *wire_default_env();
-    struct wire_boot *boot = NULL;
-
-    env.random = no_random;
-    struct boot_config config = {.env = &env,
-                                 .log = &quiet,
-                                 .rank = side->rank,
-                                 .ranks = 2,
-                                 .job = "j",
-                                 .deadline = env.now(&env) + 10 * SECOND,
-                                 .exchange = exchange_of_both,
-                                 .exchange_arg = side,
-                                 .error_text = side->text,
-                                 .error_text_bytes = sizeof side->text};
-    side->result = boot_unix.open(&config, &boot);
-    return NULL;
-}
-
-/* Rank 0 cannot choose a name. It must say so inside the exchange: a rank that stays away leaves the others waiting in it. */
-static void no_randomness(void **state)
-{
-    struct both both;
-    struct side side[2] = {{.both = &both, .rank = 0}, {.both = &both, .rank = 1}};
-    pthread_t thread[2];
-
-    (void)state;
-    pthread_barrier_init(&both.here, NULL, 2);
-    alarm(30); /* no wait inside the exchange has a limit */
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_create(&thread[i], NULL, open_without_random, &side[i]), 0);
-    for (int i = 0; i < 2; i++)
-        pthread_join(thread[i], NULL);
-    alarm(0);
-    for (int i = 0; i < 2; i++)
-        if (side[i].result != COMM_ERR_SYSTEM || !strstr(side[i].text, "no randomness for the name of the meeting"))
-            fail_msg("rank %d: %d \"%s\"", i, (int)side[i].result, side[i].text);
-    pthread_barrier_destroy(&both.here);
+    close(lowest);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){(rlim_t)lowest, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    bool chosen = interface_address(wire_default_env(), found, why, sizeof why);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_false(chosen);
+    assert_non_null(strstr(why, "cannot be listed: Too many open files"));
 }
 
 int main(void)
@@ -353,14 +358,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text),
         cmocka_unit_test_setup_teardown(stale_file, make_folder, drop_folder),
+        cmocka_unit_test_setup_teardown(stale_secret, make_folder, drop_folder),
+        cmocka_unit_test_setup_teardown(stale_port, make_folder, drop_folder),
+        cmocka_unit_test_setup_teardown(stale_port_to_the_end, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(nobody_writes, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(wrong_size, make_folder, drop_folder),
         cmocka_unit_test_setup_teardown(one_has_a_secret, make_folder, drop_folder),
         cmocka_unit_test(no_folder),
         cmocka_unit_test(matching),
         cmocka_unit_test_setup_teardown(choosing, make_folder, drop_folder),
-        cmocka_unit_test(broken_exchange),
-        cmocka_unit_test(no_randomness),
+        cmocka_unit_test(no_descriptor_to_choose_by),
     };
 
     if (crypto_missing()) {

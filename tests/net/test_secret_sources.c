@@ -77,6 +77,9 @@ void sources(void **state)
     looks(path, NULL, "chmod 600", false);
     write_file(path, "short\n", 0600);
     looks(path, NULL, "holds 5 characters", false);
+    assert_int_equal(truncate(path, 0), 0);
+    assert_int_equal(truncate(path, 64), 0);
+    looks(path, NULL, "bytes are 0", false);
     looks(folder, NULL, "regular file", false);
     assert_int_equal(symlink(path, link), 0);
     looks(link, NULL, "symbolic link", false);

@@ -151,6 +151,34 @@ RIG_TEST(an_id_has_no_room_for_a_long_address)
     CHECK(strstr(text, "longer than 63") != NULL);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ what was told and set */
+static char told[512]; /* the log's line about the meeting */
+
+static void keep_meeting(void *arg, int level, const char *line)
+{
+    (void)arg, (void)level;
+    if (strstr(line, " met at "))
+        snprintf(told, sizeof told, "%s", line);
+}
+
+/* In a value %r is the rank, %p a free port. */
+static void export_variable(const char *text, int32_t rank)
+{
+    const char *equals = strchr(text, '=');
+    char name[64], value[128];
+    size_t n = 0;
+
+    snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
+    for (const char *at = equals + 1; *at; at++) {
+        if (*at != '%')
+            value[n++] = *at;
+        else
+            n += (size_t)snprintf(value + n, sizeof value - n, "%u", *++at == 'r' ? (unsigned)rank : store->port);
+    }
+    value[n] = 0;
+    CHECK(setenv(name, value, 1) == 0);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ by the program's exchange */
 struct speaker {
     int32_t rank;
@@ -189,6 +217,39 @@ RIG_TEST(the_programs_exchange)
     run(by_exchange);
 }
 
+/* Each rank has another address, or the launcher has one, and no rank listens there. */
+static void by_exchange_despite_the_environment(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    static const char *const launched[] = {"RANK=%r",         "WORLD_SIZE=3", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.9",
+                                           "MASTER_PORT=4711"};
+    struct comm_communicator *world = NULL;
+    struct speaker me = {.rank = rank};
+    char text[512] = "", address[32];
+
+    (void)proc, (void)none;
+    forget_launcher();
+    snprintf(address, sizeof address, "127.0.0.%d:4711", 10 + rank);
+    if (store->way != 1)
+        CHECK(setenv("COMM_ADDRESS", address, 1) == 0);
+    for (size_t i = 0; i < sizeof launched / sizeof *launched && store->way; i++)
+        export_variable(launched[i], rank);
+    use(OPEN(.rank = rank, .ranks = store->way ? 0 : RANKS, .exchange = exchange, .exchange_arg = &me, .backend = "tcp",
+             .log = keep_meeting, .log_level = COMM_LOG_INFO),
+        text, &world, rank, store->way ? "torchrun" : "program");
+    CHECK(!told[0]); /* met at no address */
+}
+
+RIG_TEST(the_programs_exchange_overrides_the_environment)
+{
+    unsetenv("COMM_LOG");
+    for (int way = 0; way < 3; way++) { /* COMM_ADDRESS, an address of the launcher, both */
+        rig_note("way %d", way);
+        make_store();
+        store->way = way;
+        run(by_exchange_despite_the_environment);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------------ by a file */
 static void by_file(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
@@ -213,7 +274,6 @@ RIG_TEST(a_file_of_the_folder_that_all_see)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ by launchers */
-/* %r is the rank, %p a free port. */
 enum { VARIABLES = 12 };
 static const char *const launchers[][VARIABLES] = {
     {"torchrun", "RANK=%r", "WORLD_SIZE=3", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=%p",
@@ -235,23 +295,6 @@ static const char *const launchers[][VARIABLES] = {
     {"open-mpi", "OMPI_COMM_WORLD_RANK=%r", "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=1",
      "PMIX_NAMESPACE=%p", "COMM_ADDRESS=127.0.0.1:%p"},
 };
-
-static void export_variable(const char *text, int32_t rank)
-{
-    const char *equals = strchr(text, '=');
-    char name[64], value[128];
-    size_t n = 0;
-
-    snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
-    for (const char *at = equals + 1; *at; at++) {
-        if (*at != '%')
-            value[n++] = *at;
-        else
-            n += (size_t)snprintf(value + n, sizeof value - n, "%u", *++at == 'r' ? (unsigned)rank : store->port);
-    }
-    value[n] = 0;
-    CHECK(setenv(name, value, 1) == 0);
-}
 
 static void by_launcher(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
@@ -288,15 +331,6 @@ RIG_TEST(variables_of_launchers)
 /* ------------------------------------------------------------------------------------------------------------ by an id at an address */
 /* Where the ranks with an id meet: the program's address beside an id without one, beside an id with one, and COMM_ADDRESS. */
 enum { PROGRAMS, PROGRAMS_BESIDE_THE_IDS, OF_THE_ENVIRONMENT, ADDRESSES };
-
-static char told[512]; /* the log's line about the meeting */
-
-static void keep_meeting(void *arg, int level, const char *line)
-{
-    (void)arg, (void)level;
-    if (strstr(line, " met at "))
-        snprintf(told, sizeof told, "%s", line);
-}
 
 static enum comm_result open_at_address(int32_t rank, const struct comm_id *id, int64_t patience, char *text, size_t bytes,
                                         struct comm_communicator **world)
@@ -421,6 +455,7 @@ int main(void)
         cmocka_unit_test(an_id_is_for_the_backend_that_opens),
         cmocka_unit_test(an_id_has_no_room_for_a_long_address),
         cmocka_unit_test(the_programs_exchange),
+        cmocka_unit_test(the_programs_exchange_overrides_the_environment),
         cmocka_unit_test(a_file_of_the_folder_that_all_see),
         cmocka_unit_test(variables_of_launchers),
         cmocka_unit_test(all_seal_or_none),

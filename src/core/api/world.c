@@ -3,6 +3,7 @@
 
 #include "base/format.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum { LOCAL_RANKS_MAX = 1024, OPTIONS_MAX = 240 };
@@ -17,7 +18,9 @@ enum comm_result comm_open(const struct comm_config *config, struct comm_communi
 
 static enum comm_result complain(const struct comm_config *config, enum comm_result r, const char *text)
 {
-    if (config && config->error_text && config->error_text_bytes)
+    size_t known = offsetof(struct comm_config, error_text_bytes) + sizeof config->error_text_bytes;
+
+    if (config && config->size >= known && config->error_text && config->error_text_bytes)
         base_copy_text(config->error_text, config->error_text_bytes, text);
     return r;
 }
@@ -37,10 +40,7 @@ enum comm_result comm_open_local(const struct comm_config *config, int32_t ranks
 
 enum comm_result comm_id_create(const struct comm_config *config, struct comm_id *id)
 {
-    const char *why = "id_create: id=NULL; expected room for an identity";
-    enum comm_result r = id ? engine_id_create(config, id, &why) : COMM_ERR_ARGUMENT;
-
-    return r == COMM_OK ? r : complain(config, r, why);
+    return engine_id_create(config, id);
 }
 
 enum comm_result comm_close(struct comm_communicator *c, int64_t timeout_ns)

@@ -6,8 +6,7 @@
 
 #include "comm/call.h"
 
-/* *why: the text of an error */
-enum comm_result engine_id_create(const struct comm_config *config, struct comm_id *id, const char **why);
+enum comm_result engine_id_create(const struct comm_config *given, struct comm_id *id);
 enum comm_result engine_open(const struct comm_config *config, struct comm_communicator **world);
 enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
                                    struct comm_communicator **worlds);

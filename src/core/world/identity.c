@@ -15,15 +15,20 @@ void identity_wipe(struct identity *id)
 }
 
 /* Ranks that did not get rank 0's identity often have zeros. As a secret everybody knows these. */
-bool identity_read(const struct comm_id *from, struct identity *id)
+bool identity_is_blank(const void *secret, size_t bytes)
 {
     unsigned char any = 0;
 
+    for (size_t i = 0; i < bytes; i++)
+        any |= ((const unsigned char *)secret)[i];
+    return any == 0;
+}
+
+bool identity_read(const struct comm_id *from, struct identity *id)
+{
     memcpy(id, from, sizeof *id);
     id->address[sizeof id->address - 1] = 0;
-    for (size_t i = 0; i < sizeof id->secret; i++)
-        any |= id->secret[i];
-    return any != 0;
+    return !identity_is_blank(id->secret, sizeof id->secret);
 }
 
 /* The backend that comm_open() takes. It refuses wrong options, and says why; here they name no backend. */
@@ -32,46 +37,61 @@ static const struct wire_backend *find_backend(const struct comm_env *env, const
     struct base_options options;
     char why[OPEN_TEXT_BYTES];
 
-    if (!base_options_read(env, config ? config->options : NULL, &options, why, sizeof why))
+    if (!base_options_read(env, config->options, &options, why, sizeof why))
         return NULL;
-    bool decides = config && config->backend && base_option_source(&options, "backend") != OPTION_FROM_ENVIRONMENT;
+    bool decides = config->backend && base_option_source(&options, "backend") != OPTION_FROM_ENVIRONMENT;
     return wire_backend_find(decides ? config->backend : options.backend);
 }
 
 /* Uses the given address. Without one, a world over a network gets an address of this process. */
-static enum comm_result offer_address(const struct comm_env *env, const struct comm_config *config, struct identity *id, const char **why)
+static enum comm_result offer_address(const struct comm_env *env, const struct comm_config *config, struct identity *id, char *why)
 {
-    const char *address = config && config->address ? config->address : env->lookup(env, "COMM_ADDRESS");
+    const char *address = config->address ? config->address : env->lookup(env, "COMM_ADDRESS");
     const struct wire_backend *b = find_backend(env, config);
 
     if (address && strlen(address) >= sizeof id->address) {
-        *why = "id_create: the address is longer than 63 characters, and an id has no place for it";
+        base_copy_text(why, OPEN_TEXT_BYTES, "id_create: the address is longer than 63 characters, and an id has no place for it");
         return COMM_ERR_CONFIG;
     }
     if (address && *address) {
         base_copy_text(id->address, sizeof id->address, address);
     } else if (b && b->boot && b->boot->offer && !b->boot->offer(env, id->address, sizeof id->address)) {
-        *why = "id_create: no address of this host was found";
+        base_copy_text(why, OPEN_TEXT_BYTES, "id_create: no address of this host was found");
         return COMM_ERR_SYSTEM;
     }
     return COMM_OK;
 }
 
-enum comm_result engine_id_create(const struct comm_config *config, struct comm_id *id, const char **why)
+static enum comm_result make_id(const struct comm_config *config, struct comm_id *id, char *why)
 {
     const struct comm_env *env = wire_default_env();
     struct identity made = {.address = ""};
 
-    *why = "id_create: called in a forked child";
-    if (env->start(env))
+    if (env->start(env)) {
+        base_copy_text(why, OPEN_TEXT_BYTES, "id_create: called in a forked child");
         return COMM_ERR_FORKED;
-    *why = "id_create: no random bytes";
+    }
     memset(id, 0, sizeof *id);
-    if (env->random(env, made.job, sizeof made.job) || env->random(env, made.secret, sizeof made.secret))
+    if (env->random(env, made.job, sizeof made.job) || env->random(env, made.secret, sizeof made.secret)) {
+        base_copy_text(why, OPEN_TEXT_BYTES, "id_create: no random bytes");
         return COMM_ERR_SYSTEM;
+    }
     enum comm_result r = offer_address(env, config, &made, why);
     if (r == COMM_OK)
         memcpy(id, &made, sizeof *id);
     identity_wipe(&made);
+    return r;
+}
+
+enum comm_result engine_id_create(const struct comm_config *given, struct comm_id *id)
+{
+    struct comm_config config = {.size = 0};
+    char why[OPEN_TEXT_BYTES] = "id_create: id=NULL; expected room for an identity";
+    enum comm_result r = open_copy_config(&config, given, why, sizeof why);
+
+    if (r == COMM_OK)
+        r = id ? make_id(&config, id, why) : COMM_ERR_ARGUMENT;
+    if (r != COMM_OK && config.error_text && config.error_text_bytes)
+        base_copy_text(config.error_text, config.error_text_bytes, why);
     return r;
 }

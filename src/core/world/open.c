@@ -39,17 +39,34 @@ static enum comm_result find_meeting(struct opening *o)
     return COMM_OK;
 }
 
+/* A secret that the program failed to set must not leave the job without one, or with one that everybody knows. */
+static bool check_secret(struct opening *o)
+{
+    const struct comm_config *c = &o->config;
+    bool missing = !c->secret && c->secret_bytes, blank = c->secret && c->secret_bytes && identity_is_blank(c->secret, c->secret_bytes);
+
+    if (missing)
+        base_format(o->text, sizeof o->text, "config.secret=NULL config.secret_bytes=%zu; expected the secret's bytes, or 0 of them",
+                    c->secret_bytes);
+    if (blank)
+        base_format(o->text, sizeof o->text, "config.secret: its %zu bytes are 0; expected bytes that only this job knows",
+                    c->secret_bytes);
+    return !missing && !blank;
+}
+
 static enum comm_result find_identity(struct opening *o)
 {
     const struct comm_config *c = &o->config;
-    const char *address = o->env->lookup(o->env, "COMM_ADDRESS");
+    bool program_meets = c->address || c->exchange; /* it overrides the environment */
 
-    o->address = c->address ? c->address : address;
+    o->address = program_meets ? c->address : o->env->lookup(o->env, "COMM_ADDRESS");
     o->met = c->address ? "the program" : "COMM_ADDRESS";
     if (c->id && !identity_read(c->id, &o->identity)) {
         base_format(o->text, sizeof o->text, "config.id has no secret, its bytes are 0; expected what comm_id_create() of rank 0 made");
         return COMM_ERR_CONFIG;
     }
+    if (!check_secret(o))
+        return COMM_ERR_CONFIG;
     if (o->identity.address[0] && !(c->address && c->address[0])) {
         o->address = o->identity.address;
         o->met = "config.id";
@@ -60,7 +77,7 @@ static enum comm_result find_identity(struct opening *o)
     }
     if (c->ranks == 0) {
         enum comm_result r = team_launch_find(o->env, &o->launch, o->text, sizeof o->text);
-        if ((!o->address || !o->address[0]) && o->launch.ranks != o->launch.local_ranks && o->launch.address[0]) {
+        if (!c->exchange && (!o->address || !o->address[0]) && o->launch.ranks != o->launch.local_ranks && o->launch.address[0]) {
             o->address = o->launch.address;
             o->met = o->launch.launcher;
         }

@@ -16,6 +16,7 @@ struct identity {
 _Static_assert(sizeof(struct identity) == sizeof(struct comm_id), "an identity fills a comm_id");
 
 bool identity_read(const struct comm_id *from, struct identity *id); /* false: it has no secret, so nobody made it */
+bool identity_is_blank(const void *secret, size_t bytes);            /* all bytes are 0 */
 void identity_wipe(struct identity *id);                             /* clears its secret */
 
 struct opening {
@@ -41,6 +42,8 @@ struct opening {
 };
 
 /* open_options.c */
+/* Copies as much of it as this library knows. NULL, or without a size: nothing. Not OK: text has the reason. */
+enum comm_result open_copy_config(struct comm_config *config, const struct comm_config *given, char *text, size_t text_bytes);
 enum comm_result open_begin(struct opening *o, const struct comm_config *given);
 /* logs why the world does not open; returns the same result */
 enum comm_result open_complain(struct opening *o, enum comm_result result);

@@ -26,19 +26,19 @@ static bool tail_is_zero(const void *from, size_t ours, size_t theirs)
     return true;
 }
 
-static enum comm_result copy_config(struct opening *o, const struct comm_config *given)
+enum comm_result open_copy_config(struct comm_config *config, const struct comm_config *given, char *text, size_t text_bytes)
 {
     size_t size = given ? given->size : 0;
 
     if (!given)
         return COMM_OK;
     if (size < sizeof(size_t)) {
-        base_format(o->text, sizeof o->text, "config.size is %zu; expected sizeof(struct comm_config): use COMM_CONFIG()", size);
+        base_format(text, text_bytes, "config.size is %zu; expected sizeof(struct comm_config): use COMM_CONFIG()", size);
         return COMM_ERR_ARGUMENT;
     }
-    memcpy(&o->config, given, size < sizeof o->config ? size : sizeof o->config);
-    if (!tail_is_zero(given, sizeof o->config, size)) {
-        base_format(o->text, sizeof o->text, "config has fields that this library (version %x) does not know", COMM_VERSION);
+    memcpy(config, given, size < sizeof *config ? size : sizeof *config);
+    if (!tail_is_zero(given, sizeof *config, size)) {
+        base_format(text, text_bytes, "config has fields that this library (version %x) does not know", COMM_VERSION);
         return COMM_ERR_UNSUPPORTED;
     }
     return COMM_OK;
@@ -137,9 +137,9 @@ enum comm_result open_begin(struct opening *o, const struct comm_config *given)
         base_format(o->text, sizeof o->text, "the environment cannot start, errno=%d%s", failed,
                     failed == ENV_FORKED ? ": called in a forked child" : "");
         r = failed == ENV_FORKED ? COMM_ERR_FORKED : COMM_ERR_SYSTEM;
-        return copy_config(o, given) == COMM_OK ? r : COMM_ERR_ARGUMENT;
+        return open_copy_config(&o->config, given, o->text, sizeof o->text) == COMM_OK ? r : COMM_ERR_ARGUMENT;
     }
-    r = copy_config(o, given);
+    r = open_copy_config(&o->config, given, o->text, sizeof o->text);
     if (r == COMM_OK)
         r = merge_options(o);
     o->log = (struct base_log){o->env, o->config.log, o->config.log_arg, r == COMM_OK ? o->options.log : level_of_errors(o), -1};

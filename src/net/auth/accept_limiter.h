@@ -13,6 +13,7 @@
 #define RATE_ACCEPT_NS INT64_C(1000000)
 #define RATE_ANSWER_NS INT64_C(12000000)
 #define RATE_SAVED_NS INT64_C(1000000000)
+#define RATE_SHORT_NS INT64_C(100000000) /* the rest when no descriptor or memory was left for a connection */
 
 struct accept_limiter {
     int64_t charged_until;
@@ -28,6 +29,13 @@ static inline void accept_limiter_charge(struct accept_limiter *p, int64_t now, 
 static inline void accept_limiter_give_back(struct accept_limiter *p, int64_t ns)
 {
     p->charged_until -= ns;
+}
+
+/* The acceptor rests at least this long, whatever it has saved. */
+static inline void accept_limiter_pause(struct accept_limiter *p, int64_t now, int64_t ns)
+{
+    if (p->charged_until < now + ns)
+        p->charged_until = now + ns;
 }
 
 /* How long the acceptor must rest; 0: not at all. */

@@ -14,7 +14,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SEALED_GREETING = sizeof(struct greeting) + CRYPTO_TAG, REFUSALS_LOGGED_NS = 1000000000 };
+enum {
+    SEALED_GREETING = sizeof(struct greeting) + CRYPTO_TAG,
+    REFUSALS_LOGGED_NS = 1000000000,
+    LOOK_MS = 500,
+    NAP_MOST_MS = 200,
+    GREETINGS_MOST = 20
+};
 
 enum greeted { GREETED_LATER, GREETED_IN, GREETED_OUT };
 
@@ -154,17 +160,17 @@ static enum greeted hear(struct boot_star *b, struct pending_peer *s, short seen
 }
 
 /* ------------------------------------------------------------------------------------------------------------ rank 0 */
-/* Called when no descriptor is free. Closes a pending peer first; an honest one connects again. */
-static enum comm_result make_room(const struct boot_star *b, struct pending_peers *s)
+/* Called when nothing is left for a connection. Closes a pending peer first; an honest one connects again. */
+static enum comm_result make_room(const struct boot_star *b, struct pending_peers *s, int error)
 {
-    char limit[160];
+    char lack[160];
 
     if (s->count) {
         pending_drop_eldest(s);
         return COMM_OK;
     }
-    files_name_limit(limit, sizeof limit, (uint32_t)b->config.ranks + FILES_OF_A_WORLD);
-    return boot_fail(&b->config, COMM_ERR_SYSTEM, "rank 0, which is connected to all %d ranks while they meet: %s", b->config.ranks, limit);
+    files_name_shortage(lack, sizeof lack, (uint32_t)b->config.ranks + FILES_OF_A_WORLD, error);
+    return boot_fail(&b->config, COMM_ERR_SYSTEM, "rank 0, which is connected to all %d ranks while they meet: %s", b->config.ranks, lack);
 }
 
 static enum comm_result let_in(struct boot_star *b, struct pending_peers *s, int listener)
@@ -172,8 +178,8 @@ static enum comm_result let_in(struct boot_star *b, struct pending_peers *s, int
     char why[USER_WHY], text[BOOT_TEXT];
     int fd = files_accept(listener, b->config.log, (uint32_t)b->config.ranks);
     if (fd < 0 && files_are_short(errno))
-        return make_room(b, s);
-    if (fd < 0) /* the connection stays in the backlog, so without memory this would repeat for ever */
+        return make_room(b, s, errno);
+    if (fd < 0)
         return boot_again() || errno == ECONNABORTED ? COMM_OK : star_fail_errno(b, "accept");
     if (listener == b->by_name && !user_is_ours(fd, why)) {
         base_format(text, sizeof text, "the process that connected does not belong to rank 0's user: %s", why);
@@ -279,13 +285,41 @@ enum comm_result acceptor_listen_for_all(struct boot_star *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the others */
+/* Waits for rank 0's first word. What was dialed may be silent because it is another program, which has the port of an earlier run. GONE:
+ * rank 0 is elsewhere. */
+static enum io await_word(const struct boot_star *b)
+{
+    while (b->kind->moved) {
+        struct pollfd word = {.fd = b->root, .events = POLLIN};
+        int ms = boot_remaining_ms(&b->config);
+        if (poll(&word, 1, ms < LOOK_MS ? ms : LOOK_MS) > 0)
+            return IO_OK;
+        if (!ms)
+            return IO_LATE;
+        if (b->kind->moved(b))
+            return IO_GONE;
+    }
+    return IO_OK;
+}
+
+/* The text if none comes any more who proves it. */
+static enum comm_result unknown(const struct boot_star *b)
+{
+    return boot_fail(&b->config, COMM_ERR_TIMEOUT,
+                     "rank 0 did not come in time: what listens where COMM_ADDRESS=%s says did not prove the secret in it; did an earlier "
+                     "run leave that file?",
+                     b->config.address);
+}
+
 static enum comm_result unproved(const struct boot_star *b, enum handshake_fault fault)
 {
+    if (b->unsure)
+        return unknown(b);
     return boot_fail(&b->config, COMM_ERR_AUTH, "rank %d and rank 0 did not prove the job's secret to each other: of rank 0, %s",
                      b->config.rank, handshake_fault_text(fault));
 }
 
-/* *again: the connection ended before rank 0 sent anything. Rank 0 had no space for it, or is just starting. */
+/* *again: the connection ended before rank 0 sent anything, since it had no space for it, or is just starting; or it was not rank 0. */
 static enum comm_result prove_by(struct boot_star *b, struct handshake *shake, bool *again)
 {
     const struct handshake_names names = {HANDSHAKE_MEETING, (uint32_t)b->config.rank, 0, 0, 0};
@@ -296,10 +330,12 @@ static enum comm_result prove_by(struct boot_star *b, struct handshake *shake, b
         return boot_fail(&b->config, COMM_ERR_SYSTEM, "no memory or randomness for the handshake");
     enum io io = boot_send_all(&b->config, b->root, hello, sizeof hello);
     if (io == IO_OK)
+        io = await_word(b);
+    if (io == IO_OK)
         io = boot_receive_all(&b->config, b->root, answer, HANDSHAKE_HEAD);
     *again = io == IO_GONE;
     if (io != IO_OK)
-        return star_root_lost(b, io);
+        return b->unsure ? unknown(b) : star_root_lost(b, io);
     memcpy(&magic, answer, sizeof magic);
     enum handshake_fault fault = magic == BOOT_MAGIC ? HANDSHAKE_NO_SECRET : handshake_read_head(answer);
     if (!fault) {
@@ -310,6 +346,7 @@ static enum comm_result prove_by(struct boot_star *b, struct handshake *shake, b
     }
     if (!fault)
         b->seal[0] = shake->seal;
+    *again = fault && b->unsure;
     return fault ? unproved(b, fault) : COMM_OK;
 }
 
@@ -324,7 +361,7 @@ static enum comm_result prove(struct boot_star *b, bool *again)
 
 static enum comm_result dial_and_prove(struct boot_star *b)
 {
-    for (;;) {
+    for (int nap = BOOT_RETRY_MS;; nap = nap * 2 < NAP_MOST_MS ? nap * 2 : NAP_MOST_MS) {
         bool again = false;
         enum comm_result result = b->kind->dial(b);
         if (result == COMM_OK && b->sealed)
@@ -333,21 +370,44 @@ static enum comm_result dial_and_prove(struct boot_star *b)
             return result;
         close(b->root);
         b->root = -1;
-        poll(NULL, 0, BOOT_RETRY_MS);
+        poll(NULL, 0, nap);
     }
 }
 
+static enum io send_greeting(struct boot_star *b)
+{
+    struct greeting g = {BOOT_MAGIC, BOOT_VERSION, b->config.rank, b->config.ranks, b->job};
+    unsigned char sealed[SEALED_GREETING];
+
+    if (!b->sealed)
+        return boot_send_all(&b->config, b->root, &g, sizeof g);
+    return seal_write(&b->seal[0], &g, sizeof g, sealed) ? boot_send_all(&b->config, b->root, sealed, sizeof sealed) : IO_GONE;
+}
+
+/* Whether the connection has ended, or ends before it carries a word. */
+static bool ends_without_a_word(const struct boot_star *b)
+{
+    char byte;
+    ssize_t n = boot_wait_for(&b->config, b->root, POLLIN) == IO_OK ? recv(b->root, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : 1;
+
+    return !n || (n < 0 && !boot_again());
+}
+
+/* If many come at once, rank 0 closes the connection of a rank that has not been heard yet, to make room. Unlike a rank 0 that died, it
+ * still listens, so this rank comes again. */
 enum comm_result acceptor_connect_to_root(struct boot_star *b)
 {
-    unsigned char sealed[SEALED_GREETING];
-    enum comm_result result = dial_and_prove(b);
-
-    if (result != COMM_OK)
-        return result;
-    struct greeting g = {BOOT_MAGIC, BOOT_VERSION, b->config.rank, b->config.ranks, b->job};
-    if (b->sealed && !seal_write(&b->seal[0], &g, sizeof g, sealed))
-        return boot_fail(&b->config, COMM_ERR_MEMORY, "no memory for the handshake");
-    enum io io = b->sealed ? boot_send_all(&b->config, b->root, sealed, sizeof sealed) : boot_send_all(&b->config, b->root, &g, sizeof g);
-    return io == IO_LATE ? star_root_lost(b, io)
-                         : star_expect(b, FRAME_WELCOME, 0); /* IO_GONE: rank 0 may have sent a reason, so read it */
+    for (int tries = 1;; tries++) {
+        enum comm_result result = dial_and_prove(b);
+        if (result != COMM_OK)
+            return result;
+        if (send_greeting(b) == IO_LATE)
+            return star_root_lost(b, IO_LATE);
+        if (tries == GREETINGS_MOST || !ends_without_a_word(b))
+            return star_expect(b, FRAME_WELCOME, 0);
+        close(b->root);
+        b->root = -1;
+        b->again = true;
+        poll(NULL, 0, tries * BOOT_RETRY_MS);
+    }
 }

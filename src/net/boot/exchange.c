@@ -15,14 +15,17 @@
 
 #include <string.h>
 
-enum { CARD_MAGIC = 0x65786361, CARD_VERSION = 1 };
+enum { CARD_MAGIC = 0x65786361, CARD_VERSION = 2, CARD_TEXT = 240 };
 
+/* If result is not COMM_OK, text has the reason. A rank that fails comes to the exchange too, since the others would wait for it there. */
 struct card {
     uint32_t magic, version;
     int32_t rank, ranks;
     uint64_t host;
     unsigned char word[CRYPTO_KEY];
     char address[INTERFACE_ADDRESS];
+    int32_t result;
+    char text[CARD_TEXT];
 };
 
 struct boot_exchange {
@@ -47,6 +50,8 @@ static enum comm_result check_card(const struct boot_config *c, const struct car
         return boot_fail(c, COMM_ERR_CONFIG, "the program's exchange gave rank %d's bytes in rank %d's place", card->rank, rank);
     if (card->ranks != c->ranks)
         return boot_fail(c, COMM_ERR_CONFIG, "rank %d opens a world of %d ranks, rank %d one of %d", rank, card->ranks, c->rank, c->ranks);
+    if (card->result != COMM_OK && rank != c->rank)
+        return boot_fail(c, (enum comm_result)card->result, "rank %d: %.*s", rank, CARD_TEXT, card->text);
     return COMM_OK;
 }
 
@@ -77,24 +82,39 @@ static enum comm_result use_cards(struct boot_exchange *b, const struct card *al
     return COMM_OK;
 }
 
-static enum comm_result meet(struct boot_exchange *b, bool keyed)
+static enum comm_result make_card(const struct boot_config *c, struct card *mine, char *why, size_t why_bytes)
+{
+    struct env_identity who;
+
+    c->env->identity(c->env, &who);
+    mine->host = who.place_id; /* containers of one machine have separate loopback interfaces */
+    if (c->env->random(c->env, mine->word, sizeof mine->word))
+        return boot_fail(c, COMM_ERR_SYSTEM, "no randomness for the meeting");
+    if (!interface_address(c->env, mine->address, why, why_bytes))
+        return boot_fail(c, COMM_ERR_CONFIG, "%s", why);
+    return COMM_OK;
+}
+
+static enum comm_result meet(struct boot_exchange *b, bool keyed, enum comm_result failed)
 {
     const struct boot_config *c = &b->config;
     struct card mine = {.magic = CARD_MAGIC, .version = CARD_VERSION, .rank = c->rank, .ranks = c->ranks};
-    struct env_identity who;
     char why[200];
 
-    c->env->identity(c->env, &who);
-    mine.host = who.place_id; /* containers of one machine have separate loopback interfaces */
-    if (c->env->random(c->env, mine.word, sizeof mine.word))
-        return boot_fail(c, COMM_ERR_SYSTEM, "no randomness for the meeting");
-    if (!interface_address(c->env, mine.address, why, sizeof why))
-        return boot_fail(c, COMM_ERR_CONFIG, "%s", why);
+    if (failed == COMM_OK)
+        failed = make_card(c, &mine, why, sizeof why);
+    mine.result = failed;
+    if (failed != COMM_OK)
+        base_copy_text(mine.text, sizeof mine.text, c->error_text);
     size_t bytes = (size_t)c->ranks * sizeof mine;
     struct card *all = secret_take(bytes); /* secret memory, because rank 0's word becomes the secret */
     if (!all)
         return boot_fail(c, COMM_ERR_MEMORY, "no memory to meet %d ranks", c->ranks);
-    enum comm_result result = exchange_allgather(&b->boot, &mine, sizeof mine, all);
+    enum comm_result result = failed;
+    if (failed == COMM_OK)
+        result = exchange_allgather(&b->boot, &mine, sizeof mine, all);
+    else
+        (void)!c->exchange(c->exchange_arg, &mine, sizeof mine, all);
     if (result == COMM_OK)
         result = use_cards(b, all, keyed);
     if (result == COMM_OK && b->boot.address[0])
@@ -124,7 +144,8 @@ static void exchange_close(struct wire_boot *boot)
 static const struct boot_class boot_exchange = {
     .name = "exchange", .allgather = exchange_allgather, .pass = exchange_pass, .close = exchange_close};
 
-enum comm_result boot_exchange_open(const struct boot_config *config, const unsigned char *key, struct wire_boot **boot)
+enum comm_result boot_exchange_open(const struct boot_config *config, const unsigned char *key, enum comm_result failed,
+                                    struct wire_boot **boot)
 {
     struct boot_exchange *b = config->env->take(config->env, sizeof *b, 64);
 
@@ -139,7 +160,7 @@ enum comm_result boot_exchange_open(const struct boot_config *config, const unsi
     }
     if (key)
         memcpy(b->key, key, CRYPTO_KEY);
-    enum comm_result result = meet(b, key != NULL);
+    enum comm_result result = meet(b, key != NULL, failed);
     if (result == COMM_OK)
         *boot = &b->boot;
     else

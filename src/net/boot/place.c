@@ -5,7 +5,7 @@
 #include "base/format.h"
 #include "net/posix/interface.h"
 
-#include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -28,12 +28,12 @@ bool place_read(const char *address, struct place *p)
     return true;
 }
 
+/* An IPv6 address that is valid on one link only is followed by the interface (fe80::1%eth0), without which it cannot be used. */
 void place_host(const struct sockaddr *address, char *text, size_t bytes)
 {
-    const void *at = address->sa_family == AF_INET6 ? (const void *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr
-                                                    : (const void *)&((const struct sockaddr_in *)(const void *)address)->sin_addr;
+    socklen_t length = address->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 
-    if (!inet_ntop(address->sa_family, at, text, (socklen_t)bytes))
+    if (getnameinfo(address, length, text, (socklen_t)bytes, NULL, 0, NI_NUMERICHOST))
         base_copy_text(text, bytes, "?");
 }
 
@@ -72,7 +72,7 @@ uint16_t place_port(const struct sockaddr *address)
 
 void place_name(const struct sockaddr *address, struct star_name *name, struct place *p)
 {
-    char host[INET6_ADDRSTRLEN], text[sizeof name->address.sun_path];
+    char host[INTERFACE_ADDRESS], text[sizeof name->address.sun_path];
 
     place_host(address, host, sizeof host);
     base_format(text, sizeof text, "commstream/tcp/%s/%u", host, place_port(address));
@@ -82,7 +82,7 @@ void place_name(const struct sockaddr *address, struct star_name *name, struct p
 
 enum comm_result place_not_allowed(struct boot_star *b, const struct sockaddr *address)
 {
-    char text[INET6_ADDRSTRLEN];
+    char text[INTERFACE_ADDRESS];
 
     place_host(address, text, sizeof text);
     if (crypto_missing())

@@ -9,10 +9,12 @@ enum { PLACE_HOST_BYTES = 256 };
 
 struct place {
     char host[PLACE_HOST_BYTES], port[8];
-    char why[MEETING_WHY]; /* why the last attempt failed */
-    bool open;             /* addresses beyond loopback are allowed: there is a secret, or the user permitted it without one */
-    bool given;            /* a secret was given, not found in the medium */
-    bool known;            /* rank 0's entry in the medium was read and will not change */
+    char why[MEETING_WHY];               /* why the last attempt failed */
+    bool permitted;                      /* addresses beyond loopback are allowed, because a secret was given, or by the user without one */
+    bool open;                           /* they are allowed; also because the medium has a secret */
+    bool given;                          /* a secret was given, not found in the medium */
+    bool contrary;                       /* a secret was given, and rank 0 put one of its own into the medium */
+    bool known;                          /* rank 0's entry in the medium was read and will not change */
     const struct meeting_medium *medium; /* the medium in which rank 0 publishes its address; NULL: the address was given */
     const char *name;                    /* the place in the medium */
     char world[16];                      /* the storage of `name`, for a medium of one job */
@@ -21,7 +23,12 @@ struct place {
     struct meeting meeting;
 };
 
-void place_host(const struct sockaddr *address, char *text, size_t bytes); /* in numeric form */
+/* Whether the medium may have what rank 0 of an earlier run published. */
+static inline bool place_may_be_old(const struct place *p)
+{
+    return p->medium && !p->medium->of_one_job;
+}
+void place_host(const struct sockaddr *address, char *text, size_t bytes); /* in numeric form, INTERFACE_ADDRESS bytes */
 uint16_t place_port(const struct sockaddr *address);
 bool place_read(const char *address, struct place *p); /* "host:port" or "[v6]:port" */
 /* Sets the address at which other ranks reach this one: the local address of the connection to rank 0, unless the user named interfaces. */

@@ -37,22 +37,36 @@ enum comm_result pmi_lose(struct pmi_op *op, enum comm_result result, const char
     return result;
 }
 
-/* MSG_NOSIGNAL needs a socket; it was one with every launcher tried. */
+/* Without waiting, though the descriptor is blocking, since MPI may use it that way. It was a socket with every launcher tried. A pipe with
+ * any room has room for PIPE_BUF bytes (pipe(7)), and no message is longer. */
+static ssize_t say_now(int fd, const char *bytes, size_t count)
+{
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    ssize_t sent = send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+    if (sent >= 0 || errno != ENOTSOCK)
+        return sent;
+    if (poll(&room, 1, 0) > 0)
+        return write(fd, bytes, count);
+    errno = EAGAIN;
+    return -1;
+}
+
 enum comm_result pmi_say(struct pmi_op *op, const char *bytes, size_t count)
 {
     for (size_t at = 0; at < count;) {
-        ssize_t sent = send(op->fd, bytes + at, count - at, MSG_NOSIGNAL);
-        if (sent < 0 && errno == ENOTSOCK)
-            sent = write(op->fd, bytes + at, count - at);
+        ssize_t sent = say_now(op->fd, bytes + at, count - at);
         if (sent >= 0)
             at += (size_t)sent;
-        else if (!boot_again() || boot_wait_for(op->config, op->fd, POLLOUT) != IO_OK)
+        else if (!boot_again())
             return pmi_lose(op, COMM_ERR_SYSTEM, "the launcher takes nothing", "");
+        else if (boot_wait_for(op->config, op->fd, POLLOUT) != IO_OK)
+            return pmi_lose(op, COMM_ERR_TIMEOUT, "the launcher did not read in time what this rank asked it", "");
     }
     return COMM_OK;
 }
 
-/* The descriptor is blocking, since MPI may use it that way. So this waits before it reads. */
+/* Waits before it reads, since the descriptor is blocking. */
 enum comm_result pmi_hear(struct pmi_op *op, void *to, size_t most, size_t *got)
 {
     for (;;) {

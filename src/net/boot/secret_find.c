@@ -20,6 +20,14 @@ static size_t trimmed(const char *text, size_t bytes)
     return bytes;
 }
 
+/* A file that was made and not written, for want of room, has the right length and no secret. */
+static bool is_blank(const char *text, size_t bytes)
+{
+    while (bytes && !text[bytes - 1])
+        bytes--;
+    return !bytes;
+}
+
 static enum comm_result read_file(const struct boot_config *c, const char *path, char *text, size_t *bytes)
 {
     struct stat about;
@@ -45,6 +53,8 @@ static enum comm_result read_file(const struct boot_config *c, const char *path,
         result = boot_fail(c, COMM_ERR_CONFIG,
                            "COMM_SECRET_FILE=%s: holds %zu characters; expected at least %d, as `comm-info --new-secret` prints them", path,
                            *bytes, SECRET_TEXT_LEAST);
+    else if (result == COMM_OK && is_blank(text, *bytes))
+        result = boot_fail(c, COMM_ERR_CONFIG, "COMM_SECRET_FILE=%s: all its bytes are 0; expected a secret", path);
     return result;
 }
 

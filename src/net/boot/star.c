@@ -169,6 +169,13 @@ void star_use_key(struct boot_star *b, const unsigned char key[CRYPTO_KEY], bool
     b->sealed = sealed;
 }
 
+void star_use_no_key(struct boot_star *b)
+{
+    crypto_wipe(b->keys->job, sizeof b->keys->job);
+    b->boot.key = NULL;
+    b->sealed = false;
+}
+
 struct boot_star *star_make(const struct boot_config *config, const struct boot_class *class, const struct star_kind *kind)
 {
     const struct comm_env *env = config->env;

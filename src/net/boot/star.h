@@ -32,6 +32,7 @@ struct boot_star;
 struct star_kind {
     enum comm_result (*listen)(struct boot_star *star); /* rank 0: sets star->listener, or by_name, or both */
     enum comm_result (*dial)(struct boot_star *star);   /* other ranks: set star->root, connected; may wait until the deadline */
+    bool (*moved)(const struct boot_star *star);        /* whether rank 0 is now known to be elsewhere than where root leads; NULL: never */
 };
 
 struct boot_star {
@@ -47,6 +48,8 @@ struct boot_star {
     uint64_t job;
     void *place;        /* private to the kind: where to meet */
     bool sealed;        /* every rank must prove the key before it is admitted, and everything exchanged is sealed */
+    bool again;         /* rank 0 listened a moment ago; if it does not any more, it is gone */
+    bool unsure;        /* the key is from where an earlier run may have left it: who does not know it is not this run's rank 0 */
     uint32_t refused;   /* number of pending peers that were refused */
     int64_t refused_ns; /* when a refusal was last logged */
     char refusal[160];
@@ -56,6 +59,7 @@ struct boot_star {
 struct boot_star *star_make(const struct boot_config *config, const struct boot_class *class, const struct star_kind *kind);
 /* Sets the key, which the wires use too. sealed: the meeting itself requires it. */
 void star_use_key(struct boot_star *star, const unsigned char key[CRYPTO_KEY], bool sealed);
+void star_use_no_key(struct boot_star *star);
 enum comm_result star_meet(struct boot_star *star);
 enum comm_result star_allgather(struct wire_boot *boot, const void *in, size_t bytes, void *out);
 bool star_is_over(struct wire_boot *boot);

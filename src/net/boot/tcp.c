@@ -15,6 +15,7 @@
 #include "net/boot/exchange.h"
 #include "net/posix/interface.h"
 #include "net/boot/place.h"
+#include "net/boot/published.h"
 #include "net/boot/secret_find.h"
 
 #include <arpa/inet.h>
@@ -86,51 +87,16 @@ static enum comm_result listen_at(struct boot_star *b, const struct addrinfo *at
     return result == COMM_OK && interface_is_loopback(at->ai_addr) ? listen_by_name(b) : result;
 }
 
-/* Publishes rank 0's address and what else the others need in the medium. */
-static enum comm_result write_meeting(struct boot_star *b)
+static const char *name_error(int error)
 {
-    struct place *p = b->place;
-    struct sockaddr_storage own;
-    socklen_t length = sizeof own;
-
-    if (getsockname(p->held >= 0 ? p->held : b->listener, (struct sockaddr *)&own, &length) < 0)
-        return star_fail_errno(b, "getsockname");
-    p->meeting.port = place_port((const struct sockaddr *)&own);
-    p->meeting.job = b->job;
-    p->meeting.ranks = b->config.ranks;
-    base_copy_text(p->meeting.host, sizeof p->meeting.host, p->host);
-    if (b->config.env->random(b->config.env, &p->meeting.run, sizeof p->meeting.run))
-        return boot_fail(&b->config, COMM_ERR_SYSTEM, "no randomness to know this run's meeting by");
-    enum comm_result result = p->medium->write(&b->config, p->name, &p->meeting, p->why, sizeof p->why);
-    return result == COMM_OK ? result : boot_fail(&b->config, result, "COMM_ADDRESS=%s: %s", b->config.address, p->why);
-}
-
-/* Chooses an address of this host and a port that the kernel selects. If no secret was given, also makes one, which only readers of the
- * medium know. */
-static enum comm_result prepare_meeting(struct boot_star *b)
-{
-    struct place *p = b->place;
-    char why[200];
-
-    if (!interface_address(b->config.env, p->host, why, sizeof why))
-        return boot_fail(&b->config, COMM_ERR_CONFIG, "%s", why);
-    if (!p->medium)
-        return COMM_OK;
-    base_copy_text(p->port, sizeof p->port, "0");
-    if (b->boot.key || crypto_missing())
-        return COMM_OK;
-    if (b->config.env->random(b->config.env, p->meeting.key, sizeof p->meeting.key))
-        return boot_fail(&b->config, COMM_ERR_SYSTEM, "no randomness for a secret");
-    p->meeting.keyed = p->open = true;
-    star_use_key(b, p->meeting.key, true);
-    return COMM_OK;
+    return error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error);
 }
 
 static enum comm_result tcp_listen(struct boot_star *b)
 {
     struct place *p = b->place;
     bool any = base_equal(p->host, "0.0.0.0") || base_equal(p->host, "::");
-    enum comm_result result = p->medium || any ? prepare_meeting(b) : COMM_OK;
+    enum comm_result result = p->medium || any ? published_prepare(b) : COMM_OK;
 
     if (result != COMM_OK)
         return result;
@@ -144,15 +110,13 @@ static enum comm_result tcp_listen(struct boot_star *b)
         poll(NULL, 0, RETRY_MOST_MS);
     }
     if (error)
-        return boot_fail(&b->config, COMM_ERR_CONFIG, "COMM_ADDRESS: %s: %s", p->host, gai_strerror(error));
+        return boot_fail(&b->config, COMM_ERR_CONFIG, "COMM_ADDRESS: %s: %s", p->host, name_error(error));
     result = p->open || interface_is_loopback(list->ai_addr) ? listen_at(b, list) : place_not_allowed(b, list->ai_addr);
     freeaddrinfo(list);
-    return result == COMM_OK && p->medium ? write_meeting(b) : result;
+    return result == COMM_OK && p->medium ? published_write(b) : result;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the others */
-enum dialed { DIAL_THERE, DIAL_LATER, DIAL_NEVER };
-
 /* If rank 0 does not listen yet on this host, the kernel may choose the dialed port as the socket's own (ip_local_port_range in ip(7)). TCP
  * then connects the socket to itself (RFC 9293, section 3.5). */
 static bool is_joined_to_itself(int fd)
@@ -225,6 +189,24 @@ static enum dialed dial_by_name(struct boot_star *b, const struct sockaddr *addr
     return dialed == STAR_FAILED ? DIAL_NEVER : DIAL_LATER;
 }
 
+/* This rank cannot meet a rank 0 that has or lacks a secret as this one says. But a file may be of an earlier run, so that counts only if
+ * somebody listens there. */
+static enum dialed dial_contrary(struct boot_star *b, const struct addrinfo *at, enum comm_result *result)
+{
+    const struct place *p = b->place;
+    enum dialed dialed = place_may_be_old(p) ? dial_one(b, at) : DIAL_THERE;
+
+    if (dialed == DIAL_NEVER)
+        *result = star_fail_errno(b, "socket");
+    if (dialed != DIAL_THERE)
+        return dialed;
+    if (b->root >= 0)
+        close(b->root);
+    b->root = -1;
+    *result = p->contrary ? published_contrary(b) : place_not_allowed(b, at->ai_addr);
+    return DIAL_NEVER;
+}
+
 /* Tries every address of the name in turn. */
 static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
 {
@@ -234,13 +216,12 @@ static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
     int error = getaddrinfo(p->host, p->port, &hints, &list);
 
     if (error) { /* pods and hosts get their names only when they start */
-        base_format(p->why, sizeof p->why, "its name: %s", gai_strerror(error));
+        base_format(p->why, sizeof p->why, "its name: %s", name_error(error));
         return DIAL_LATER;
     }
     for (const struct addrinfo *at = list; at && dialed == DIAL_LATER; at = at->ai_next) {
-        if (!p->open && !interface_is_loopback(at->ai_addr)) {
-            *result = place_not_allowed(b, at->ai_addr);
-            dialed = DIAL_NEVER;
+        if (p->contrary || (!p->open && !interface_is_loopback(at->ai_addr))) {
+            dialed = dial_contrary(b, at, result);
         } else if (place_is_of_user(b, at->ai_addr)) {
             dialed = dial_by_name(b, at->ai_addr, result);
         } else {
@@ -258,49 +239,10 @@ static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
     return dialed;
 }
 
-/* Reads what rank 0 has published so far. A file of an earlier run is ignored until rank 0 replaces it. From a launcher's store the job's
- * name is taken too, since such launchers need not name their jobs. */
-static enum dialed read_meeting(struct boot_star *b, enum comm_result *result)
-{
-    struct place *p = b->place;
-    struct meeting *m = &p->meeting;
-    enum comm_result read = p->medium->read(&b->config, p->name, m, p->why, sizeof p->why);
-
-    if (read == COMM_ERR_TIMEOUT)
-        return DIAL_LATER;
-    if (read != COMM_OK) {
-        *result = boot_fail(&b->config, read, "COMM_ADDRESS=%s: %s", b->config.address, p->why);
-        return DIAL_NEVER;
-    }
-    if (m->job != b->job && !p->medium->of_one_job) {
-        base_format(p->why, sizeof p->why, "it is another job's, or an earlier run's");
-        return DIAL_LATER;
-    }
-    if (m->ranks != b->config.ranks) {
-        base_format(p->why, sizeof p->why, "it is of a world of %d ranks, and this rank is of one of %d", m->ranks, b->config.ranks);
-        if (!p->medium->of_one_job)
-            return DIAL_LATER;
-        *result = boot_fail(&b->config, COMM_ERR_AUTH, "what rank 0 has in %s%s: %s", p->medium->noun, p->name, p->why);
-        return DIAL_NEVER; /* it is written once, and to ask again would be another barrier */
-    }
-    if (m->keyed && p->given) {
-        *result = boot_fail(&b->config, COMM_ERR_AUTH, "rank 0 came without the secret that rank %d was given", b->config.rank);
-        return DIAL_NEVER;
-    }
-    b->job = m->job;
-    if (m->keyed)
-        star_use_key(b, m->key, true);
-    p->open |= m->keyed;
-    base_copy_text(p->host, sizeof p->host, m->host);
-    base_format(p->port, sizeof p->port, "%u", m->port);
-    p->known = p->medium->of_one_job;
-    return DIAL_THERE;
-}
-
 static enum dialed dial(struct boot_star *b, enum comm_result *result)
 {
     struct place *p = b->place;
-    enum dialed known = p->medium && !p->known ? read_meeting(b, result) : DIAL_THERE;
+    enum dialed known = p->medium && !p->known ? published_read(b, result) : DIAL_THERE;
 
     return known == DIAL_THERE ? dial_all(b, result) : known;
 }
@@ -313,6 +255,8 @@ static enum comm_result tcp_dial(struct boot_star *b)
     enum dialed dialed;
 
     while ((dialed = dial(b, &result)) == DIAL_LATER) {
+        if (b->again)
+            return star_root_lost(b, IO_GONE);
         if (!boot_remaining_ms(&b->config) && p->medium)
             return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time by %s%s: %s", p->medium->noun, p->name, p->why);
         if (!boot_remaining_ms(&b->config))
@@ -324,7 +268,7 @@ static enum comm_result tcp_dial(struct boot_star *b)
     return result;
 }
 
-static const struct star_kind kind = {.listen = tcp_listen, .dial = tcp_dial};
+static const struct star_kind kind = {.listen = tcp_listen, .dial = tcp_dial, .moved = published_moved};
 
 /* ------------------------------------------------------------------------------------------------------------ the class */
 /* On one host the kernel identifies the user, so the key is only for the wires. */
@@ -365,7 +309,7 @@ static enum comm_result read_settings(const struct boot_config *config, struct p
         return refuse(config, "COMM_TCP_INSECURE is not %s", "yes or no");
     if (interface_named(config->env) && !interface_address(config->env, address, why, sizeof why))
         return refuse(config, "%s", why);
-    p->open = insecure != 0;
+    p->permitted = insecure != 0;
     return COMM_OK;
 }
 
@@ -379,11 +323,12 @@ static enum comm_result open_with(const struct boot_config *config, const unsign
     if (!b)
         return COMM_ERR_MEMORY;
     place->given = key != NULL;
-    place->open |= place->given;
+    place->open = place->permitted |= place->given;
     if (key)
         star_use_key(b, key, true);
     b->place = place;
     result = star_meet(b);
+    published_doubt(b, result);
     b->place = NULL;
     if (place->held >= 0)
         close(place->held);
@@ -413,10 +358,10 @@ static enum comm_result tcp_boot_open(const struct boot_config *config, struct w
     unsigned char *key = s->key;
     enum comm_result result = secret_find(config, key, &there);
     s->place.held = -1;
-    if (result == COMM_OK && far)
+    if (!far && config->exchange)
+        result = boot_exchange_open(config, there ? key : NULL, result, boot);
+    else if (result == COMM_OK && far)
         result = open_with(config, there ? key : NULL, &s->place, boot);
-    else if (result == COMM_OK && config->exchange)
-        result = boot_exchange_open(config, there ? key : NULL, boot);
     else if (result == COMM_OK)
         result = open_here(config, there ? key : NULL, boot);
     secret_give(s, sizeof *s);

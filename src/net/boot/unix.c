@@ -122,6 +122,8 @@ static enum comm_result unix_dial(struct boot_star *b)
     enum star_dialed dialed;
 
     while ((dialed = star_dial_at(b, &place->name, place->what, &result)) == STAR_NOT_YET) {
+        if (b->again)
+            return star_root_lost(b, IO_GONE);
         if (!boot_remaining_ms(&b->config))
             return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time: nothing listens for job %s", b->config.job);
         poll(NULL, 0, BOOT_RETRY_MS);

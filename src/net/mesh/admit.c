@@ -138,22 +138,25 @@ void mesh_hear_one(struct mesh *m, uint32_t at, short seen)
     pending_forget(&m->pending_peers, at);
 }
 
-/* Called when no descriptor is free. Closes a pending peer first; an honest one connects again. In an open world the caller continues, and
- * the link fails after its time. */
-static enum comm_result make_room(struct mesh *m)
+/* Called when nothing is left for a connection. Closes a pending peer first, and returns true; an honest one connects again. In an open
+ * world the acceptor rests, and then tries again: the connection is still in the listener's queue, of which epoll tells only once. */
+static bool make_room(struct mesh *m, int error, enum comm_result *result)
 {
     if (m->pending_peers.count) {
         pending_drop_eldest(&m->pending_peers);
-        return COMM_OK;
+        return true;
     }
-    enum comm_result result = mesh_fail_files(m);
-    if (!m->steady)
-        return result;
+    enum comm_result failed = mesh_fail_files(m, error);
+    if (!m->steady) {
+        *result = failed;
+        return false;
+    }
     if (m->now - m->refused_ns >= REFUSALS_LOGGED_NS) {
         m->refused_ns = m->now;
-        base_log(m->w->log, LOG_WARNING, "tcp: a connection cannot be accepted: %s", m->config->error_text);
+        base_log(m->w->log, LOG_WARNING, "tcp: a connection cannot be accepted yet: %s", m->config->error_text);
     }
-    return COMM_OK;
+    accept_limiter_pause(&m->accept_limiter, m->now, RATE_SHORT_NS);
+    return false;
 }
 
 /* Adds a descriptor to the watched ones; if it is there already, it is checked again. */
@@ -172,8 +175,8 @@ uint32_t mesh_accept_pending(struct mesh *m, uint32_t most, enum comm_result *re
 
     while (came < most) {
         int fd = files_accept(m->listener, m->w->log, mesh_files_for(m));
-        if (fd < 0 && files_are_short(errno))
-            *result = make_room(m);
+        if (fd < 0 && files_are_short(errno) && make_room(m, errno, result))
+            continue;
         if (fd < 0)
             break;
         pending_add(&m->pending_peers, fd, m->now);

@@ -24,7 +24,7 @@ static enum comm_result begin_dial(struct mesh *m, struct dialing *d)
     d->stage = DIAL_CONNECTING;
     d->fd = files_socket(card->address.ss_family, m->w->log, mesh_files_for(m));
     if (d->fd < 0 && files_are_short(errno))
-        return mesh_fail_files(m);
+        return mesh_fail_files(m, errno);
     if (d->fd < 0)
         return mesh_fail(m, COMM_ERR_SYSTEM, "socket: %s", strerror(errno));
     if (m->steady)

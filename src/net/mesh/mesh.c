@@ -85,12 +85,12 @@ uint32_t mesh_files_for(const struct mesh *m)
     return others * TCP_SOCKETS + FILES_OF_A_WORLD;
 }
 
-enum comm_result mesh_fail_files(const struct mesh *m)
+enum comm_result mesh_fail_files(const struct mesh *m, int error)
 {
-    char limit[160];
+    char lack[160];
 
-    files_name_limit(limit, sizeof limit, mesh_files_for(m));
-    return mesh_fail(m, COMM_ERR_SYSTEM, "rank %d of %d ranks: %s", m->w->rank, m->w->ranks, limit);
+    files_name_shortage(lack, sizeof lack, mesh_files_for(m), error);
+    return mesh_fail(m, COMM_ERR_SYSTEM, "rank %d of %d ranks: %s", m->w->rank, m->w->ranks, lack);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the loop */
@@ -289,6 +289,7 @@ static enum comm_result exchange(struct mesh *m)
 
     for (int32_t i = 0; i < m->w->ranks && result == COMM_OK; i++) {
         const struct card *card = &m->cards[i];
+        mesh_use_own_link(&m->cards[i].address, &m->mine.address);
         if (card->magic != MESH_MAGIC || card->version != FRAME_VERSION)
             result = mesh_fail(m, COMM_ERR_CONFIG, "rank %d speaks another version of the network protocol than %d", i, FRAME_VERSION);
         else if (card->float_mode != m->cards[0].float_mode || card->endian != m->cards[0].endian)

@@ -85,8 +85,9 @@ struct mesh {
 /* socket.c */
 void mesh_set_options(const struct tcp_wire *w, int fd, bool near);
 socklen_t mesh_length_of(const struct sockaddr_storage *address);
-bool mesh_read_address(const char *text, struct sockaddr_storage *address);       /* numeric; sets port 0 */
-int mesh_listen_on(struct sockaddr_storage *address, int backlog, int *listener); /* returns 0, or an errno */
+bool mesh_read_address(const char *text, struct sockaddr_storage *address);                   /* numeric; sets port 0 */
+void mesh_use_own_link(struct sockaddr_storage *address, const struct sockaddr_storage *own); /* of another rank's address */
+int mesh_listen_on(struct sockaddr_storage *address, int backlog, int *listener);             /* returns 0, or an errno */
 void mesh_await_words(int listener, int seconds); /* the kernel hides connections that send nothing for this long */
 void mesh_name_address(const struct sockaddr_storage *address, char *text, size_t bytes);
 
@@ -109,7 +110,7 @@ int mesh_send_now(int fd, const void *bytes, size_t count); /* returns 0, or an 
 bool mesh_same_word(const unsigned char a[MESH_WORD], const unsigned char b[MESH_WORD]);
 bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const struct seal *keys);
 uint32_t mesh_files_for(const struct mesh *m);
-enum comm_result mesh_fail_files(const struct mesh *m);
+enum comm_result mesh_fail_files(const struct mesh *m, int error);
 
 /* links.c */
 bool tcp_acceptor_open(struct tcp_wire *w, struct mesh *m); /* takes over m. False: errno has the reason */

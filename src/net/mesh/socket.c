@@ -3,11 +3,13 @@
 #include "net/mesh/mesh.h"
 
 #include "base/format.h"
+#include "net/posix/interface.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/tcp.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,7 +17,7 @@
 #    define TCP_RTO_MAX_MS 44 /* Linux 6.15 */
 #endif
 
-enum { KEEP_IDLE_S = 10, KEEP_BETWEEN_S = 3, KEEP_COUNT = 3 };
+enum { KEEP_IDLE_S = 10, KEEP_BETWEEN_S = 3, KEEP_COUNT = 3, HERE_MS = 10000 };
 
 static bool set(int fd, int level, int name, int value)
 {
@@ -54,17 +56,13 @@ void mesh_set_options(const struct tcp_wire *w, int fd, bool near)
 
 void mesh_name_address(const struct sockaddr_storage *address, char *text, size_t bytes)
 {
-    char host[INET6_ADDRSTRLEN] = "?";
+    char host[INTERFACE_ADDRESS];
+    bool six = address->ss_family == AF_INET6;
+    unsigned port = ntohs(six ? ((const struct sockaddr_in6 *)address)->sin6_port : ((const struct sockaddr_in *)address)->sin_port);
 
-    if (address->ss_family == AF_INET6) {
-        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)address;
-        inet_ntop(AF_INET6, &a->sin6_addr, host, sizeof host);
-        base_format(text, bytes, "[%s]:%u", host, ntohs(a->sin6_port));
-    } else {
-        const struct sockaddr_in *a = (const struct sockaddr_in *)address;
-        inet_ntop(AF_INET, &a->sin_addr, host, sizeof host);
-        base_format(text, bytes, "%s:%u", host, ntohs(a->sin_port));
-    }
+    if (getnameinfo((const struct sockaddr *)address, mesh_length_of(address), host, sizeof host, NULL, 0, NI_NUMERICHOST))
+        base_copy_text(host, sizeof host, "?");
+    base_format(text, bytes, six ? "[%s]:%u" : "%s:%u", host, port);
 }
 
 socklen_t mesh_length_of(const struct sockaddr_storage *address)
@@ -72,19 +70,27 @@ socklen_t mesh_length_of(const struct sockaddr_storage *address)
     return address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
 }
 
-/* A numeric address; sets port 0. */
+/* A numeric address, perhaps with its interface (fe80::1%eth0); sets port 0. */
 bool mesh_read_address(const char *text, struct sockaddr_storage *address)
 {
-    struct sockaddr_in *four = (struct sockaddr_in *)address;
-    struct sockaddr_in6 *six = (struct sockaddr_in6 *)address;
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM}, *at = NULL;
 
     memset(address, 0, sizeof *address);
-    if (inet_pton(AF_INET, text, &four->sin_addr) == 1) {
-        four->sin_family = AF_INET;
-        return true;
-    }
-    six->sin6_family = AF_INET6;
-    return inet_pton(AF_INET6, text, &six->sin6_addr) == 1;
+    if (getaddrinfo(text, NULL, &hints, &at))
+        return false;
+    memcpy(address, at->ai_addr, at->ai_addrlen);
+    freeaddrinfo(at);
+    return true;
+}
+
+/* The number of another host's interface means nothing here. Addresses that are valid on one link only can reach each other only on that
+ * link, so it is the link of this rank's own address. */
+void mesh_use_own_link(struct sockaddr_storage *address, const struct sockaddr_storage *own)
+{
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)address;
+
+    if (address->ss_family == AF_INET6 && own->ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr))
+        six->sin6_scope_id = ((const struct sockaddr_in6 *)own)->sin6_scope_id;
 }
 
 /* Returns 0, or an errno. */
@@ -123,14 +129,31 @@ static bool is_pair(int fd, int other)
            own.sin_port == far.sin_port && own.sin_addr.s_addr == far.sin_addr.s_addr;
 }
 
+/* The dialing end may be connected a moment before the connection can be accepted. */
+static int accept_here(int listener)
+{
+    struct pollfd comes = {.fd = listener, .events = POLLIN};
+    int fd;
+
+    while ((fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) < 0) {
+        if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+            break;
+        if (poll(&comes, 1, HERE_MS) == 0) {
+            errno = ETIMEDOUT;
+            break;
+        }
+    }
+    return fd;
+}
+
 static int pair_here(int listener, const struct sockaddr_storage *address, int fd[2])
 {
     fd[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd[0] < 0)
         return errno;
-    if (connect(fd[0], (const struct sockaddr *)address, mesh_length_of(address)) < 0)
+    if (connect(fd[0], (const struct sockaddr *)address, mesh_length_of(address)) < 0 && errno != EINTR) /* a signal does not end it */
         return errno;
-    while ((fd[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0 && !is_pair(fd[0], fd[1]))
+    while ((fd[1] = accept_here(listener)) >= 0 && !is_pair(fd[0], fd[1]))
         close(fd[1]);
     return fd[1] < 0 ? errno : 0;
 }

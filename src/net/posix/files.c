@@ -4,6 +4,7 @@
 #include "base/format.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -55,14 +56,17 @@ int files_socket(int family, const struct base_log *log, uint32_t more)
 
 bool files_are_short(int error)
 {
-    return error == EMFILE;
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-void files_name_limit(char *text, size_t bytes, uint32_t needed)
+void files_name_shortage(char *text, size_t bytes, uint32_t needed, int error)
 {
     struct rlimit limit = {.rlim_cur = 0};
 
     getrlimit(RLIMIT_NOFILE, &limit);
-    base_format(text, bytes, "it needs about %u open files, and nofile (RLIMIT_NOFILE, `ulimit -Hn`) allows %llu", needed,
-                (unsigned long long)limit.rlim_max);
+    if (error == EMFILE)
+        base_format(text, bytes, "it needs about %u open files, and nofile (RLIMIT_NOFILE, `ulimit -Hn`) allows %llu", needed,
+                    (unsigned long long)limit.rlim_max);
+    else
+        base_format(text, bytes, "the system has nothing left for a connection: %s", strerror(error));
 }

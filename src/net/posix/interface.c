@@ -2,8 +2,10 @@
 #include "net/posix/interface.h"
 
 #include "base/format.h"
+#include "net/posix/files.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -143,10 +145,12 @@ bool interface_address(const struct comm_env *env, char address[INTERFACE_ADDRES
     const char *variable = NULL, *wanted = wanted_by(env, &variable), *name = "";
     struct ifaddrs *list = NULL;
     bool found = true;
+    int lack = getifaddrs(&list) < 0 && files_are_short(errno) ? errno : 0; /* other failures mean that the kernel has no such list */
 
-    if (getifaddrs(&list) < 0)
-        list = NULL;
-    if (wanted) {
+    if (lack) {
+        found = false;
+        base_format(why, why_bytes, "the interfaces of this host cannot be listed: %s", strerror(lack));
+    } else if (wanted) {
         found = by_list(list, wanted, address, &name);
         if (found) {
             base_format(why, why_bytes, "%s, by %s", name, variable);
