@@ -4,7 +4,7 @@
  *   given single|funneled|serialized|multiple BACKEND | halves BACKEND | halves_single BACKEND |
  *         halves_serialized BACKEND | closed BACKEND | crossed BACKEND | refused BACKEND | unmet | exhausted | wrong |
  *         early | late
- *         finalized work|message|nothing BACKEND
+ *         finalized work|message|nothing|child BACKEND
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -357,7 +357,7 @@ static void wrong(void)
 /* MPI is finalized while a world on the wire over MPI is open. */
 static void finalized(const char *what, const char *backend)
 {
-    struct comm_communicator *world;
+    struct comm_communicator *world, *child = NULL;
     struct comm_request q;
     int32_t in = 1, out;
     enum comm_result r = COMM_ERR_STATE;
@@ -367,6 +367,8 @@ static void finalized(const char *what, const char *backend)
     MPI_Finalize();
     if (strcmp(what, "work") == 0)
         r = comm_allreduce(world, &in, &out, 1, COMM_I32, COMM_SUM, &q);
+    else if (strcmp(what, "child") == 0)
+        r = comm_dup(world, NULL, &child, &q);
     else if (strcmp(what, "message") == 0 && comm_rank(world) == 0)
         r = comm_send(world, &in, 1, COMM_I32, 1, 5, &q);
     else if (strcmp(what, "message") == 0)

@@ -39,6 +39,11 @@ void rank_killed(void);
 void rank_cut(void);
 void rank_leave(void); /* exits while its world is open */
 
+/* exits.c: rank 1 dies, and the others exit all the same */
+void rank_dies_last(void);      /* when all have closed */
+void rank_dies_beside(void);    /* when only a communicator without MPI_Comm is open */
+void rank_dies_meanwhile(void); /* while the others close */
+
 /* late.c */
 void rank_late(void);    /* ranks that wait for each other, a call that comes late, and one that comes after its deadline */
 void rank_stopped(void); /* a rank is stopped, and continues in time, or too late */

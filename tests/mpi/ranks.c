@@ -3,7 +3,7 @@
  * not use MPI itself: the library's module loads it.
  *
  *   ranks suite | fixed | cells | large | in_place | ahead | many | short | long | edge | killed | cut | late | stopped |
- *         calls | idle | leave
+ *         calls | idle | leave | dies_last | dies_beside | dies_meanwhile
  */
 #define _GNU_SOURCE
 #include "mpi/rank.h"
@@ -309,6 +309,12 @@ int main(int count, char **argument)
         idle();
     else if (strcmp(what, "leave") == 0)
         rank_leave();
+    else if (strcmp(what, "dies_last") == 0)
+        rank_dies_last();
+    else if (strcmp(what, "dies_beside") == 0)
+        rank_dies_beside();
+    else if (strcmp(what, "dies_meanwhile") == 0)
+        rank_dies_meanwhile();
     else
         return 2;
     return 0;

@@ -12,6 +12,17 @@ static void hosts_close(struct world *w)
     w->hosts = (struct world_hosts){.of = NULL};
 }
 
+/* Whether a rank has ended in another way than by its close. */
+static bool has_lost_a_rank(const struct world *w)
+{
+    for (int32_t r = 0; w->down && r < w->ranks; r++) {
+        int32_t result = world_end(w, r).result;
+        if (result && result != COMM_ERR_CLOSED)
+            return true;
+    }
+    return false;
+}
+
 void world_drop(struct world *w)
 {
     struct engine *e = w->engine;
@@ -19,8 +30,10 @@ void world_drop(struct world *w)
     if (atomic_fetch_sub_explicit(&w->references, 1, memory_order_acq_rel) != 1)
         return;
     engine_forget_wire(e, &w->port);
-    if (w->native)
+    if (w->native) {
+        w->native->flags |= has_lost_a_rank(w) ? NATIVE_GONE : 0;
         w->native->class->close(w->native);
+    }
     w->native = NULL;
     for (const struct comm_part *const *part = e->parts; *part; part++)
         if ((*part)->world_close)

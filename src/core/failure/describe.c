@@ -173,7 +173,7 @@ static void describe_abort(const struct comm_state *b, const struct cause *c, st
         SAY(to, "rank %d called comm_abort with code %d", c->rank, c->code);
 }
 
-/* All ranks have the same library, so any rank can translate its error number into text. */
+/* All ranks have the same library, so any rank can translate its error number into text. A wire over the library has no number. */
 static void describe_backend_error(const struct comm_state *b, const struct cause *c, struct text *to)
 {
     struct native *native = b->world->native;
@@ -181,6 +181,11 @@ static void describe_backend_error(const struct comm_state *b, const struct caus
 
     if (c->point) {
         SAY(to, "rank %d: the device refused a copy between its memory and pinned memory of the host", c->rank);
+        return;
+    }
+    if (c->rank != c->peer) {
+        SAY(to, "the library that carries the data of rank %d %s", c->rank,
+            c->result == COMM_ERR_STATE ? "was finalized while the communicator was open (MPI_Finalize)" : "has lost some");
         return;
     }
     if (native)

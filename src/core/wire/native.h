@@ -34,6 +34,7 @@ enum native_flag {
                         * other device buffers are staged. A channel with a stream of the caller's is a NATIVE_STREAM, and stages nothing */
     NATIVE_STANDS = 16, /* it keeps what it needs for a call that is started many times with the same buffers. Known when `joined` is OK */
     NATIVE_CALLER = 2,  /* only threads that are inside a call of the program may enter it: no progress thread, no monitor */
+    NATIVE_GONE = 32,   /* set before `close`: a rank of the world has died, though perhaps no channel was open then */
 };
 enum { NATIVE_IN_ORDER = NATIVE_STREAM | NATIVE_DEVICE }; /* a device does its calls one after the other, in the order of their starts */
 enum { NATIVE_OFFER_BYTES = 192, NATIVE_VERSION_BYTES = 64 };

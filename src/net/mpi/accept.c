@@ -3,6 +3,7 @@
  * has is too large for MPI, the call is refused. */
 #include "net/mpi/mpi_module.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 static bool reduces(uint32_t collective)
@@ -28,11 +29,20 @@ static size_t blocks_of(const struct mpi_channel *c, uint32_t collective)
     return whole ? 1 : (size_t)c->size;
 }
 
+/* Whether an operator of this library's computes it. MPI tells such an operator in an int how many elements it has. Of a longer vector
+ * MPICH 5 ends the process. */
+static bool has_own_operator(const struct mpi_world *w, const struct native_call *call)
+{
+    comm_op op = mpi_averages(call) ? COMM_SUM : call->op;
+
+    return reduces(call->collective) && !(w->rules[call->type] >> op & 1);
+}
+
 static size_t most_elements(const struct mpi_channel *c, const struct native_call *call)
 {
-    size_t most = c->world->most_bytes / call->element_bytes;
+    size_t most = c->world->most_bytes / call->element_bytes, counted = has_own_operator(c->world, call) ? INT_MAX : c->world->most;
 
-    return most < c->world->most ? most : c->world->most;
+    return most < counted ? most : counted;
 }
 
 static enum comm_result refuse(const char *what, int rank, size_t value, size_t most, char *why, size_t why_bytes)

@@ -36,10 +36,8 @@ static int start_once(struct mpi_channel *c, const struct native_call *call, str
     return said;
 }
 
-enum comm_result mpi_start(struct native_channel *channel, const struct native_call *call, int32_t *code)
+static enum comm_result start(struct mpi_channel *c, const struct native_call *call, int32_t *code)
 {
-    struct mpi_channel *c = mpi_channel_of(channel);
-
     if (mpi_is_over() || !mpi_may_call(c->world)) {
         *code = mpi_is_over() ? MPI_OVER : MPI_OTHER_THREAD;
         return COMM_ERR_STATE;
@@ -55,6 +53,16 @@ enum comm_result mpi_start(struct native_channel *channel, const struct native_c
         return COMM_ERR_MEMORY;
     c->count += said == MPI_SUCCESS;
     return said == MPI_SUCCESS ? COMM_OK : COMM_ERR_BACKEND;
+}
+
+enum comm_result mpi_start(struct native_channel *channel, const struct native_call *call, int32_t *code)
+{
+    struct mpi_channel *c = mpi_channel_of(channel);
+
+    mpi_go_in(&c->caller);
+    enum comm_result r = start(c, call, code);
+    mpi_go_out(&c->caller);
+    return r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ advance */
@@ -150,9 +158,8 @@ static uint32_t pay(struct mpi_channel *c)
     return 0;
 }
 
-uint32_t mpi_advance(struct native_channel *channel, struct native_event *events, uint32_t max)
+static uint32_t advance(struct mpi_channel *c, struct native_event *events, uint32_t max)
 {
-    struct mpi_channel *c = mpi_channel_of(channel);
     uint32_t made = 0;
 
     if (!mpi_may_call(c->world))
@@ -167,5 +174,15 @@ uint32_t mpi_advance(struct native_channel *channel, struct native_event *events
     mpi_enter(c->world);
     made = c->count == 1 ? advance_one(c, events) : advance_some(c, events, max);
     mpi_exit(c->world);
+    return made;
+}
+
+uint32_t mpi_advance(struct native_channel *channel, struct native_event *events, uint32_t max)
+{
+    struct mpi_channel *c = mpi_channel_of(channel);
+
+    mpi_go_in(&c->caller);
+    uint32_t made = advance(c, events, max);
+    mpi_go_out(&c->caller);
     return made;
 }

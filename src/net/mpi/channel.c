@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NO_COMM "no MPI_Comm for one more communicator"
+
 _Static_assert(sizeof(struct mpi_card) <= NATIVE_OFFER_BYTES, "a member's offer");
 
 /* ------------------------------------------------------------------------------------------------------------ tags */
@@ -52,6 +54,7 @@ static void give_tag_back(struct mpi_channel *c)
 /* ------------------------------------------------------------------------------------------------------------ joining */
 static void channel_free(struct mpi_channel *c)
 {
+    mpi_caller_remove(&c->caller);
     if (!c->begun) /* then no member has begun: on one of them MPI is missing */
         give_tag_back(c);
     for (uint32_t i = 0; i < c->room; i++) {
@@ -104,6 +107,7 @@ static enum comm_result make_channel(struct mpi_world *w, const struct wire_team
         channel_free(c);
         return COMM_ERR_MEMORY;
     }
+    mpi_caller_add(&c->caller);
     *channel = &c->handle;
     return COMM_OK;
 }
@@ -123,7 +127,7 @@ int mpi_create_group(const struct mpi_world *w, const int *members, int size, in
     MPI_Group_free(&all);
     if (code != MPI_SUCCESS)
         return code;
-    MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN); /* it has its parent's, which by default ends the job */
     return MPI_Barrier(*comm);
 }
 
@@ -143,9 +147,12 @@ static void make_base(struct mpi_channel *c)
     c->comm = c->world->base;
 }
 
+/* The program may have finalized MPI since the ranks agreed on it. */
 static enum mpi_join_state create(struct mpi_channel *c)
 {
-    if (c->makes_base) {
+    if (mpi_is_over()) {
+        c->code = MPI_OVER;
+    } else if (c->makes_base) {
         make_base(c);
     } else {
         c->code = mpi_create_group(c->world, c->members, c->size, c->tag, &c->comm);
@@ -196,6 +203,10 @@ enum comm_result mpi_join(struct native *native, const struct wire_team *team, c
     struct mpi_world *w = (struct mpi_world *)native;
     struct mpi_card said;
 
+    if (!offers && mpi_is_over()) {
+        mpi_tell(w, NO_COMM, MPI_OVER);
+        return COMM_ERR_STATE;
+    }
     if (!offers) {
         enum comm_result r = make_channel(w, team, channel);
         if (r == COMM_OK) {
@@ -222,7 +233,7 @@ enum comm_result mpi_joined(struct native_channel *channel)
         atomic_store(&c->state, (int)create(c));
     int state = atomic_load_explicit(&c->state, memory_order_acquire);
     if (state == MPI_JOIN_FAILED && !c->told)
-        mpi_tell(c->world, "no MPI_Comm for one more communicator", c->code);
+        mpi_tell(c->world, NO_COMM, c->code);
     c->told |= state == MPI_JOIN_FAILED;
     return result[state];
 }

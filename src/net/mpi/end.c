@@ -3,7 +3,8 @@
  *
  * MPI_Finalize may hang: MPICH 4.0 with UCX does on several hosts, in up to half of the runs, when every rank is in that call. So the ranks
  * meet first, for as long as the slowest of them works. After that MPI_Finalize has END_S seconds, and then the process exits without it,
- * with the status that it was exiting with.
+ * with the status that it was exiting with. A rank that has died never comes to that meeting, so when a process of this host has ended, the
+ * meeting has that time too: one that ended well has left it, and then all have come.
  */
 #define _GNU_SOURCE
 #include "net/mpi/mpi_module.h"
@@ -17,22 +18,40 @@
 
 enum { END_S = 20 };
 
-static _Atomic bool ended;
+static _Atomic bool met, ended;
 static int exit_status;
 static char version[NATIVE_VERSION_BYTES];
+
+static void nap_a_second(void)
+{
+    struct timespec left = {.tv_sec = 1};
+
+    while (nanosleep(&left, &left) && errno == EINTR)
+        ; /* a signal that the program handles */
+}
 
 /* Nothing that the process still has can be closed, because its main thread is in MPI. */
 static void *exit_if_late(void *unused)
 {
-    struct timespec left = {.tv_sec = END_S};
+    bool finalizes = false;
 
     (void)unused;
-    while (nanosleep(&left, &left) && errno == EINTR)
-        ; /* a signal that the program handles */
-    if (atomic_load(&ended))
-        return NULL;
-    dprintf(STDERR_FILENO, "commstream: mpi: MPI_Finalize of %s has not returned for %d s; this process exits without it\n", version,
-            END_S);
+    for (int late = 0; late < END_S; late++) {
+        nap_a_second();
+        if (atomic_load(&ended))
+            return NULL;
+        if (!finalizes && (atomic_load(&met) || !mpi_process_has_ended()))
+            late = -1; /* the time begins anew */
+        finalizes = atomic_load(&met);
+    }
+    if (finalizes)
+        dprintf(STDERR_FILENO, "commstream: mpi: MPI_Finalize of %s has not returned for %d s; this process exits without it\n", version,
+                END_S);
+    else
+        dprintf(STDERR_FILENO,
+                "commstream: mpi: a process of the world has ended without MPI_Finalize %d s ago, and %s would wait for it; this process "
+                "exits without it\n",
+                END_S, version);
     _exit(exit_status);
 }
 
@@ -43,10 +62,11 @@ void mpi_end(int status)
     fflush(NULL); /* in case nothing can be written after MPI_Finalize */
     exit_status = status;
     mpi_library_text(version, sizeof version);
-    MPI_Barrier(MPI_COMM_WORLD);
     bool bounded = pthread_create(&late, NULL, exit_if_late, NULL) == 0;
     if (bounded)
         pthread_detach(late);
+    MPI_Barrier(MPI_COMM_WORLD);
+    atomic_store(&met, true);
     MPI_Finalize();
     atomic_store(&ended, true);
 }

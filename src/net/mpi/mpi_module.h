@@ -20,12 +20,27 @@ struct mpi_card {
     int parent_rank;
 };
 
+/* What may be inside a call of MPI when the program's MPI_Finalize begins (callers.c). */
+struct mpi_caller {
+    struct mpi_caller *next;
+    pthread_mutex_t *lock; /* held around its calls; NULL: `inside` tells */
+    _Atomic bool inside;
+};
+
+/* A process of the world (processes.c). */
+struct mpi_process {
+    uint64_t host; /* 0: unknown */
+    int64_t pid;
+    uint64_t began;
+};
+
 /* What MPI has once per process. */
 struct mpi_world {
-    struct native handle; /* first */
-    MPI_Comm base;        /* the ranks in this library's order; MPI_COMM_NULL until it is made */
-    MPI_Comm parent;      /* communicators are created from it: base, or MPI_COMM_WORLD until that is made */
-    int parent_rank;      /* this rank's rank in parent */
+    struct native handle;   /* first */
+    struct mpi_caller wire; /* of the wire over MPI that has this world to itself */
+    MPI_Comm base;          /* the ranks in this library's order; MPI_COMM_NULL until it is made */
+    MPI_Comm parent;        /* communicators are created from it: base, or MPI_COMM_WORLD until that is made */
+    int parent_rank;        /* this rank's rank in parent */
     int rank, ranks, level;
     bool shared;    /* the level is MULTIPLE: any thread of this library may call MPI */
     bool locks;     /* the level is SERIALIZED: any thread of the program may call MPI, one at a time */
@@ -76,6 +91,7 @@ struct mpi_standing {
 /* The channel of a communicator. `request` and `pending` are dense and have the same order. */
 struct mpi_channel {
     struct native_channel handle; /* first */
+    struct mpi_caller caller;
     struct mpi_world *world;
     MPI_Comm comm;
     int size, rank;
@@ -121,6 +137,26 @@ static inline bool mpi_is_over(void)
 {
     return atomic_load_explicit(&mpi_over, memory_order_relaxed) != 0;
 }
+
+/* callers.c. Between the two, and not before, the caller looks whether MPI is over. */
+static inline void mpi_go_in(struct mpi_caller *caller)
+{
+    atomic_store_explicit(&caller->inside, true, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst); /* mpi_await_callers makes all CPUs keep this order */
+}
+static inline void mpi_go_out(struct mpi_caller *caller)
+{
+    atomic_store_explicit(&caller->inside, false, memory_order_release);
+}
+void mpi_caller_add(struct mpi_caller *caller);
+void mpi_caller_remove(struct mpi_caller *caller); /* does nothing if it was not added */
+void mpi_await_callers(void);
+
+/* processes.c */
+struct mpi_process mpi_process_here(void);
+/* Keeps those of the world's processes that are on this host. */
+void mpi_processes_note(const struct mpi_process *mine, const struct mpi_process *all, int count);
+bool mpi_process_has_ended(void); /* one of those that were noted */
 
 /* The core's log, set when the module is loaded. */
 extern void (*mpi_log)(const struct base_log *log, int level, const char *line);

@@ -100,6 +100,7 @@ static int hear_finalize(MPI_Comm comm, int keyval, void *attribute, void *extra
 {
     (void)comm, (void)keyval, (void)attribute, (void)extra;
     atomic_store(&mpi_over, 1);
+    mpi_await_callers();
     return MPI_SUCCESS;
 }
 
@@ -227,12 +228,22 @@ static void share_tags(struct mpi_world *w)
     w->tags_taken = w->base == MPI_COMM_NULL ? &of_world : &w->own_tags;
 }
 
-enum { HAS_LARGE = 1, HAS_STANDING_LARGE = 2, HAS_STANDING_INT = 4 };
+enum { HAS_LARGE = 1, HAS_STANDING_LARGE = 2, HAS_STANDING_INT = 4, HAS_MEMORY = 8 };
+
+/* All ranks have memory for it. */
+static void meet_processes(struct mpi_world *w, struct mpi_process *all)
+{
+    struct mpi_process mine = mpi_process_here();
+
+    if (MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, w->base) == MPI_SUCCESS)
+        mpi_processes_note(&mine, all, w->ranks);
+}
 
 /* MPI may run other code on a rank with another CPU. So the ranks keep only the rules that hold on all of them. */
 static void agree_on_rules(struct mpi_world *w)
 {
     const struct mpi_fault *fault = mpi_faults_here();
+    struct mpi_process *all = malloc((size_t)w->ranks * sizeof *all);
 
     mpi_enter(w);
     mpi_rules_here(w->rules, false, NULL);
@@ -240,13 +251,17 @@ static void agree_on_rules(struct mpi_world *w)
     w->standing_large = fault->stands ? mpi_standing_large_find() : NULL;
     w->standing_int = fault->stands ? mpi_standing_int_find() : NULL;
     /* index 0 is not a type */
-    w->rules[0] = (w->large ? HAS_LARGE : 0) | (w->standing_large ? HAS_STANDING_LARGE : 0) | (w->standing_int ? HAS_STANDING_INT : 0);
+    w->rules[0] = (w->large ? HAS_LARGE : 0) | (w->standing_large ? HAS_STANDING_LARGE : 0) | (w->standing_int ? HAS_STANDING_INT : 0) |
+                  (all ? HAS_MEMORY : 0);
     if (MPI_Allreduce(MPI_IN_PLACE, w->rules, MPI_TYPES, MPI_UINT32_T, MPI_BAND, w->base) != MPI_SUCCESS)
         memset(w->rules, 0, sizeof w->rules);
     mpi_rules_here(w->own, true, w->rules);
     if (MPI_Allreduce(MPI_IN_PLACE, w->own, MPI_TYPES, MPI_UINT32_T, MPI_BAND, w->base) != MPI_SUCCESS)
         memset(w->own, 0, sizeof w->own);
+    if (w->rules[0] & HAS_MEMORY)
+        meet_processes(w, all);
     mpi_exit(w);
+    free(all);
     w->average[0] = mpi_reducer(COMM_F32, COMM_AVG);
     w->average[1] = mpi_reducer(COMM_F64, COMM_AVG);
     const uint32_t has = w->rules[0];
@@ -415,6 +430,8 @@ void mpi_close(struct native *native)
 {
     struct mpi_world *w = (struct mpi_world *)native;
 
+    if (native->flags & NATIVE_GONE)
+        mpi_failed();
     atomic_fetch_sub(&process.natives, 1);
     if (atomic_load(&process.unfinished))
         return; /* channels that were kept still refer to it */

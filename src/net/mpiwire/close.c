@@ -87,18 +87,32 @@ static bool still_sends(const struct mpiwire *w)
     return false;
 }
 
+/* A rank that died while no channel was open has failed none. It will not be there when MPI ends. */
+static void tell_of_deaths(const struct mpiwire *w)
+{
+    for (int32_t i = 0; i < w->ranks; i++)
+        if (is_dead(w, i))
+            mpi_failed();
+}
+
 void mpiwire_close(struct wire *wire)
 {
     struct mpiwire *w = (struct mpiwire *)wire;
     int64_t until = w->env->now(w->env) + CLOSE_NS;
     struct wire_event events[EVENTS_A_POLL];
 
+    pthread_mutex_lock(&w->lock);
     send_last(w);
+    pthread_mutex_unlock(&w->lock);
     while ((still_sends(w) || awaits_last(w)) && !mpi_is_over() && w->env->now(w->env) < until) {
         (void)mpiwire_poll(wire, events, EVENTS_A_POLL); /* it learns from the guard which ranks have died */
         w->env->relax(w->env, true);
     }
+    tell_of_deaths(w);
+    pthread_mutex_lock(&w->lock);
     mpiwire_receive_end(w);
+    pthread_mutex_unlock(&w->lock);
+    mpi_caller_remove(&w->world->wire);
     w->guard->class->close(w->guard);
     if (may_come(w))
         w->world->base = MPI_COMM_NULL;

@@ -8,17 +8,20 @@
 enum { ENDS_A_CALL = 64, SENDS_A_CALL = 32 };
 
 struct ends {
+    struct mpiwire *wire;
     int count;
     uint32_t open[ENDS_A_CALL]; /* of a send: enum mpiwire_open; 0: a payload that comes */
     struct mpiwire_block *block[ENDS_A_CALL];
     MPI_Request request[ENDS_A_CALL];
 };
 
-/* A request fails if its rank died; the guard reports that. */
+/* A request fails if its rank died, which the guard reports, or if MPI lacks something. */
 static void note_end(struct ends *e, int at, int code)
 {
     struct mpiwire_block *b = e->block[at];
 
+    if (e->open[at] && code != MPI_SUCCESS)
+        mpiwire_refused(e->wire, b);
     if (e->open[at])
         b->open &= ~e->open[at];
     else
@@ -93,6 +96,7 @@ void mpiwire_ends(struct mpiwire *w, bool sends)
 {
     struct ends e;
 
+    e.wire = w;
     e.count = 0;
     for (struct mpiwire_block *b = w->receiving; b; b = b->next)
         if (b->state == MPIWIRE_COMES)

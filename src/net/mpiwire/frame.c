@@ -9,6 +9,8 @@ enum { EVENTS_FIRST = 64 };
 
 /* How long after a member's end its last frames may still be in flight in MPI. */
 #define LAST_FRAMES_NS INT64_C(500000000)
+/* MPI may refuse frames of a dead rank, or one that cannot be reached, so much earlier than the guard reports it. */
+#define GUARD_SAYS_NS INT64_C(10000000000)
 
 /* ------------------------------------------------------------------------------------------------------------ blocks */
 struct mpiwire_block *mpiwire_block_take(struct mpiwire *w, size_t payload)
@@ -39,16 +41,20 @@ static bool start(struct mpiwire *w, const void *at, size_t bytes, int32_t to, i
     return !mpi_is_over() && MPI_Isend(at, (int)bytes, MPI_BYTE, to, tag, w->world->base, request) == MPI_SUCCESS;
 }
 
-/* The rank is dead if MPI refuses to send: the guard reports that, and the block is freed with those of ended sends. */
-static void start_sends(struct mpiwire *w, struct mpiwire_block *b, size_t payload, int32_t to)
+/* False: MPI refused a part. The block is freed with those of ended sends. */
+static bool start_sends(struct mpiwire *w, struct mpiwire_block *b, size_t payload, int32_t to)
 {
     bool is_long = payload > MPIWIRE_WHOLE;
 
     if (!start(w, b->frame, MPIWIRE_HEAD + (is_long ? 0 : payload), to, MPIWIRE_TAG, is_long ? &b->head : &b->request))
-        return;
+        return false;
     b->open = is_long ? MPIWIRE_OPEN_HEAD : MPIWIRE_OPEN_REQUEST;
-    if (is_long && start(w, mpiwire_payload(b), payload, to, MPIWIRE_TAG_LONG, &b->request))
-        b->open |= MPIWIRE_OPEN_REQUEST;
+    if (!is_long)
+        return true;
+    if (!start(w, mpiwire_payload(b), payload, to, MPIWIRE_TAG_LONG, &b->request))
+        return false;
+    b->open |= MPIWIRE_OPEN_REQUEST;
+    return true;
 }
 
 void mpiwire_sends(struct mpiwire *w, struct mpiwire_block *b)
@@ -61,7 +67,8 @@ void mpiwire_sends(struct mpiwire *w, struct mpiwire_block *b)
 void mpiwire_start(struct mpiwire *w, int32_t to, struct mpiwire_block *b, size_t payload)
 {
     b->peer = to;
-    start_sends(w, b, payload, to);
+    if (!start_sends(w, b, payload, to))
+        mpiwire_refused(w, b);
     mpiwire_sends(w, b);
     w->unasked++;
 }
@@ -106,14 +113,38 @@ bool mpiwire_post(struct mpiwire_channel *c, uint32_t peer, enum mpiwire_kind ki
     return true;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ lost frames */
+void mpiwire_break(struct mpiwire_channel *c, uint32_t peer, enum comm_result result, bool deaf)
+{
+    struct mpiwire_member *m = &c->member[peer];
+
+    m->deaf |= deaf;
+    if (m->broken)
+        return;
+    m->broken = (int32_t)result;
+    m->broken_ns = result == COMM_ERR_MEMORY ? 0 : c->wire->env->now(c->wire->env) + GUARD_SAYS_NS;
+    c->wire->goners++; /* so that each pass looks for it */
+}
+
+void mpiwire_refused(struct mpiwire *w, struct mpiwire_block *b)
+{
+    const struct mpiwire_head *head = mpiwire_head_of(b);
+    struct mpiwire_channel *c = mpiwire_find(w, head->id);
+
+    for (uint32_t i = 0; c && i < c->size && head->kind != MPIWIRE_NOTED && !mpi_is_over(); i++)
+        if (c->world[i] == b->peer)
+            mpiwire_break(c, i, COMM_ERR_BACKEND, false);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ events */
-void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event)
+/* False: no memory. */
+static bool tell(struct mpiwire_channel *c, const struct wire_event *event)
 {
     if (c->events == c->events_room) {
         uint32_t room = c->events_room ? 2 * c->events_room : EVENTS_FIRST;
         struct wire_event *more = malloc(room * sizeof *more);
         if (!more)
-            abort(); /* without this event a rank would wait for ever */
+            return false;
         for (uint32_t i = 0; i < c->events; i++)
             more[i] = c->event[(c->events_first + i) % c->events_room];
         free(c->event);
@@ -122,21 +153,30 @@ void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event)
         c->events_room = room;
     }
     c->event[(c->events_first + c->events++) % c->events_room] = *event;
+    return true;
 }
 
+void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event)
+{
+    if (!tell(c, event))
+        mpiwire_break(c, (uint32_t)event->peer, COMM_ERR_MEMORY, true);
+}
+
+/* Without memory the next pass, which has taken events, tells it. */
 static void lose(struct mpiwire_channel *c, uint32_t peer, wire_key key)
 {
     struct wire_event event = c->wire->gone[c->world[peer]];
 
     if (c->member[peer].lost)
         return;
-    c->member[peer].lost = true;
-    if (!event.kind) /* MPI_Finalize was called while this wire is open */
-        event.result = COMM_ERR_STATE;
+    if (!event.kind) { /* it is this rank's: it has no memory, or the program has called MPI_Finalize */
+        event.result = c->member[peer].broken ? c->member[peer].broken : COMM_ERR_STATE;
+        event.tag = WIRE_GAVE_UP;
+    }
     event.kind = WIRE_EVENT_LOST;
     event.peer = (int32_t)peer;
     event.key = key;
-    mpiwire_tell(c, &event);
+    c->member[peer].lost = tell(c, &event);
 }
 
 static void lose_peer(struct mpiwire_channel *c, uint32_t peer)
@@ -163,7 +203,9 @@ void mpiwire_lose(struct mpiwire_channel *c)
     for (uint32_t i = 0; i < c->size; i++) {
         int32_t world = c->world[i];
         bool gone = c->wire->gone[world].kind && now - c->wire->gone_ns[world] > LAST_FRAMES_NS;
-        if (!c->member[i].lost && (gone || mpi_is_over()))
+        if (c->member[i].broken && now >= c->member[i].broken_ns)
+            lose(c, i, 0);
+        else if (!c->member[i].lost && (gone || mpi_is_over()))
             lose_peer(c, i);
     }
 }

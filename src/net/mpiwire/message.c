@@ -128,8 +128,10 @@ static void send_pieces(struct mpiwire_channel *c, struct mpiwire_message *m)
         struct mpiwire_block *b = mpiwire_block_take(c->wire, bytes);
         if (!b && m->ahead)
             return; /* memory is free again when a piece has left */
-        if (!b)
-            abort(); /* otherwise its receiver would wait for ever */
+        if (!b) {   /* each pass asks for memory again */
+            m->lacks = c->lacks = c->wire->lacks = true;
+            return;
+        }
         memcpy(mpiwire_payload(b), m->at + m->done, bytes);
         m->done += bytes;
         m->ahead++;
@@ -190,15 +192,17 @@ void mpiwire_send_due(struct mpiwire *w)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ receiving */
-/* False: the caller keeps the block. */
+/* False: the caller keeps the block. Messages are numbered: without this one no later message of that rank could be received. */
 static bool announced(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block *b)
 {
     const struct mpiwire_head *head = mpiwire_head_of(b);
     bool whole = head->kind == MPIWIRE_SHORT;
     struct mpiwire_message *m = make(c, &c->arrived);
 
-    if (!m)
-        abort(); /* messages are numbered: without this one no later message of that rank could be received */
+    if (!m) {
+        mpiwire_break(c, peer, COMM_ERR_MEMORY, true);
+        return false;
+    }
     m->key = head->key;
     m->peer = peer;
     m->tag = head->tag;

@@ -112,6 +112,8 @@ static enum comm_result open_over_mpi(const struct wire_config *config, struct w
     memcpy(&w->go_on, &go_on, sizeof go_on);
     w->finds = mpi_is_later_mpich_over_ucx();
     pthread_mutex_init(&w->lock, NULL);
+    w->world->wire.lock = &w->lock;
+    mpi_caller_add(&w->world->wire);
     *wire = &w->wire;
     return COMM_OK;
 }

@@ -131,6 +131,9 @@ struct mpiwire_member {
     bool wants;                     /* it has no room until this rank tells it more */
     bool wanted;                    /* this rank has asked what it has retired, and has no answer yet */
     bool lost;
+    bool deaf;                                      /* a frame from it was lost here: what it sent later is not taken */
+    int32_t broken;                                 /* 0, or the comm_result with which a frame from or to it was lost on this rank */
+    int64_t broken_ns;                              /* when that is reported: the guard may say before that it is gone */
     bool unsent;                                    /* a frame for it was left out, because MPI was finalized */
     uint32_t sent, consumed, room_sent, room_taken; /* messages to the member, and bytes of them in its eager room: all, and taken */
     uint32_t arrived, seen, seen_told, taken,
@@ -252,8 +255,13 @@ void mpiwire_sends(struct mpiwire *w, struct mpiwire_block *b); /* adds a block 
 bool mpiwire_progress(struct mpiwire *w);
 void mpiwire_look(struct mpiwire_channel *c); /* the same, for a call that lacks something, but once in a pass */
 void mpiwire_receive_end(struct mpiwire *w);  /* withdraws the receives that wait for frames */
-void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event);
-void mpiwire_lose(struct mpiwire_channel *c); /* reports LOST for members that have died or left, or after MPI_Finalize */
+void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event); /* without memory its peer's link breaks */
+/* A frame from this member (deaf), or to it, was lost on this rank: the channel fails with that result. */
+void mpiwire_break(struct mpiwire_channel *c, uint32_t peer, enum comm_result result, bool deaf);
+void mpiwire_refused(struct mpiwire *w, struct mpiwire_block *b); /* MPI did not send this frame */
+/* Reports LOST for members that have died or left, and of which a frame was lost, or after MPI_Finalize. */
+void mpiwire_lose(struct mpiwire_channel *c);
+struct mpiwire_channel *mpiwire_find(struct mpiwire *w, uint64_t id);
 
 /* ends.c: the caller holds the lock */
 /* Notes which payloads have come and, if asked, which sends have ended. */

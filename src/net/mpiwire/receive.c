@@ -15,7 +15,7 @@ enum { FRAMES_A_LOOK = 64, SENDS_UNASKED = 16 };
 /* MPI may have filled a receive that this rank withdraws. How long to wait for its end. */
 #define WITHDRAW_NS INT64_C(1000000000)
 
-static struct mpiwire_channel *channel_of(struct mpiwire *w, uint64_t id)
+struct mpiwire_channel *mpiwire_find(struct mpiwire *w, uint64_t id)
 {
     struct mpiwire_channel *c = w->channels;
 
@@ -28,7 +28,7 @@ static struct mpiwire_channel *channel_of(struct mpiwire *w, uint64_t id)
 static struct mpiwire_channel *receiver_of(struct mpiwire *w, const struct mpiwire_block *b)
 {
     const struct mpiwire_head *head = (const struct mpiwire_head *)(const void *)b->frame;
-    struct mpiwire_channel *c = channel_of(w, head->id);
+    struct mpiwire_channel *c = mpiwire_find(w, head->id);
 
     return c && !c->aborted && head->from < c->size && head->from != c->rank && c->world[head->from] == b->peer ? c : NULL;
 }
@@ -48,7 +48,7 @@ static void took(struct mpiwire *w, struct mpiwire_block *b)
     struct mpiwire_channel *c = receiver_of(w, b);
 
     w->ended[b->peer] |= head->kind == MPIWIRE_LAST;
-    if (!c) {
+    if (!c || c->member[head->from].deaf) {
         mpiwire_block_give(w, b);
         return;
     }
@@ -74,8 +74,8 @@ static void took(struct mpiwire *w, struct mpiwire_block *b)
         break;
     case MPIWIRE_WANT:
         m->wants = true;
-        if (c->retired != m->retired_told)
-            (void)mpiwire_post(c, head->from, MPIWIRE_RETIRED, 0, 0, NULL, 0);
+        if (c->retired != m->retired_told && !mpiwire_post(c, head->from, MPIWIRE_RETIRED, 0, 0, NULL, 0))
+            c->retires = true; /* the next flush tells it */
         break;
     default:
         mpiwire_message_came(c, b);
@@ -138,6 +138,16 @@ static bool has_come(const struct mpiwire *w, const struct mpiwire_block *b)
     return w->behind[b->peer] != w->turn && (b->state == MPIWIRE_HERE || b->state == MPIWIRE_LOST);
 }
 
+/* MPI has failed to receive a payload: its source died, or MPI lacks something. */
+static void lost(struct mpiwire *w, struct mpiwire_block *b)
+{
+    struct mpiwire_channel *c = receiver_of(w, b);
+
+    if (c)
+        mpiwire_break(c, mpiwire_head_of(b)->from, COMM_ERR_BACKEND, true);
+    mpiwire_block_give(w, b);
+}
+
 static bool take_long(struct mpiwire *w)
 {
     struct mpiwire_block **at = &w->receiving, *b;
@@ -158,7 +168,7 @@ static bool take_long(struct mpiwire *w)
         if (b->state == MPIWIRE_HERE)
             took(w, b);
         else
-            mpiwire_block_give(w, b);
+            lost(w, b);
     }
     return any;
 }

@@ -179,10 +179,18 @@ static bool calls_known(const struct mpiwire_channel *c, uint32_t peer, wire_key
     return c->wire->gone[c->world[peer]].kind || (there && mpiwire_reached(there, seq));
 }
 
-static void acknowledge(struct mpiwire_channel *c, const struct mpiwire_slot *s, uint32_t rounds)
+/* The caller drops the slot. Its sender may wait for this frame, so without memory the block that came is used for it. */
+static void acknowledge(struct mpiwire_channel *c, struct mpiwire_slot *s, uint32_t rounds)
 {
-    if (!rounds || rounds > c->credits) /* the last exposures need no acknowledgement: no thread waits for it */
-        (void)mpiwire_post(c, s->peer, MPIWIRE_ACK, s->key, 0, NULL, 0);
+    if (rounds && rounds <= c->credits) /* the last exposures need no acknowledgement: no thread waits for it */
+        return;
+    if (mpiwire_post(c, s->peer, MPIWIRE_ACK, s->key, 0, NULL, 0))
+        return;
+    struct mpiwire_block *b = s->block;
+    s->block = NULL;
+    *b = (struct mpiwire_block){.class = b->class};
+    *mpiwire_head_of(b) = (struct mpiwire_head){.key = s->key, .kind = MPIWIRE_ACK};
+    mpiwire_send(c, s->peer, b);
 }
 
 /* Gives an exposure that has arrived to the view that asks for it. PENDING: it does not match the view, and a mismatch will be reported. */
@@ -244,8 +252,11 @@ void mpiwire_exposed(struct mpiwire_channel *c, struct mpiwire_block *b)
     bool over = mpiwire_reached(c->retired, wire_key_seq(head->key));
     struct mpiwire_slot *s = over ? NULL : find(c, head->from, head->key);
 
-    if (!s && !over)
+    if (!s && !over) {
         s = make(c, head->from, head->key);
+        if (!s)
+            mpiwire_break(c, head->from, COMM_ERR_MEMORY, true);
+    }
     if (!s || s->block) {
         mpiwire_block_give(c->wire, b);
         return;
@@ -325,6 +336,6 @@ void mpiwire_tell_retired(struct mpiwire_channel *c)
         const struct mpiwire_member *m = &c->member[i];
         uint32_t untold = c->retired - m->retired_told;
         if (untold && (m->wants || (m->room && untold >= m->room / MPIWIRE_TELLS)))
-            (void)mpiwire_post(c, i, MPIWIRE_RETIRED, 0, 0, NULL, 0);
+            c->retires |= !mpiwire_post(c, i, MPIWIRE_RETIRED, 0, 0, NULL, 0);
     }
 }

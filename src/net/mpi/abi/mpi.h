@@ -123,6 +123,7 @@ typedef int MPI_Comm_delete_attr_function(MPI_Comm, int, void *, void *);
     X(Op_create, (MPI_User_function *, int, MPI_Op *))                                                                                     \
     X(Barrier, (MPI_Comm))                                                                                                                 \
     X(Allreduce, (const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm))                                                              \
+    X(Allgather, (const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm))                                                   \
     X(Ibarrier, (MPI_Comm, MPI_Request *))
 
 struct mpi_abi {
@@ -166,6 +167,7 @@ extern struct mpi_abi mpi_abi;
 #define MPI_Op_create mpi_abi.Op_create
 #define MPI_Barrier mpi_abi.Barrier
 #define MPI_Allreduce mpi_abi.Allreduce
+#define MPI_Allgather mpi_abi.Allgather
 #define MPI_Ibarrier mpi_abi.Ibarrier
 
 #endif
