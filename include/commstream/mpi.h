@@ -27,12 +27,17 @@ extern "C" {
 /** @cond */
 /* Not for programs: how the ranks of comm_mpi_open() meet. */
 struct comm_mpi_meeting {
-    const MPI_Comm *mpi;
-    double until; /* by MPI_Wtime() */
+    MPI_Comm own;     /* of the ranks of the program's communicator, in its order: what MPI does not finish stays here */
+    long long *words; /* what the ranks compare: two of this rank, then the least of all ranks */
+    double until;     /* by MPI_Wtime() */
     const char *why;
-    enum comm_result result; /* COMM_PENDING: this rank has not met the others yet. An error: they cannot meet, as `why` says */
+    enum comm_result result; /* an error: the ranks meet no more, as `why` says */
     int ranks;
+    int unfinished; /* MPI has a call that has not ended, and with it own and words for as long as the program runs */
 };
+
+/* Not for programs: what a rank says instead of a length. */
+enum { COMM_MPI_FAILED = 0, COMM_MPI_OPENED = 1, COMM_MPI_LENGTHS = 2 };
 
 /* Not for programs: waits for a request of MPI, until the meeting's time is up. Returns 1 if it is complete. If not, MPI may use its
  * buffers for as long as the program runs. */
@@ -52,35 +57,30 @@ static inline int comm_mpi_wait(struct comm_mpi_meeting *m, int code, MPI_Reques
         m->result = COMM_ERR_TIMEOUT;
         m->why = "the time of COMM_OPEN_TIMEOUT, or else of open_timeout_ns, has passed, and another rank has not met this one";
     }
+    m->unfinished |= m->result != COMM_OK;
     return m->result == COMM_OK;
 }
 
-/* Not for programs: MPI_Iallgather does not end on ranks whose lengths differ, or if a rank does not call it. So the ranks compare their
- * lengths first. A rank that will not call it has length 0. Returns 1 if all have this length, 0 otherwise. */
-static inline int comm_mpi_agree(struct comm_mpi_meeting *m, size_t bytes)
+/* Not for programs: MPI_Iallgather does not end on ranks whose lengths differ, or if a rank does not call it. So the ranks compare what
+ * they are about to do first. A rank that failed says that instead, and each says at the end that it has opened. So all ranks leave the
+ * meeting after the same call, unless MPI fails or the time is up. Returns 1 if all said the same, and none of them that it failed. */
+static inline int comm_mpi_agree(struct comm_mpi_meeting *m, long long word)
 {
-    long long *mine = (long long *)malloc(4 * sizeof *mine), *least = mine + 2;
+    long long *mine = m->words, *least = m->words + 2;
     MPI_Request request;
 
-    if (!mine) {
-        m->result = COMM_ERR_MEMORY;
-        m->why = "no memory";
+    mine[0] = word;
+    mine[1] = -word;
+    if (!comm_mpi_wait(m, MPI_Iallreduce(mine, least, 2, MPI_LONG_LONG_INT, MPI_MIN, m->own, &request), &request))
         return 0;
-    }
-    m->result = COMM_OK;
-    mine[0] = (long long)bytes;
-    mine[1] = -mine[0];
-    if (!comm_mpi_wait(m, MPI_Iallreduce(mine, least, 2, MPI_LONG_LONG_INT, MPI_MIN, *m->mpi, &request), &request))
-        return 0; /* with `mine`, which MPI may still use */
-    if (least[0] == 0) {
+    if (least[0] == COMM_MPI_FAILED) {
         m->result = COMM_ERR_REFUSED;
-        m->why = "comm_open failed on another rank before the ranks met; that rank has the reason";
+        m->why = "comm_open failed on another rank; that rank has the reason";
     } else if (least[0] != -least[1]) {
         m->result = COMM_ERR_CONFIG;
         m->why = "ranks meet in different ways; expected the same backend, and the same COMM_BACKEND in the environment, on all ranks";
     }
-    free(mine);
-    return m->result == COMM_OK && bytes <= 0x7fffffff;
+    return m->result == COMM_OK;
 }
 
 /* Not for programs: a comm_exchange_fn. */
@@ -91,13 +91,21 @@ static inline int comm_mpi_exchange(void *arg, const void *in, size_t bytes, voi
     MPI_Request request;
     char *own;
 
-    if (m->result < 0 || !comm_mpi_agree(m, bytes))
+    if (m->result < 0)
         return 1;
-    own = (char *)malloc(all + bytes); /* of MPI, if the time is up before the others have come */
-    if (!own)
+    own = bytes <= 0x7fffffff ? (char *)malloc(all + bytes) : NULL; /* of MPI, if the time is up before the others have come */
+    if (!own) {
+        (void)comm_mpi_agree(m, COMM_MPI_FAILED);
+        m->result = COMM_ERR_MEMORY;
+        m->why = "no memory to meet";
         return 1;
+    }
+    if (!comm_mpi_agree(m, COMM_MPI_LENGTHS + (long long)bytes)) {
+        free(own);
+        return 1;
+    }
     memcpy(own + all, in, bytes);
-    if (!comm_mpi_wait(m, MPI_Iallgather(own + all, (int)bytes, MPI_BYTE, own, (int)bytes, MPI_BYTE, *m->mpi, &request), &request))
+    if (!comm_mpi_wait(m, MPI_Iallgather(own + all, (int)bytes, MPI_BYTE, own, (int)bytes, MPI_BYTE, m->own, &request), &request))
         return 1;
     memcpy(out, own, all);
     free(own);
@@ -174,42 +182,75 @@ static inline enum comm_result comm_mpi_check(MPI_Comm mpi, const char **why)
     return MPI_Comm_test_inter(mpi, &inter) == MPI_SUCCESS && inter ? COMM_ERR_ARGUMENT : COMM_OK;
 }
 
-/* Not for programs: 1 where the ranks of mpi share a host, 0 where not, -1 after an error; equal on all ranks. */
-static inline int comm_mpi_one_host(MPI_Comm mpi)
+/* Not for programs: gives back what MPI has not kept. */
+static inline void comm_mpi_part(struct comm_mpi_meeting *m)
+{
+    if (m->unfinished)
+        return;
+    MPI_Comm_free(&m->own);
+    free(m->words);
+}
+
+/* Not for programs: makes the meeting's communicator, by the only call on the program's, which all ranks have left together. Finds out
+ * whether the ranks share a host. A rank without memory says so here, so that all ranks fail. */
+static inline enum comm_result comm_mpi_meet(MPI_Comm mpi, struct comm_mpi_meeting *m, int *one_host)
 {
     MPI_Comm host;
-    int all = 0, here = 0, one = 0;
+    int here = 0, mine = -1;
 
-    if (MPI_Comm_size(mpi, &all) != MPI_SUCCESS || MPI_Comm_split_type(mpi, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host) != MPI_SUCCESS)
-        return -1;
+    memset(m, 0, sizeof *m);
+    m->words = (long long *)malloc(4 * sizeof *m->words);
+    m->why = "MPI reported an error of this communicator";
+    m->unfinished = 1; /* an error of MPI */
+    m->result = COMM_ERR_BACKEND;
+    if (MPI_Comm_split(mpi, 0, 0, &m->own) != MPI_SUCCESS)
+        return m->result;
+    MPI_Comm_set_errhandler(m->own, MPI_ERRORS_RETURN);
+    if (MPI_Comm_size(m->own, &m->ranks) != MPI_SUCCESS ||
+        MPI_Comm_split_type(m->own, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host) != MPI_SUCCESS)
+        return m->result;
     MPI_Comm_size(host, &here);
     MPI_Comm_free(&host);
-    here = here == all;
-    return MPI_Allreduce(&here, &one, 1, MPI_INT, MPI_MIN, mpi) == MPI_SUCCESS ? one : -1;
+    if (m->words)
+        mine = here == m->ranks;
+    if (MPI_Allreduce(&mine, one_host, 1, MPI_INT, MPI_MIN, m->own) != MPI_SUCCESS)
+        return m->result;
+    m->unfinished = 0;
+    m->result = COMM_OK;
+    if (*one_host < 0) {
+        m->result = m->words ? COMM_ERR_REFUSED : COMM_ERR_MEMORY;
+        m->why = m->words ? "another rank has no memory to meet" : "no memory to meet";
+        comm_mpi_part(m);
+    }
+    return m->result;
 }
 /** @endcond */
 
 /**
  * Opens a world of the ranks of an MPI communicator, in its order.
  *
- * Collective over mpi. The ranks meet by MPI_Iallgather on it, so neither a launcher's variables nor an address is needed. Any backend can
- * be used: by default shared memory within a host and TCP between hosts. The communicator may have all ranks of MPI_COMM_WORLD or some, in
- * any order. backend=shm+mpi needs MPI_THREAD_MULTIPLE. Below that level, open one world of some of the ranks at a time with backend=mpi.
- * Like comm_open(), it blocks at most COMM_OPEN_TIMEOUT, or else open_timeout_ns, except inside MPI_Comm_split_type, which all ranks have
- * to reach.
+ * Collective over mpi: all ranks have the world, or none. Neither a launcher's variables nor an address is needed. Any backend can be used:
+ * by default shared memory within a host and TCP between hosts. The communicator may have all ranks of MPI_COMM_WORLD or some, in any
+ * order. backend=shm+mpi needs MPI_THREAD_MULTIPLE. Below that level, open one world at a time with backend=mpi.
+ *
+ * The only call on mpi is MPI_Comm_split, which makes a communicator for the meeting. It has no deadline: all ranks have to reach it. (A
+ * nonblocking call could not be withdrawn after one, and the program's next collective on mpi might meet it.) From then on it blocks like
+ * comm_open() at most COMM_OPEN_TIMEOUT, or else open_timeout_ns, except in what backend=mpi and shm+mpi wait for (docs/guide/mpi.md), and
+ * whatever the result is, nothing of this library is left on mpi. After COMM_ERR_TIMEOUT and COMM_ERR_BACKEND MPI may still have a
+ * collective of the meeting, on that communicator, because MPI cannot cancel it. Then some libraries may not return from MPI_Finalize.
  *
  * @param mpi     a communicator (no intercommunicator) between MPI_Init and MPI_Finalize. The library keeps nothing of it
  * @param config  as for comm_open(); rank, ranks, address, id and exchange are ignored. NULL: all default
  * @param world   receives the communicator; close it with comm_close()
  * @return as comm_open(); COMM_ERR_STATE before MPI_Init (MPI_Session_init alone is not enough) and after MPI_Finalize; COMM_ERR_ARGUMENT
- * if mpi is an intercommunicator or MPI_COMM_NULL; COMM_ERR_REFUSED if comm_open() failed on another rank before the ranks met;
- * COMM_ERR_TIMEOUT; COMM_ERR_BACKEND after an error of MPI
+ * if mpi is an intercommunicator or MPI_COMM_NULL; COMM_ERR_REFUSED if comm_open() failed on another rank; COMM_ERR_TIMEOUT;
+ * COMM_ERR_BACKEND after an error of MPI
  */
 static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_config *config, struct comm_communicator **world)
 {
     struct comm_mpi_meeting meeting;
     struct comm_config own;
-    int rank = 0, ranks = 0;
+    int one_host = 0, rank = 0;
     const char *why = NULL;
 
     memset(&own, 0, sizeof own);
@@ -219,16 +260,13 @@ static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_con
     enum comm_result r = comm_mpi_check(mpi, &why);
     if (r != COMM_OK)
         return comm_mpi_complain(&own, r, why);
-    int one_host = comm_mpi_one_host(mpi);
-    if (one_host < 0 || MPI_Comm_rank(mpi, &rank) != MPI_SUCCESS || MPI_Comm_size(mpi, &ranks) != MPI_SUCCESS)
-        return comm_mpi_complain(&own, COMM_ERR_BACKEND, "MPI reported an error of this communicator");
-    memset(&meeting, 0, sizeof meeting);
-    meeting.mpi = &mpi;
-    meeting.result = COMM_PENDING;
-    meeting.ranks = ranks;
+    r = comm_mpi_meet(mpi, &meeting, &one_host);
+    if (r != COMM_OK)
+        return comm_mpi_complain(&own, r, meeting.why);
     meeting.until = MPI_Wtime() + comm_mpi_patience(&own);
+    MPI_Comm_rank(meeting.own, &rank);
     own.rank = rank;
-    own.ranks = ranks;
+    own.ranks = meeting.ranks;
     own.address = NULL;
     own.id = NULL;
     own.exchange = comm_mpi_exchange;
@@ -236,13 +274,17 @@ static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_con
     if (!own.backend && !one_host)
         own.backend = "shm+tcp";
     r = comm_open(&own, world);
-    if (r == COMM_OK)
-        return r;
-    if (meeting.result == COMM_PENDING && ranks > 1) { /* this rank has the reason */
-        (void)comm_mpi_agree(&meeting, 0);
-        return r;
+    if (r != COMM_OK && meeting.result != COMM_OK) {
+        r = comm_mpi_complain(&own, meeting.result, meeting.why);
+    } else if (r != COMM_OK) { /* this rank has the reason */
+        (void)comm_mpi_agree(&meeting, COMM_MPI_FAILED);
+    } else if (!comm_mpi_agree(&meeting, COMM_MPI_OPENED)) {
+        (void)comm_close(*world, COMM_DEFAULT_TIMEOUT);
+        *world = NULL;
+        r = comm_mpi_complain(&own, meeting.result, meeting.why);
     }
-    return meeting.result < 0 ? comm_mpi_complain(&own, meeting.result, meeting.why) : r;
+    comm_mpi_part(&meeting);
+    return r;
 }
 
 /**

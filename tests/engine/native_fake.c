@@ -490,7 +490,7 @@ const struct wire_backend *__wrap_wire_backend_find(const char *name)
 {
     static struct wire_backend with;
     const struct wire_backend *found = __real_wire_backend_find(name);
-    if (!found || strcmp(found->name, "local") != 0)
+    if (!found || strcmp(found->name, fake.on_shm ? "shm" : "local") != 0)
         return found;
     if (!with.native) { /* only once, because an open engine reads it */
         with = *found;

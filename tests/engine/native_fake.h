@@ -1,6 +1,6 @@
 /*
  * native_fake: a native inside this process, for all its ranks. It behaves as real libraries may: it completes late and in any order, fails
- * at a chosen call, lacks some calls, cannot cancel, and holds buffers. The linker adds it to the wire `local`.
+ * at a chosen call, lacks some calls, cannot cancel, and holds buffers. The linker adds it to the wire `local`, or to `shm` (on_shm).
  *
  * As a stream (NATIVE_STREAM) it is one queue per channel: started operations run in order, read their input when they run, and block at
  * waits. Reductions use the canonical order, so that the conformance suite can compare bit for bit.
@@ -36,6 +36,7 @@ struct fake_native {
     bool partly;             /* lacks some calls, depending on their length */
     bool scatters;           /* takes reduce_scatter_v */
     bool no_child;           /* only the world has a native */
+    bool on_shm;             /* beside the wire shm, whose ranks meet, here as threads */
     _Atomic bool holds;      /* after a failure the buffers stay in use while this is true */
     bool no_rank_0;          /* rank 0 of a child has no native */
     uint32_t parks;          /* waits without a word that may be pending at once, on all channels; 0: any number */

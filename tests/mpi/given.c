@@ -2,8 +2,8 @@
  * Makes MPI's communicators from this library's, and the reverse (commstream/mpi.h):
  *
  *   given single|funneled|serialized|multiple BACKEND | halves BACKEND | halves_single BACKEND |
- *         halves_serialized BACKEND | closed BACKEND | crossed BACKEND | refused BACKEND | unmet | exhausted | wrong |
- *         early | late
+ *         halves_serialized BACKEND | closed BACKEND | crossed BACKEND | crossed_launched BACKEND | refused BACKEND |
+ *         unmet | exhausted | wrong | early | late
  *         finalized work|message|nothing|child BACKEND
  */
 #define _GNU_SOURCE
@@ -197,7 +197,7 @@ static void closed(const char *backend)
 }
 
 struct opening {
-    MPI_Comm mpi;
+    MPI_Comm mpi; /* ranks 0: the launcher says rank and ranks */
     struct comm_communicator *world;
     const char *backend;
     int32_t rank, ranks;
@@ -223,7 +223,7 @@ static void *open_it(void *arg)
 }
 
 /* Two threads open a world of all ranks each, in a different order on each rank. */
-static void crossed(const char *backend)
+static void crossed(const char *backend, bool launched)
 {
     struct opening o[2];
     pthread_t thread[2];
@@ -232,7 +232,8 @@ static void crossed(const char *backend)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     for (int i = 0; i < 2; i++) {
-        o[i] = (struct opening){.backend = backend, .rank = rank, .ranks = ranks, .late_ns = (rank + i) % 2 ? 200 * RIG_MS : 0};
+        o[i] =
+            (struct opening){.backend = backend, .rank = rank, .ranks = launched ? 0 : ranks, .late_ns = (rank + i) % 2 ? 200 * RIG_MS : 0};
         MPI_Comm_dup(MPI_COMM_WORLD, &o[i].mpi);
     }
     for (int i = 0; i < 2; i++)
@@ -271,13 +272,13 @@ static void refused(const char *backend)
 /* Rank 1 meets the others once, and they it twice. Their time is up, and MPI may go on with what they gave it. */
 static void unmet(void)
 {
-    MPI_Comm all = MPI_COMM_WORLD;
-    struct comm_mpi_meeting m = {.mpi = &all, .result = COMM_PENDING};
-    int rank, in[2] = {0}, out[8] = {0};
+    struct comm_mpi_meeting m;
+    int rank, one_host, in[2] = {0}, out[8] = {0};
     MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &(int){0});
+    MUST(comm_mpi_meet(MPI_COMM_WORLD, &m, &one_host));
+    EQUAL(one_host, 1);
     m.until = MPI_Wtime() + 60;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &m.ranks);
     in[1] = rank;
     EQUAL(comm_mpi_exchange(&m, in, sizeof in, out), 0);
     for (int r = 0; r < m.ranks; r++)
@@ -291,7 +292,7 @@ static void unmet(void)
         CHECK(comm_mpi_exchange(&m, in, sizeof in, out) != 0); /* and it does not begin again */
     } else {
         rig_nap(3 * RIG_S);
-        EQUAL(comm_mpi_agree(&m, sizeof in), 1); /* so that MPI can end */
+        EQUAL(comm_mpi_agree(&m, COMM_MPI_LENGTHS + sizeof in), 1); /* so that MPI can end */
     }
     finalize();
 }
@@ -430,8 +431,8 @@ int main(int count, char **argument)
         halves(backend, MPI_THREAD_SERIALIZED);
     else if (strcmp(what, "closed") == 0)
         closed(backend);
-    else if (strcmp(what, "crossed") == 0)
-        crossed(backend);
+    else if (strncmp(what, "crossed", 7) == 0)
+        crossed(backend, strcmp(what, "crossed_launched") == 0);
     else if (strcmp(what, "refused") == 0)
         refused(backend);
     else if (strcmp(what, "unmet") == 0)

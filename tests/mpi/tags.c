@@ -24,7 +24,7 @@ static struct native *open_native(void)
 {
     char text[512] = "";
     struct native_config config = {.env = wire_default_env(),
-                                   .launcher = "mpirun", /* not the program: opening makes the MPI_Comm from which all are created */
+                                   .launcher = "mpirun",
                                    .rank = rank,
                                    .ranks = ranks,
                                    .local_rank = rank,
@@ -103,14 +103,18 @@ int main(void)
     for (int r = 0; r < ranks; r++)
         members[r] = r;
     native = open_native();
-    for (int i = 0; i <= TEAMS; i++)
+    join_first(0, &channels[0], offers[0]); /* the world's, whose MPI_Comm is the one from which the others are created */
+    join_second(0, &channels[0], offers[0]);
+    await_joined(channels[0]);
+    for (int i = 1; i <= TEAMS; i++)
         join_first(i, &channels[i], offers[i]);
-    for (int i = 0; i <= TEAMS; i++) { /* odd ranks go in reverse order */
-        int at = rank % 2 ? TEAMS - i : i;
+    for (int i = 1; i <= TEAMS; i++) { /* odd ranks go in reverse order */
+        int at = rank % 2 ? TEAMS + 1 - i : i;
         join_second(at, &channels[at], offers[at]);
+        IS(native->class->joined(channels[at]), COMM_PENDING); /* it begins */
         rig_nap(RIG_MS);
     }
-    for (int i = 0; i <= TEAMS; i++)
+    for (int i = 1; i <= TEAMS; i++)
         await_joined(channels[i]);
     use(channels, TEAMS + 1);
     MPI_Barrier(MPI_COMM_WORLD);

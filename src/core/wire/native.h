@@ -126,8 +126,8 @@ struct native_event {
 struct native_class {
     const char *name;
     /* Finds the library and its version, which must be the same on all ranks of a world. Or UNSUPPORTED, with what is
-     * missing and what to do in error_text. Starts nothing and communicates with nobody; comm_describe_backend also
-     * calls it. May be called again. */
+     * missing and what to do in error_text; or why `open` would fail on this rank, as far as that is known, so that all ranks learn it when
+     * they meet. Starts nothing and communicates with nobody; comm_describe_backend also calls it. May be called again. */
     enum comm_result (*probe)(const struct native_config *config, char version[NATIVE_VERSION_BYTES]);
     /* Before the ranks meet by a launcher's store, where probe was OK: starts what cannot start any more once this library has used the
      * store. May block. NULL: nothing is. */
@@ -142,7 +142,8 @@ struct native_class {
      * of either call ends the channel. */
     enum comm_result (*join)(struct native *native, const struct wire_team *team, const void *offers, void *offer,
                              struct native_channel **channel);
-    /* After the second join: PENDING, then OK or an error. After an error the channel must still be left with `leave`. */
+    /* After the second join: PENDING, then OK or an error. After an error the channel must still be left with `leave`. While a world opens,
+     * it is first called when all ranks have done their second join. */
     enum comm_result (*joined)(struct native_channel *channel);
     /* COMM_OK: the native will do this call. UNSUPPORTED: it cannot, and a program does it. This is decided only from
      * what is equal on all ranks (type, operator, lengths; never addresses or displacements). A call without buffers or

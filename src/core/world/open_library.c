@@ -152,12 +152,25 @@ static enum comm_result await_all(struct opening *o, struct comm_state *const *s
     return gather_results(o, all);
 }
 
+/* Until all ranks are connected, none begins to join: some libraries wait for the others in a call without a deadline. */
+static enum comm_result await_connected(struct opening *o)
+{
+    size_t ranks = (size_t)o->launch.ranks;
+    unsigned char mine = 0, *all = o->boot ? o->env->take(o->env, ranks, 64) : NULL;
+    enum comm_result r = all ? open_gather(o, &mine, sizeof mine, all) : o->boot ? COMM_ERR_MEMORY : COMM_OK;
+
+    env_give_back(o->env, all, ranks);
+    return r;
+}
+
 enum comm_result open_await_library(struct opening *o, struct comm_state *const *states, int32_t here)
 {
     const struct comm_env *env = o->env;
     size_t bytes = (size_t)o->launch.ranks * sizeof(int32_t);
-    enum comm_result r = COMM_OK;
+    enum comm_result r = states[0]->native ? await_connected(o) : COMM_OK;
 
+    if (r != COMM_OK)
+        return r;
     if (!o->world->falls_back || !states[0]->native) {
         for (int32_t i = 0; i < here && r == COMM_OK; i++)
             r = await_one(o, states[i]);

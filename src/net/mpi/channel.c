@@ -1,9 +1,8 @@
 /*
  * The MPI_Comm of a communicator. The world has base, which belongs to the native: communicators are created from it even after the world
- * was closed. base is made when the native opens, or here, by the world's channel. A child communicator, and such a base, needs
- * MPI_Comm_create_group. That call blocks until all members have called it, so it runs on a separate thread. This requires
- * MPI_THREAD_MULTIPLE. Below that level a child has no native, and the library's own programs serve it; the thread that opens a world makes
- * its base. The offer of each member contains its rank in the parent.
+ * was closed. The world's channel makes base. Each MPI_Comm is made by MPI_Comm_create_group. That call blocks until all members have
+ * called it, so it runs on a separate thread. This requires MPI_THREAD_MULTIPLE. Below that level a child has no native, and the library's
+ * own programs serve it; the thread that opens a world makes its base. The offer of each member contains its rank in the parent.
  *
  * MPI distinguishes overlapping creations only by their tags. So the first member gives each creation a tag that no other creation in
  * progress has. Each rank has its own range of tags. A tag is free again when all members have left MPI_Comm_create_group, which a barrier
@@ -80,7 +79,7 @@ static void channel_end(struct mpi_channel *c)
 
 static enum comm_result make_channel(struct mpi_world *w, const struct wire_team *team, struct native_channel **channel)
 {
-    bool first = team->size == w->ranks && !w->base_taken, whole = first && w->base != MPI_COMM_NULL;
+    bool first = team->size == w->ranks && !w->base_taken;
     struct mpi_channel *c = calloc(1, sizeof *c);
 
     if (!first && !w->shared) {
@@ -93,15 +92,15 @@ static enum comm_result make_channel(struct mpi_world *w, const struct wire_team
     c->world = w;
     c->size = team->size;
     c->rank = team->rank;
-    c->comm = whole ? w->base : MPI_COMM_NULL;
-    c->makes_base = first && !whole;
+    c->comm = MPI_COMM_NULL;
+    c->makes_base = first;
     c->tag = c->tag_taken = -1;
-    if (!whole && team->rank == 0 && (c->tag_taken = mpi_tag_take(w)) < 0) {
+    w->base_taken |= first; /* on all ranks alike, also where the first one has no tag */
+    if (team->rank == 0 && (c->tag_taken = mpi_tag_take(w)) < 0) {
         free(c);
         return COMM_ERR_UNSUPPORTED;
     }
-    w->base_taken |= first;
-    atomic_init(&c->state, whole ? MPI_JOINED : MPI_JOINING);
+    atomic_init(&c->state, MPI_JOINING);
     c->members = malloc((size_t)team->size * sizeof *c->members);
     if (!c->members) {
         channel_free(c);
@@ -134,14 +133,7 @@ int mpi_create_group(const struct mpi_world *w, const int *members, int size, in
 /* Only while the world opens: its ranks have met, and each of them waits here for the others. */
 static void make_base(struct mpi_channel *c)
 {
-    struct mpi_card *cards = malloc((size_t)c->size * sizeof *cards);
-
-    c->code = MPI_NO_MEMORY;
-    for (int i = 0; cards && i < c->size; i++)
-        cards[i] = (struct mpi_card){c->tag, c->members[i]};
-    if (cards)
-        c->code = mpi_make_base(c->world, cards, c->tag_taken);
-    free(cards);
+    c->code = mpi_make_base_of(c->world, c->members, c->tag, c->tag_taken);
     if (c->code == MPI_SUCCESS)
         c->tag_taken = -1;
     c->comm = c->world->base;
@@ -174,27 +166,20 @@ static void *create_in_thread(void *arg)
 }
 
 /* The new thread blocks all signals, so the program's signals are delivered to the program's own threads. */
-static enum comm_result connect_channel(struct mpi_channel *c)
+static enum comm_result start_thread(struct mpi_channel *c)
 {
     pthread_t thread;
     sigset_t all, before;
 
-    if (atomic_load(&c->state) != MPI_JOINING)
-        return COMM_OK;
-    c->begun = true;
-    if (!c->world->shared)
-        return COMM_OK;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(&thread, NULL, create_in_thread, c);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed) {
-        channel_free(c); /* an error ends the channel */
+    if (failed)
         return COMM_ERR_SYSTEM;
-    }
     c->in_thread = true;
     pthread_detach(thread);
-    return COMM_OK;
+    return COMM_PENDING;
 }
 
 enum comm_result mpi_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
@@ -221,16 +206,21 @@ enum comm_result mpi_join(struct native *native, const struct wire_team *team, c
         c->members[i] = said.parent_rank;
     }
     c->tag = said.tag;
-    return connect_channel(c);
+    c->begun = true;
+    return COMM_OK;
 }
 
+/* Begins here, and not in mpi_join: opening a world, all ranks have connected by then, so none of them waits for one that could not. */
 enum comm_result mpi_joined(struct native_channel *channel)
 {
     static const enum comm_result result[] = {COMM_PENDING, COMM_OK, COMM_ERR_BACKEND};
     struct mpi_channel *c = mpi_channel_of(channel);
 
-    if (!c->in_thread && atomic_load(&c->state) == MPI_JOINING)
+    if (!c->in_thread && atomic_load(&c->state) == MPI_JOINING) {
+        if (c->world->shared)
+            return start_thread(c);
         atomic_store(&c->state, (int)create(c));
+    }
     int state = atomic_load_explicit(&c->state, memory_order_acquire);
     if (state == MPI_JOIN_FAILED && !c->told)
         mpi_tell(c->world, NO_COMM, c->code);

@@ -38,10 +38,11 @@ struct mpi_process {
 struct mpi_world {
     struct native handle;   /* first */
     struct mpi_caller wire; /* of the wire over MPI that has this world to itself */
-    MPI_Comm base;          /* the ranks in this library's order; MPI_COMM_NULL until it is made */
+    MPI_Comm base;          /* the ranks in this library's order; MPI_COMM_NULL until the ranks have met and made it */
     MPI_Comm parent;        /* communicators are created from it: base, or MPI_COMM_WORLD until that is made */
     int parent_rank;        /* this rank's rank in parent */
     int rank, ranks, level;
+    int *members;   /* room for the ranks of base in parent: taken early, because later the others would wait for a rank without memory */
     bool shared;    /* the level is MULTIPLE: any thread of this library may call MPI */
     bool locks;     /* the level is SERIALIZED: any thread of the program may call MPI, one at a time */
     pthread_t only; /* below SERIALIZED: the only thread that may call MPI */
@@ -96,7 +97,7 @@ struct mpi_channel {
     MPI_Comm comm;
     int size, rank;
     bool begun;       /* has begun to create its MPI_Comm */
-    bool makes_base;  /* the first channel of a world without base: its MPI_Comm will be base */
+    bool makes_base;  /* the first channel of all ranks: its MPI_Comm will be base */
     bool told;        /* has logged why it failed */
     bool untouchable; /* a rank is gone, which MPI may not survive: no call of MPI for this channel follows */
     bool in_thread;   /* a thread creates its MPI_Comm; otherwise `joined` does */
@@ -175,9 +176,11 @@ void mpi_keep(void);   /* MPI still holds something unfinished, so this library 
 void mpi_failed(void); /* a communicator failed, with the same consequence */
 void mpi_tell(const struct mpi_world *w, const char *what, int code); /* logs MPI's text of this code */
 
-/* Makes base, if opening has not made it. Collective over the ranks of the world, whose cards these are, in order. Blocks until all of them
- * have called it. Gives the tag back, unless it fails. Returns MPI's code. */
+/* Makes base. Collective over the ranks of the world, whose cards these are, in order. Blocks until all of them have called it. Gives the
+ * tag back, unless it fails. Returns MPI's code. */
 int mpi_make_base(struct mpi_world *w, const struct mpi_card *cards, int tag_index);
+/* The same, of these ranks of parent. */
+int mpi_make_base_of(struct mpi_world *w, const int *members, int tag, int tag_index);
 
 /* channel.c */
 int mpi_tag_take(struct mpi_world *w); /* the index of one of this rank's tags, which is now in use; -1: there is none */

@@ -19,9 +19,9 @@
 #include <unistd.h>
 
 static struct {
-    pthread_mutex_t lock;
-    bool ours; /* this library started MPI */
-    /* Without the lock, since an open holds it until the other ranks have come, and a failure does not wait for them. */
+    pthread_mutex_t lock; /* one thread starts MPI. No call that waits for other ranks is made under it, except MPI_Init_thread */
+    _Atomic bool ours;    /* this library started MPI */
+    /* Without the lock, since MPI_Init_thread may wait for other ranks, and a failure does not. */
     _Atomic bool unfinished; /* MPI keeps something for ever */
     _Atomic bool failed;     /* a communicator over MPI failed: other ranks may be dead, or may leave without MPI_Finalize */
     _Atomic int natives;     /* number of open natives */
@@ -60,15 +60,6 @@ void mpi_library_text(char *text, size_t bytes)
         text[at++] = blank ? ' ' : *c;
     }
     text[at] = 0;
-}
-
-enum comm_result mpi_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES])
-{
-    enum comm_result r = mpi_library_open(config);
-
-    if (r == COMM_OK)
-        mpi_library_text(version, NATIVE_VERSION_BYTES);
-    return r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the end */
@@ -123,26 +114,91 @@ static bool is_late_for_pmix(void)
     return initialized && must_be_before_pmix() && initialized();
 }
 
-static enum comm_result start_mpi(const struct native_config *config, int *level)
+/* The level that this library asks MPI for. */
+static enum comm_result level_to_ask(const struct native_config *config, int *level)
 {
     const char *asked = config->env->lookup(config->env, "COMM_MPI_THREADS");
     char text[384];
-    int want = MPI_THREAD_MULTIPLE; /* costs the same as SERIALIZED with Open MPI 4.1 and MPICH 4.0 */
 
+    *level = MPI_THREAD_MULTIPLE; /* costs the same as SERIALIZED with Open MPI 4.1 and MPICH 4.0 */
     if (asked && strcmp(asked, "serialized") == 0) {
-        want = MPI_THREAD_SERIALIZED;
+        *level = MPI_THREAD_SERIALIZED;
     } else if (asked && strcmp(asked, "funneled") == 0) {
-        want = MPI_THREAD_FUNNELED;
+        *level = MPI_THREAD_FUNNELED;
     } else if (asked && *asked && strcmp(asked, "multiple") != 0) {
         snprintf(text, sizeof text, "COMM_MPI_THREADS=%s; expected funneled, serialized or multiple", asked);
         return complain(config, COMM_ERR_CONFIG, text);
     }
-    if (is_late_for_pmix())
+    return COMM_OK;
+}
+
+/* Whether a world with these options can be opened at this level of an MPI that runs, or that this library starts. */
+static enum comm_result check_level(const struct native_config *config, bool runs, int level)
+{
+    const char *who = runs && !process.ours ? "by the program" : "by this library";
+    char text[384];
+    int main_thread = 1;
+
+    if (runs)
+        MPI_Is_thread_main(&main_thread);
+    if (level < MPI_THREAD_SERIALIZED && !main_thread) {
+        snprintf(text, sizeof text,
+                 "MPI was started %s below MPI_THREAD_SERIALIZED, so only the thread that started it may open a world over it", who);
+        return complain(config, COMM_ERR_STATE, text);
+    }
+    if (config->threads && level < MPI_THREAD_MULTIPLE) {
+        snprintf(
+            text, sizeof text,
+            "progress=thread, but MPI %s started %s with a thread level below MPI_THREAD_MULTIPLE, so that no thread of this library may "
+            "call it: MPI_Init_thread with MPI_THREAD_MULTIPLE, or progress=caller",
+            runs ? "was" : "is", who);
+        return complain(config, COMM_ERR_CONFIG, text);
+    }
+    return COMM_OK;
+}
+
+/* Whether MPI runs, or can be started. */
+static enum comm_result look_at_mpi(const struct native_config *config, bool *runs, int *level)
+{
+    int initialized = 0, finalized = 0;
+
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    *runs = initialized;
+    if (finalized || mpi_is_over())
+        return complain(config, COMM_ERR_STATE,
+                        "MPI_Finalize was called in this process, and MPI cannot be started twice: open before that");
+    if (!initialized && is_late_for_pmix())
         return complain(
             config, COMM_ERR_STATE,
             "Open MPI 5 cannot start after PMIx, by whose store ranks of this process have met: open a world over MPI first, or "
             "call MPI_Init_thread before");
-    int code = MPI_Init_thread(NULL, NULL, want, level);
+    if (!initialized)
+        return level_to_ask(config, level);
+    MPI_Query_thread(level);
+    return COMM_OK;
+}
+
+/* A rank that alone cannot open says so before the ranks meet: later the others may be in a call of MPI, which has no deadline. */
+enum comm_result mpi_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES])
+{
+    enum comm_result r = mpi_library_open(config);
+    int level = MPI_THREAD_MULTIPLE;
+    bool runs = false;
+
+    if (r == COMM_OK)
+        mpi_library_text(version, NATIVE_VERSION_BYTES);
+    if (r == COMM_OK)
+        r = look_at_mpi(config, &runs, &level);
+    return r == COMM_OK ? check_level(config, runs, level) : r;
+}
+
+/* level: what to ask for; receives what MPI gives. */
+static enum comm_result start_mpi(const struct native_config *config, int *level)
+{
+    char text[384];
+    int code = MPI_Init_thread(NULL, NULL, *level, level);
+
     if (code != MPI_SUCCESS) {
         snprintf(text, sizeof text, "MPI_Init_thread of %s said %d", MODULE_LIBRARY, code);
         return complain(config, COMM_ERR_BACKEND, text);
@@ -158,36 +214,12 @@ static enum comm_result start_mpi(const struct native_config *config, int *level
 
 static enum comm_result find_mpi(const struct native_config *config, int *level)
 {
-    int initialized = 0, finalized = 0;
-    char text[384];
+    bool runs = false;
+    enum comm_result r = look_at_mpi(config, &runs, level);
 
-    MPI_Initialized(&initialized);
-    MPI_Finalized(&finalized);
-    if (finalized || mpi_is_over())
-        return complain(config, COMM_ERR_STATE,
-                        "MPI_Finalize was called in this process, and MPI cannot be started twice: open before that");
-    if (!initialized) {
-        enum comm_result r = start_mpi(config, level);
-        if (r != COMM_OK)
-            return r;
-    } else {
-        int main_thread = 0;
-        MPI_Query_thread(level);
-        MPI_Is_thread_main(&main_thread);
-        if (*level < MPI_THREAD_SERIALIZED && !main_thread)
-            return complain(
-                config, COMM_ERR_STATE,
-                "the program started MPI below MPI_THREAD_SERIALIZED, so only the thread that started it may open a world over it");
-    }
-    if (config->threads && *level < MPI_THREAD_MULTIPLE) {
-        snprintf(
-            text, sizeof text,
-            "progress=thread, but MPI was started %s with a thread level below MPI_THREAD_MULTIPLE, so that no thread of this library may "
-            "call it: MPI_Init_thread with MPI_THREAD_MULTIPLE, or progress=caller",
-            process.ours ? "by this library" : "by the program");
-        return complain(config, COMM_ERR_CONFIG, text);
-    }
-    return COMM_OK;
+    if (r == COMM_OK && !runs)
+        r = start_mpi(config, level);
+    return r == COMM_OK ? check_level(config, true, *level) : r;
 }
 
 /* Without its own launcher, MPI would make each of N ranks a world of its own. So the opening fails if the numbers of ranks differ. Only a
@@ -299,32 +331,13 @@ static void use_base(struct mpi_world *w)
     mpi_exit(w);
 }
 
-/* base comes later, because it needs the cards of all ranks: mpi_make_base. */
-static void open_without_base(const struct native_config *config, struct mpi_world *w)
+int mpi_make_base_of(struct mpi_world *w, const int *members, int tag, int tag_index)
 {
-    w->base = MPI_COMM_NULL;
-    w->parent = MPI_COMM_WORLD;
-    w->rank = config->rank;
-    w->ranks = config->ranks;
-    mpi_enter(w);
-    MPI_Comm_rank(w->parent, &w->parent_rank);
-    share_tags(w);
-    mpi_exit(w);
-}
-
-int mpi_make_base(struct mpi_world *w, const struct mpi_card *cards, int tag_index)
-{
-    int *members = malloc((size_t)w->ranks * sizeof *members);
     MPI_Comm made = MPI_COMM_NULL;
-    int code = MPI_NO_MEMORY;
 
-    for (int i = 0; members && i < w->ranks; i++)
-        members[i] = cards[i].parent_rank;
     mpi_enter(w);
-    if (members)
-        code = mpi_create_group(w, members, w->ranks, cards[0].tag, &made);
+    int code = mpi_create_group(w, members, w->ranks, tag, &made);
     mpi_exit(w);
-    free(members);
     if (code != MPI_SUCCESS)
         return code;
     mpi_tag_give(w, tag_index);
@@ -333,46 +346,11 @@ int mpi_make_base(struct mpi_world *w, const struct mpi_card *cards, int tag_ind
     return MPI_SUCCESS;
 }
 
-static enum comm_result copy_base(const struct native_config *config, struct mpi_world *w)
+int mpi_make_base(struct mpi_world *w, const struct mpi_card *cards, int tag_index)
 {
-    char text[MPI_MAX_ERROR_STRING + 64] = "MPI_Comm_split failed: ";
-    int length = 0;
-
-    mpi_enter(w);
-    int code = MPI_Comm_split(MPI_COMM_WORLD, 0, config->rank, &w->base);
-    if (code == MPI_SUCCESS) {
-        MPI_Comm_set_errhandler(w->base, MPI_ERRORS_RETURN);
-        MPI_Comm_rank(w->base, &w->rank);
-        MPI_Comm_size(w->base, &w->ranks);
-    } else {
-        MPI_Error_string(code, text + strlen(text), &length);
-    }
-    mpi_exit(w);
-    if (code != MPI_SUCCESS)
-        return complain(config, COMM_ERR_BACKEND, text);
-    use_base(w);
-    return COMM_OK;
-}
-
-/* A launcher's world is all of MPI_COMM_WORLD, whose copy is base. A world that the program describes may be a part of it, and threads may
- * open several at once, in a different order on each rank. MPI_Comm_split would join the wrong ones; MPI_Comm_create_group has a tag for
- * each. */
-static enum comm_result make_world(const struct native_config *config, struct mpi_world *w)
-{
-    bool described = strcmp(config->launcher, "program") == 0;
-    enum comm_result r = COMM_OK;
-    int size = 0;
-
-    mpi_enter(w);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    mpi_exit(w);
-    if (size > config->ranks || (described && w->shared))
-        open_without_base(config, w);
-    else
-        r = copy_base(config, w);
-    if (r == COMM_OK)
-        hear_of_end(w);
-    return r;
+    for (int i = 0; i < w->ranks; i++)
+        w->members[i] = cards[i].parent_rank;
+    return mpi_make_base_of(w, w->members, cards[0].tag, tag_index);
 }
 
 enum comm_result mpi_start_process(const struct native_config *config, int *level)
@@ -395,33 +373,71 @@ static enum comm_result mpi_before_store(const struct native_config *config)
     return r == COMM_OK && must_be_before_pmix() ? mpi_start_process(config, &level) : r;
 }
 
+static struct mpi_world *make_world(const struct native_config *config)
+{
+    struct mpi_world *w = calloc(1, sizeof *w);
+
+    if (!w)
+        return NULL;
+    w->handle.class = &mpi_native_class;
+    w->log = config->log;
+    w->base = MPI_COMM_NULL;
+    w->parent = MPI_COMM_WORLD;
+    w->rank = config->rank;
+    w->ranks = config->ranks;
+    w->only = pthread_self();
+    w->members = malloc((size_t)w->ranks * sizeof *w->members);
+    if (w->members)
+        return w;
+    free(w);
+    return NULL;
+}
+
+static void free_world(struct mpi_world *w)
+{
+    free(w->members);
+    free(w);
+}
+
+static enum comm_result find_place(const struct native_config *config, struct mpi_world *w)
+{
+    enum comm_result r = find_mpi(config, &w->level);
+
+    if (r != COMM_OK)
+        return r;
+    w->shared = w->level == MPI_THREAD_MULTIPLE;
+    w->locks = w->level == MPI_THREAD_SERIALIZED;
+    w->handle.flags |= w->shared ? 0 : NATIVE_CALLER;
+    r = check_ranks(config, w);
+    if (r != COMM_OK)
+        return r;
+    mpi_enter(w);
+    MPI_Comm_rank(w->parent, &w->parent_rank);
+    share_tags(w);
+    mpi_exit(w);
+    hear_of_end(w);
+    mpi_survive_broken_pipes();
+    return COMM_OK;
+}
+
+/* Calls nothing that waits for other ranks, except MPI_Init_thread. A rank that alone cannot open then leaves none behind in MPI: the ranks
+ * exchange their cards next, with a deadline, and only then make base. Threads may open several worlds at once, in a different order on
+ * each rank: MPI_Comm_split of MPI_COMM_WORLD would join the wrong ones, MPI_Comm_create_group has a tag for each. */
 enum comm_result mpi_open(const struct native_config *config, struct native **native)
 {
     enum comm_result r = mpi_library_open(config);
-    struct mpi_world *w = r == COMM_OK ? calloc(1, sizeof *w) : NULL;
+    struct mpi_world *w = r == COMM_OK ? make_world(config) : NULL;
 
     if (!w)
         return r == COMM_OK ? COMM_ERR_MEMORY : r;
-    w->handle.class = &mpi_native_class;
     pthread_mutex_lock(&process.lock);
-    r = find_mpi(config, &w->level);
-    w->log = config->log;
-    w->shared = w->level == MPI_THREAD_MULTIPLE;
-    w->locks = w->level == MPI_THREAD_SERIALIZED;
-    w->only = pthread_self();
-    if (r == COMM_OK)
-        r = check_ranks(config, w);
-    if (r == COMM_OK)
-        r = make_world(config, w);
-    if (r == COMM_OK)
-        mpi_survive_broken_pipes();
+    r = find_place(config, w);
     pthread_mutex_unlock(&process.lock);
     if (r != COMM_OK) {
-        free(w);
+        free_world(w);
         return r;
     }
     atomic_fetch_add(&process.natives, 1);
-    w->handle.flags |= w->shared ? 0 : NATIVE_CALLER;
     *native = &w->handle;
     return COMM_OK;
 }
@@ -440,7 +456,7 @@ void mpi_close(struct native *native)
         MPI_Comm_free(&w->base);
         mpi_exit(w);
     }
-    free(w);
+    free_world(w);
 }
 
 static void mpi_explain(struct native *native, int32_t code, char *text, size_t bytes)
@@ -454,7 +470,7 @@ static void mpi_explain(struct native *native, int32_t code, char *text, size_t 
     else if (code == MPI_OTHER_THREAD)
         snprintf(whole, sizeof whole, "MPI was started below MPI_THREAD_SERIALIZED, and this is not the thread that opened the world");
     else if (code == MPI_NO_MEMORY)
-        snprintf(whole, sizeof whole, "no memory for the ranks of a world");
+        snprintf(whole, sizeof whole, "no memory for a call of MPI");
     else if (!mpi_is_over())
         MPI_Error_string(code, whole, &length);
     snprintf(text, bytes, "%s", whole);

@@ -5,11 +5,13 @@
 #include "net/mpi/large.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 struct mpi_abi mpi_abi;
 static void *library;
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* threads may open worlds at once, and need all of mpi_abi */
 
 void *mpi_library_symbol(const char *name)
 {
@@ -51,7 +53,7 @@ static enum comm_result look_up(const struct native_config *config, const char *
     return COMM_OK;
 }
 
-enum comm_result mpi_library_open(const struct native_config *config)
+static enum comm_result open_once(const struct native_config *config)
 {
     const char *path = config->library ? config->library : "libmpi_abi.so.1";
 
@@ -65,5 +67,13 @@ enum comm_result mpi_library_open(const struct native_config *config)
         dlclose(library);
         library = NULL;
     }
+    return r;
+}
+
+enum comm_result mpi_library_open(const struct native_config *config)
+{
+    pthread_mutex_lock(&opening);
+    enum comm_result r = open_once(config);
+    pthread_mutex_unlock(&opening);
     return r;
 }
