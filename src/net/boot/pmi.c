@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { GOODBYE_MS = 500 };
+enum { GOODBYE_MS = 500, GOODBYE_PIECES = 16 };
 
 /* One for the process, like the descriptor. */
 static struct {
@@ -116,18 +116,22 @@ static ino_t socket_of(int fd)
     return fstat(fd, &about) == 0 ? about.st_ino : 0;
 }
 
-/* To its end, which may come in a piece of its own: a line ends in version 1, a field in version 2. */
+/* To the end of the goodbye's own reply. Before it may come the reply to a request that was given up, and each may come in pieces. */
 static void read_answer(int fd)
 {
     struct pollfd answer = {.fd = fd, .events = POLLIN};
-    char bytes[256];
-    ssize_t n = 1;
+    char bytes[PMI_ANSWER];
+    size_t at = 0;
+    bool whole = false;
 
-    while (n > 0 && poll(&answer, 1, GOODBYE_MS) > 0) {
-        n = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
-        if (n > 0 && (bytes[n - 1] == '\n' || bytes[n - 1] == ';'))
-            return;
+    for (int pieces = 0; !whole && pieces < GOODBYE_PIECES && at < sizeof bytes && poll(&answer, 1, GOODBYE_MS) > 0; pieces++) {
+        ssize_t n = recv(fd, bytes + at, sizeof bytes - at, MSG_DONTWAIT);
+        if (n <= 0)
+            break;
+        at += (size_t)n;
+        whole = memmem(bytes, at, "cmd=finalize", 12) && (bytes[at - 1] == '\n' || bytes[at - 1] == ';');
     }
+    crypto_wipe(bytes, sizeof bytes); /* the other reply may have the secret */
 }
 
 /* The answer is read: a socket that is closed with unread bytes, or before they are written, ends with an error for the launcher. flux then
