@@ -169,13 +169,15 @@ class Communicator(_core.Communicator):
         return _core.event(self)
 
     def buckets(self, gradients: Sequence[Buffer], *, bytes: int = 0, first_bytes: int = 0, op: Union[Op, _core.Operator] = Op.AVG,
-                adopt: bool = False) -> _core.Buckets:
+                adopt: int = False) -> _core.Buckets:
         """Makes gradient buckets for a list of arrays, in the order of the forward pass: comm_buckets_create.
 
-        With `adopt` the gradients live in the buckets: data(i) is their memory, and the arrays only say lengths and types.
+        With `adopt` the gradients live in the buckets: data(i) is their memory, and the arrays only say lengths and types. With adopt=2 that is
+        memory of the communicator's device.
         """
         return _core.buckets(self, _check.items("buckets", "gradients", gradients), _check.length("buckets", "bytes", bytes),
-                             _check.length("buckets", "first_bytes", first_bytes), op, adopt)
+                             _check.length("buckets", "first_bytes", first_bytes), op,
+                             _check.integer("buckets", "adopt", adopt, 0, 2, "False, True or 2"))
 
     def operator(self, function: Callable[[memoryview, memoryview], None], *, name: Optional[str] = None, element_bytes: int,
                  ordered: bool = False) -> _core.Operator:
@@ -198,7 +200,10 @@ class Communicator(_core.Communicator):
         return _core.premul_sum(self, type, "premul_sum", _check.element("premul_sum", "factor", type, factor))
 
     def mem_alloc(self, bytes: int) -> _core.Memory:
-        """Allocates zeroed memory that other ranks of this host can read without a copy: comm_mem_alloc."""
+        """Allocates memory that moves with fewer copies: comm_mem_alloc.
+
+        It is zeroed, and other ranks of this host read it without a copy. On backend nccl it is memory of the device, which is not zeroed.
+        """
         return _core.mem_alloc(self, _check.length("mem_alloc", "bytes", bytes, 1))
 
     @overload
