@@ -87,7 +87,7 @@ def open_local(size: int, *, devices: Optional[Sequence[Optional[str]]] = None, 
                      operation_timeout, options, log)
     names = None if devices is None else [_check.text("open_local", "devices", device) for device in
                                           _check.items("open_local", "devices", devices)]
-    return _core.open_local(_check.int32("open_local", "size", size), names, config)
+    return _core.open_local(_check.integer("open_local", "size", size, 1, 1024), names, config)
 
 
 def unique_id(*, backend: Optional[str] = None, address: Optional[str] = None) -> bytes:

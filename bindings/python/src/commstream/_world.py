@@ -189,7 +189,7 @@ class Communicator(_core.Communicator):
         """
         _check.function("operator", "function", function)
         called = _check.text("operator", "name", name) or str(getattr(function, "__qualname__", type(function).__qualname__))
-        return _core.operator(self, function, called, _check.length("operator", "element_bytes", element_bytes), ordered)
+        return _core.operator(self, function, called, _check.integer("operator", "element_bytes", element_bytes, 1, 4096), ordered)
 
     def premul_sum(self, type: Type, factor: Union[complex, bytes]) -> _core.Operator:
         """Makes the operator that multiplies this rank's input by `factor` and adds the products: comm_op_create_premul_sum.
@@ -271,7 +271,7 @@ class Communicator(_core.Communicator):
 
     def trace_dump(self, path: Any) -> None:
         """Writes the last operations to a file that chrome://tracing and Perfetto read: comm_trace_dump."""
-        _core.trace_dump(self, path)
+        _core.trace_dump(self, _check.path("trace_dump", "path", path))
 
     def describe_machine(self) -> str:
         """The figures of the machine that predictions use: comm_describe_machine."""
@@ -440,16 +440,18 @@ def type_size(type: Union[Type, int]) -> int:
 
 def result_name(result: int) -> str:
     """The name of a result, such as "COMM_ERR_PEER": comm_result_name."""
-    return _core.result_name(result)
+    return _core.result_name(_check.int32("result_name", "result", result, "a commstream.Result"))
 
 
 def result_text(result: int) -> str:
     """A result in a few words: comm_result_text."""
-    return _core.result_text(result)
+    return _core.result_text(_check.int32("result_text", "result", result, "a commstream.Result"))
 
 
 def describe_request(request: Request) -> RequestInfo:
     """An operation's sequence number, bytes, times and algorithm: comm_describe_request."""
+    if not isinstance(request, Request):
+        raise TypeError(f"describe_request: request is {request!r}; expected a Request")
     return RequestInfo(**_core.describe_request(request))
 
 
