@@ -53,13 +53,18 @@ bool arguments_parse(const char *operation, const struct parameter *parameters, 
     return true;
 }
 
+PyObject *raise_kind(const char *operation, const char *name, PyObject *object, const char *expected)
+{
+    return PyErr_Format(PyExc_TypeError, "%s%s%s is %R; expected %s", operation ? operation : "", operation ? ": " : "", name, object,
+                        expected);
+}
+
 /* In place of Python's own words, which do not say which argument it was. */
 static bool wrong_kind(PyObject *object, const char *operation, const char *name, const char *expected)
 {
     if (PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Clear();
-        PyErr_Format(PyExc_TypeError, "%s%s%s is %R; expected %s", operation ? operation : "", operation ? ": " : "", name, object,
-                     expected);
+        raise_kind(operation, name, object, expected);
     }
     return false;
 }
@@ -101,6 +106,23 @@ bool read_timeout(PyObject *object, int64_t *ns)
     if (seconds < 9e9)
         *ns = (int64_t)(seconds * SECOND_NS);
     return true;
+}
+
+/* The address of a CUDA stream, as torch.cuda.Stream.cuda_stream and cupy.cuda.Stream.ptr have it. */
+bool read_stream(PyObject *object, const char *operation, struct CUstream_st **stream)
+{
+    PyObject *number = PyNumber_Index(object);
+    if (!number)
+        return wrong_kind(object, operation, "stream", "the address of a CUDA stream, which is an integer");
+    unsigned long long address = PyLong_AsUnsignedLongLong(number);
+    bool ok = !PyErr_Occurred();
+    if (!ok) {
+        PyErr_Clear();
+        raise_argument(operation, "stream is %R; expected 0 to %llu, the address of a CUDA stream", number, (unsigned long long)UINT64_MAX);
+    }
+    Py_DECREF(number);
+    *stream = (struct CUstream_st *)(uintptr_t)address;
+    return ok;
 }
 
 /* A sequence of `expected` numbers, as an array that the caller frees. */

@@ -1,6 +1,8 @@
 /* Gradient buckets: allreduce of gradients that overlaps with the backward pass. */
 #include "core.h"
 
+enum { ON_DEVICE = 2 }; /* of `adopt` */
+
 PyTypeObject *buckets_type;
 
 struct buckets {
@@ -60,7 +62,7 @@ PyObject *buckets_create(PyObject *module, PyObject *args)
     bool custom;
     int adopt;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OO!nnOp:buckets", &comm, &PyList_Type, &list, &bytes, &first_bytes, &op, &adopt) ||
+    if (!PyArg_ParseTuple(args, "OO!nnOi:buckets", &comm, &PyList_Type, &list, &bytes, &first_bytes, &op, &adopt) ||
         !communicator_of(comm, "buckets") || !read_operator(op, "buckets", &options.op, &custom))
         return NULL;
     allocfunc allocate = (allocfunc)PyType_GetSlot(buckets_type, Py_tp_alloc);
@@ -86,6 +88,7 @@ bool buckets_alive(PyObject *buckets)
     return ((struct buckets *)buckets)->b != NULL;
 }
 
+/* To be called after the arguments were read, whose code may free the buckets. */
 static struct buckets *alive(PyObject *object)
 {
     struct buckets *self = (struct buckets *)object;
@@ -113,17 +116,17 @@ static PyObject *said(struct buckets *self, enum comm_result result, const char 
     Py_RETURN_NONE;
 }
 
-static bool read_index(const struct buckets *self, PyObject *object, const char *operation, int64_t *i)
+static bool read_index(PyObject *buckets, PyObject *object, const char *operation, int64_t *i)
 {
-    return read_int64(object, operation, "i", 0, self->count - 1, i);
+    return read_int64(object, operation, "i", 0, ((struct buckets *)buckets)->count - 1, i);
 }
 
 static PyObject *buckets_ready(PyObject *object, PyObject *index)
 {
     int64_t i;
     enum comm_result result;
-    struct buckets *self = alive(object);
-    if (!self || !read_index(self, index, "ready", &i))
+    struct buckets *self = read_index(object, index, "ready", &i) ? alive(object) : NULL;
+    if (!self)
         return NULL;
     USING(self, result = comm_buckets_ready(self->b, (size_t)i));
     return said(self, result, "ready");
@@ -131,25 +134,28 @@ static PyObject *buckets_ready(PyObject *object, PyObject *index)
 
 static PyObject *buckets_ready_stream(PyObject *object, PyObject *args)
 {
-    PyObject *index;
+    PyObject *index, *address;
     int64_t i;
-    unsigned long long stream;
+    struct CUstream_st *stream;
     enum comm_result result;
-    struct buckets *self = alive(object);
-    if (!self || !PyArg_ParseTuple(args, "OK:ready_stream", &index, &stream) || !read_index(self, index, "ready_stream", &i))
+    struct buckets *self = NULL;
+    if (PyArg_ParseTuple(args, "OO:ready_stream", &index, &address) && read_index(object, index, "ready_stream", &i) &&
+        read_stream(address, "ready_stream", &stream))
+        self = alive(object);
+    if (!self)
         return NULL;
-    USING(self, result = comm_buckets_ready_stream(self->b, (size_t)i, (struct CUstream_st *)(uintptr_t)stream));
+    USING(self, result = comm_buckets_ready_stream(self->b, (size_t)i, stream));
     return said(self, result, "ready_stream");
 }
 
-static PyObject *buckets_wait_stream(PyObject *object, PyObject *args)
+static PyObject *buckets_wait_stream(PyObject *object, PyObject *address)
 {
-    unsigned long long stream;
+    struct CUstream_st *stream;
     enum comm_result result;
-    struct buckets *self = alive(object);
-    if (!self || !PyArg_ParseTuple(args, "K:wait_stream", &stream))
+    struct buckets *self = read_stream(address, "wait_stream", &stream) ? alive(object) : NULL;
+    if (!self)
         return NULL;
-    USING(self, result = comm_buckets_wait_stream(self->b, (struct CUstream_st *)(uintptr_t)stream));
+    USING(self, result = comm_buckets_wait_stream(self->b, stream));
     return said(self, result, "wait_stream");
 }
 
@@ -162,8 +168,8 @@ static PyObject *buckets_wait(PyObject *object, PyObject *args, PyObject *words)
 {
     int64_t timeout_ns;
     enum comm_result result;
-    struct buckets *self = alive(object);
-    if (!self || !parse_timeout(args, words, &timeout_ns))
+    struct buckets *self = parse_timeout(args, words, &timeout_ns) ? alive(object) : NULL;
+    if (!self)
         return NULL;
     ++self->users;
     bool waited = wait_sliced(wait_buckets, self->b, timeout_ns, &result);
@@ -177,8 +183,8 @@ static PyObject *buckets_hold(PyObject *object, PyObject *args)
 {
     int on = 1;
     enum comm_result result;
-    struct buckets *self = alive(object);
-    if (!self || !PyArg_ParseTuple(args, "|p:hold", &on))
+    struct buckets *self = PyArg_ParseTuple(args, "|p:hold", &on) ? alive(object) : NULL;
+    if (!self)
         return NULL;
     USING(self, result = comm_buckets_hold(self->b, on));
     return said(self, result, "hold");
@@ -188,14 +194,16 @@ static PyObject *buckets_data(PyObject *object, PyObject *index)
 {
     int64_t i;
     void *data;
-    struct buckets *self = alive(object);
-    if (!self || !read_index(self, index, "data", &i))
+    struct buckets *self = read_index(object, index, "data", &i) ? alive(object) : NULL;
+    if (!self)
         return NULL;
     enum comm_result result;
     USING(self, result = comm_buckets_data(self->b, (size_t)i, &data));
     if (result != COMM_OK)
         return raise_result(result, self->comm->c, "data");
-    return memory_part(data, self->gradients[i].bytes, object, &self->exports);
+    const struct buffer *given = &self->gradients[i];
+    bool of_device = self->adopt == ON_DEVICE || (!self->adopt && given->of_device);
+    return (of_device ? memory_part_of_device : memory_part)(data, given->bytes, object, &self->exports);
 }
 
 /* What comm_buckets_free() uses; all of it is given up at its end. */
@@ -307,7 +315,7 @@ static PyMethodDef methods[] = {
     {"ready_stream", buckets_ready_stream, METH_VARARGS,
      "ready_stream($self, i, stream, /)\n--\n\nAs ready(), for a gradient that a CUDA stream writes: comm_buckets_ready_stream. "
      "Gradients of the host: UnsupportedError."},
-    {"wait_stream", buckets_wait_stream, METH_VARARGS,
+    {"wait_stream", buckets_wait_stream, METH_O,
      "wait_stream($self, stream, /)\n--\n\nAs wait(), for a CUDA stream: comm_buckets_wait_stream. Gradients of the host: "
      "UnsupportedError."},
     {"free", buckets_free, METH_NOARGS,

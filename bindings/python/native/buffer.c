@@ -131,7 +131,11 @@ static bool refused(const char *operation, const char *name, PyObject *object, b
     const char *text = words ? PyUnicode_AsUTF8AndSize(words, NULL) : NULL;
     PyErr_Clear();
     bool strided = text && strstr(text, "contiguous");
-    raise_argument(operation, "%s: expected %smemory that is dense in C order, got %R (%s)%s", name, writable ? "writable " : "",
+    bool fixed = writable && text && (strstr(text, "writ") || strstr(text, "read-only") || strstr(text, "readonly"));
+    raise_argument(operation, "%s: expected %s%s, got %R (%s)%s", name, writable ? "writable " : "",
+                   strided ? "memory that is dense in C order"
+                   : fixed ? "memory"
+                           : "memory of numbers or bytes",
                    (PyObject *)Py_TYPE(object), text ? text : "no reason given",
                    strided ? "; numpy.ascontiguousarray() makes a dense copy" : "");
     Py_XDECREF(words);
@@ -216,6 +220,7 @@ static bool from_capsule(struct buffer *b, PyObject *capsule, const char *operat
     if (!dense(t->shape, t->strides, t->dimensions, each, each, &b->bytes))
         return not_dense(operation, name);
     b->data = t->data ? (char *)t->data + t->byte_offset : NULL;
+    b->of_device = t->device_type == DL_CUDA;
     return settle(b, operation, name, type, dl_type(t), "DLPack");
 }
 
@@ -322,13 +327,14 @@ static int named_type(PyObject *object)
 static bool from_protocols(struct buffer *b, PyObject *object, const char *operation, const char *name, bool writable, int type)
 {
     PyObject *interface = PyObject_GetAttrString(object, "__cuda_array_interface__");
+    b->of_device = interface != NULL;
     if (interface)
         return from_attribute(b, object, interface, operation, name, writable, type);
     PyErr_Clear();
     if (PyObject_HasAttrString(object, "__dlpack__"))
         return from_dlpack(b, object, operation, name, writable, type);
-    raise_argument(operation, "%s: expected an object with the buffer protocol, DLPack or __cuda_array_interface__, got %R", name,
-                   (PyObject *)Py_TYPE(object));
+    raise_argument(operation, "%s: expected an array, a tensor or bytes (the buffer protocol, DLPack or __cuda_array_interface__), got %R",
+                   name, (PyObject *)Py_TYPE(object));
     return false;
 }
 
@@ -354,11 +360,13 @@ static bool from_named(struct buffer *b, PyObject *object, const char *operation
 bool buffer_get(struct buffer *b, PyObject *object, const char *operation, const char *name, bool writable, int type)
 {
     static char nothing; /* comm_alltoall_v takes no rank that has NULL on both sides */
-    bool ok = PyObject_CheckBuffer(object)
+    bool ok = PyObject_CheckBuffer(object) && !memory_of_device(object)
                   ? from_view(b, object, operation, name, writable, type) || from_named(b, object, operation, name, writable, type)
                   : from_protocols(b, object, operation, name, writable, type);
     if (ok && !b->data)
         b->data = &nothing;
+    if (b->keep && memory_of_device(b->keep))
+        memory_count(b->keep, 1);
     return ok;
 }
 
@@ -366,6 +374,8 @@ void buffer_drop(struct buffer *b)
 {
     if (b->view.obj)
         PyBuffer_Release(&b->view);
+    if (b->keep && memory_of_device(b->keep))
+        memory_count(b->keep, -1);
     Py_CLEAR(b->keep);
     b->data = NULL;
 }

@@ -126,13 +126,26 @@ static bool find_target(struct call *k, PyObject *self)
     return k->c != NULL;
 }
 
+/* An argument may be an object whose code ends the target, and while it runs another thread may do so. */
+static bool has_ended(const struct call *k)
+{
+    return k->window ? k->window->w != k->w : k->comm->c != k->c;
+}
+
+static void count_user(struct call *k, int change)
+{
+    k->comm->users += change;
+    if (k->window)
+        k->window->users += change;
+}
+
 static PyObject *issue(struct call *k)
 {
     enum comm_result result;
     struct comm_request *req = k->comm->recorded ? NULL : &k->r->request;
-    ++k->comm->users;
+    count_user(k, 1);
     WITHOUT_GIL(result = k->row->issue(k, req));
-    --k->comm->users;
+    count_user(k, -1);
     if (result == COMM_OK)
         return request_started(k->r);
     raise_result(result, k->comm->c, k->row->name);
@@ -146,7 +159,7 @@ static void refuse(struct call *k)
 {
     struct comm_request req;
     PyObject *type, *value, *trace;
-    if (k->row->alone || !k->row->parameters[0].name)
+    if (k->row->alone || !k->row->parameters[0].name || has_ended(k))
         return;
     PyErr_Fetch(&type, &value, &trace);
     struct call wrong = {.row = k->row, .c = k->c, .w = k->w, .r = k->r, .root = -1};
@@ -165,8 +178,11 @@ PyObject *call_run(const struct row *row, PyObject *self, PyObject *const *args,
     k.r = request_new(row->name, k.comm);
     if (!k.r)
         return NULL;
-    if (arguments_parse(row->name, row->parameters, row->required, k.slots, args, count, names) && read_scalars(&k) &&
-        (!row->prepare || row->prepare(&k)))
+    bool sound = arguments_parse(row->name, row->parameters, row->required, k.slots, args, count, names) && read_scalars(&k) &&
+                 (!row->prepare || row->prepare(&k));
+    if (sound && has_ended(&k))
+        sound = raise_closed(k.window ? "window" : "communicator") != NULL;
+    if (sound)
         answer = issue(&k);
     else {
         refuse(&k);

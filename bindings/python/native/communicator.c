@@ -78,7 +78,7 @@ bool communicator_forked(const struct communicator *comm)
 struct comm_communicator *communicator_of(PyObject *object, const char *operation)
 {
     if (!PyObject_TypeCheck(object, communicator_type)) {
-        raise_argument(operation, "expected a Communicator, got %R", (PyObject *)Py_TYPE(object));
+        raise_kind(operation, "communicator", object, "a Communicator");
         return NULL;
     }
     struct communicator *comm = (struct communicator *)object;

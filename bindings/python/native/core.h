@@ -22,6 +22,7 @@ struct buffer {
     void *data;
     size_t bytes, count; /* count: in elements of `type` */
     enum comm_type type;
+    bool of_device; /* by what its object says */
     PyObject *keep; /* what owns the memory if it is not a view: a capsule, or an object with device memory */
     Py_buffer view;
 };
@@ -51,6 +52,7 @@ struct window {
     struct comm_window *w; /* NULL: freed */
     struct communicator *comm;
     PyObject *base; /* the caller's memory */
+    int users;      /* threads inside a call on it */
     int exports;
 };
 
@@ -105,11 +107,13 @@ struct parameter {
 };
 bool arguments_parse(const char *operation, const struct parameter *parameters, int required, PyObject **slots, PyObject *const *args,
                      Py_ssize_t count, PyObject *names);
+PyObject *raise_kind(const char *operation, const char *name, PyObject *object, const char *expected); /* a TypeError */
 /* `expected`: what the argument is, for the error. */
 bool read_number(PyObject *object, const char *operation, const char *name, const char *expected, int64_t low, int64_t high,
                  int64_t *value);
 bool read_int64(PyObject *object, const char *operation, const char *name, int64_t low, int64_t high, int64_t *value);
 bool read_timeout(PyObject *object, int64_t *ns);
+bool read_stream(PyObject *object, const char *operation, struct CUstream_st **stream);
 bool read_sizes(PyObject *object, const char *operation, const char *name, size_t expected, size_t **values);
 bool read_operator(PyObject *object, const char *operation, comm_op *op, bool *custom);
 bool operator_takes_bytes(PyObject *object); /* false: a pre-multiplied sum, which takes its own type */
@@ -154,6 +158,9 @@ PyObject *plan_recorded(PyObject *plan); /* a list: requests, and what keeps eve
 PyObject *communicator_wrap(struct comm_communicator *c, PyObject *hooks);
 PyObject *window_wrap(struct comm_window *w, struct communicator *comm, PyObject *base);
 PyObject *memory_part(void *data, size_t bytes, PyObject *owner, int *exports);
+PyObject *memory_part_of_device(void *data, size_t bytes, PyObject *owner, int *exports);
+bool memory_of_device(PyObject *object);
+void memory_count(PyObject *object, int change);
 PyObject *communicator_take_lost(struct communicator *comm, bool engine);
 bool communicator_forked(const struct communicator *comm);
 bool buckets_alive(PyObject *buckets);

@@ -35,7 +35,7 @@ PyObject *event_create(PyObject *module, PyObject *comm)
 static struct comm_event *event_of(PyObject *object, const char *operation)
 {
     if (!PyObject_TypeCheck(object, event_type)) {
-        raise_argument(operation, "expected an Event, got %R", (PyObject *)Py_TYPE(object));
+        raise_kind(operation, "what", object, "an Event or a Request");
         return NULL;
     }
     if (inside_refuses(operation))
@@ -84,14 +84,14 @@ static PyObject *event_record(PyObject *self, PyObject *comm)
     return answer(result, c, "record");
 }
 
-static PyObject *event_record_stream(PyObject *self, PyObject *args)
+static PyObject *event_record_stream(PyObject *self, PyObject *address)
 {
-    unsigned long long stream;
-    struct comm_event *event = event_of(self, "record_stream");
+    struct CUstream_st *stream;
     enum comm_result result;
-    if (!event || !PyArg_ParseTuple(args, "K:record_stream", &stream))
+    struct comm_event *event = read_stream(address, "record_stream", &stream) ? event_of(self, "record_stream") : NULL;
+    if (!event)
         return NULL;
-    USING(self, result = comm_event_record_stream(event, stream_of(stream)));
+    USING(self, result = comm_event_record_stream(event, stream));
     return answer(result, knower(self), "record_stream");
 }
 
@@ -137,8 +137,8 @@ static PyObject *event_sync(PyObject *self, PyObject *args, PyObject *words)
 {
     int64_t timeout_ns;
     enum comm_result result;
-    struct comm_event *event = event_of(self, "sync");
-    if (!event || !parse_timeout(args, words, &timeout_ns))
+    struct comm_event *event = parse_timeout(args, words, &timeout_ns) ? event_of(self, "sync") : NULL;
+    if (!event)
         return NULL;
     ++((struct event *)self)->users;
     bool waited = wait_sliced(wait_event, event, timeout_ns, &result);
@@ -200,7 +200,7 @@ static void event_dealloc(PyObject *self)
 static PyMethodDef methods[] = {
     {"record", event_record, METH_O,
      "record($self, communicator, /)\n--\n\nStores the point after everything issued on the communicator so far: comm_event_record."},
-    {"record_stream", event_record_stream, METH_VARARGS,
+    {"record_stream", event_record_stream, METH_O,
      "record_stream($self, stream, /)\n--\n\nStores the point after everything on a CUDA stream (its address) so far: "
      "comm_event_record_stream."},
     {"reset", event_reset, METH_NOARGS, "reset($self)\n--\n\nStores a point that only set() reaches: comm_event_reset."},

@@ -31,9 +31,10 @@ static struct request *request_at(PyObject *list, size_t i)
     PyObject *item = PyList_GetItem(list, (Py_ssize_t)i);
     if (item == Py_None)
         return NULL;
-    return PyObject_TypeCheck(item, request_type)
-               ? (struct request *)item
-               : (raise_argument("wait", "requests[%zu] is %R; expected a Request or None", i, item), NULL);
+    if (PyObject_TypeCheck(item, request_type))
+        return (struct request *)item;
+    PyErr_Format(PyExc_TypeError, "wait: requests[%zu] is %R; expected a Request or None", i, item);
+    return NULL;
 }
 
 /* Of a request that this process has seen complete the library may have forgotten the result: the answer has it without a wait. */

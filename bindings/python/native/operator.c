@@ -20,7 +20,9 @@ bool read_operator(PyObject *object, const char *operation, comm_op *op, bool *c
     *custom = Py_TYPE(object) == operator_type;
     if (*custom) {
         *op = ((struct operator*)object)->op;
-        return true;
+        if (!*op)
+            raise_closed("operator");
+        return *op != 0;
     }
     int64_t number;
     if (!read_number(object, operation, "op", "a commstream.Op, such as commstream.SUM, or an Operator", 0, UINT32_MAX, &number))
@@ -146,9 +148,11 @@ PyObject *premul_sum_create(PyObject *module, PyObject *args)
 
 static void give_back(struct operator* self)
 {
-    if (self->op && self->comm && self->comm->c)
-        WITHOUT_GIL(comm_op_free(self->comm->c, self->op));
-    self->op = 0;
+    comm_op op = self->op;
+    struct comm_communicator *c = self->comm ? self->comm->c : NULL;
+    self->op = 0; /* first: its number may be that of another operator soon */
+    if (op && c)
+        WITHOUT_GIL(comm_op_free(c, op));
 }
 
 static PyObject *operator_free(PyObject *self, PyObject *unused)

@@ -1,12 +1,15 @@
 /* Groups and plans: recorders, which are communicators that start nothing, and what they end as. */
 #include "core.h"
 
+#include <sched.h>
+
 static PyTypeObject *recorder_type;
 PyTypeObject *plan_type;
 
 struct plan {
     PyObject ob_base;
     struct comm_plan *plan; /* NULL: freed */
+    int users;              /* threads inside a start */
     struct communicator *comm;
     PyObject *recorded; /* what its buffers are kept alive by */
 };
@@ -146,13 +149,17 @@ static PyObject *plan_start(PyObject *object, PyObject *unused)
         return NULL;
     r->keep = object;
     Py_INCREF(object);
-    WITHOUT_GIL(result = comm_plan_start(self->plan, &r->request));
+    struct comm_plan *plan = self->plan;
+    ++self->users;
+    WITHOUT_GIL(result = comm_plan_start(plan, &r->request));
+    --self->users;
     if (result == COMM_OK)
         return request_started(r);
     Py_DECREF(r);
     return raise_result(result, self->comm->c, "plan");
 }
 
+/* Starts of other threads return first: they do not wait for what they have started. */
 static PyObject *plan_free(PyObject *object, PyObject *unused)
 {
     struct plan *self = (struct plan *)object;
@@ -161,6 +168,8 @@ static PyObject *plan_free(PyObject *object, PyObject *unused)
     if (inside_refuses("free"))
         return NULL;
     self->plan = NULL;
+    while (self->users && !communicator_forked(self->comm))
+        WITHOUT_GIL(sched_yield());
     WITHOUT_GIL(comm_plan_free(plan));
     Py_RETURN_NONE;
 }

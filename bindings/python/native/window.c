@@ -1,6 +1,8 @@
 /* Windows and memory of the library: both give views, and wait with their end until these are gone. */
 #include "core.h"
 
+#include <sched.h>
+#include <string.h>
 #include <structmember.h>
 
 PyTypeObject *window_type, *memory_type;
@@ -14,9 +16,10 @@ struct memory {
     int *exports;    /* the owner's, which counts the views of all parts */
     int views;
     bool allocated;
+    bool of_device; /* the host cannot read it */
 };
 
-static PyObject *memory_new(void *data, size_t bytes, PyObject *owner, int *exports, bool allocated)
+static struct memory *memory_new(void *data, size_t bytes, PyObject *owner, int *exports, bool allocated)
 {
     allocfunc allocate = (allocfunc)PyType_GetSlot(memory_type, Py_tp_alloc);
     struct memory *m = (struct memory *)allocate(memory_type, 0);
@@ -28,17 +31,37 @@ static PyObject *memory_new(void *data, size_t bytes, PyObject *owner, int *expo
     m->exports = exports;
     m->allocated = allocated;
     Py_INCREF(owner);
-    return (PyObject *)m;
+    return m;
 }
 
 PyObject *memory_part(void *data, size_t bytes, PyObject *owner, int *exports)
 {
-    return memory_new(data, bytes, owner, exports, false);
+    return (PyObject *)memory_new(data, bytes, owner, exports, false);
+}
+
+PyObject *memory_part_of_device(void *data, size_t bytes, PyObject *owner, int *exports)
+{
+    struct memory *m = memory_new(data, bytes, owner, exports, false);
+    if (m)
+        m->of_device = true;
+    return (PyObject *)m;
 }
 
 PyObject *memory_wrap(void *data, size_t bytes, struct communicator *comm)
 {
-    return memory_new(data, bytes, (PyObject *)comm, &comm->exports, true);
+    struct memory *m = memory_new(data, bytes, (PyObject *)comm, &comm->exports, true);
+    struct comm_info info = {.size = sizeof info};
+    struct comm_communicator *c = comm->c;
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_describe(c, &info));
+    if (m)
+        m->of_device = result == COMM_OK && strcmp(info.backend, "nccl") == 0;
+    return (PyObject *)m;
+}
+
+bool memory_of_device(PyObject *object)
+{
+    return Py_TYPE(object) == memory_type && ((struct memory *)object)->of_device;
 }
 
 static bool memory_alive(struct memory *m)
@@ -59,12 +82,24 @@ static void count_views(struct memory *m, int change)
         ((struct window *)m->owner)->comm->exports += change;
 }
 
+/* The use of a device's memory by an operation: as a view of the host's. */
+void memory_count(PyObject *object, int change)
+{
+    count_views((struct memory *)object, change);
+}
+
 static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
     struct memory *m = (struct memory *)self;
     if (!memory_alive(m)) {
         view->obj = NULL;
         PyErr_SetString(PyExc_BufferError, "this memory is freed");
+        return -1;
+    }
+    if (m->of_device) {
+        view->obj = NULL;
+        PyErr_SetString(PyExc_BufferError, "this memory is a device's; expected torch.as_tensor(memory, device=\"cuda\"), "
+                                           "cupy.asarray(memory) or another reader of __cuda_array_interface__");
         return -1;
     }
     if (PyBuffer_FillInfo(view, self, m->data, m->bytes, 0, flags))
@@ -82,12 +117,13 @@ static void memory_releasebuffer(PyObject *self, Py_buffer *view)
 
 static void memory_give_back(struct memory *m)
 {
-    struct communicator *comm = (struct communicator *)m->owner;
+    struct comm_communicator *c = m->allocated ? ((struct communicator *)m->owner)->c : NULL;
+    void *data = m->data;
     if (!m->allocated)
         return;
-    if (m->data && comm->c)
-        WITHOUT_GIL(comm_mem_free(comm->c, m->data));
-    m->data = NULL;
+    m->data = NULL; /* first: no other thread gets a view of it meanwhile, or frees it too */
+    if (data && c)
+        WITHOUT_GIL(comm_mem_free(c, data));
 }
 
 static PyObject *memory_free(PyObject *self, PyObject *unused)
@@ -117,6 +153,17 @@ static void memory_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
+static PyObject *memory_interface(PyObject *self, void *unused)
+{
+    struct memory *m = (struct memory *)self;
+    (void)unused;
+    if (m->of_device && memory_alive(m))
+        return Py_BuildValue("{s(n)sss(KO)si}", "shape", m->bytes, "typestr", "|u1", "data", (unsigned long long)(uintptr_t)m->data,
+                             Py_False, "version", 3);
+    PyErr_SetString(PyExc_AttributeError, m->of_device ? "this memory is freed" : "this memory is the host's");
+    return NULL;
+}
+
 static Py_ssize_t memory_length(PyObject *self)
 {
     return ((struct memory *)self)->bytes;
@@ -128,15 +175,21 @@ static PyMethodDef memory_methods[] = {{"free", memory_free, METH_NOARGS,
                                         "its window: then this does nothing."},
                                        {NULL, NULL, 0, NULL}};
 
+static PyGetSetDef memory_properties[] = {
+    {"__cuda_array_interface__", memory_interface, NULL, "Of memory of a device: its bytes, for CuPy, torch and Numba.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
 static PyType_Slot memory_slots[] = {
     {Py_tp_dealloc, memory_dealloc},
     {Py_tp_methods, memory_methods},
+    {Py_tp_getset, memory_properties},
     {Py_bf_getbuffer, memory_getbuffer},
     {Py_bf_releasebuffer, memory_releasebuffer},
     {Py_sq_length, memory_length},
     {Py_tp_doc,
      "Bytes of the library's: numpy.frombuffer(memory, dtype) and memoryview(memory) are views of them. The owner cannot be freed "
-     "or closed while a view exists."},
+     "or closed while a view exists.\n\nOn backend nccl it is memory of the device: torch.as_tensor(memory, device=\"cuda\") and "
+     "cupy.asarray(memory) are views of it, which are not counted. Drop them before its end."},
     {0, NULL}};
 
 PyType_Spec memory_spec = {"commstream._core.Memory", sizeof(struct memory), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
@@ -193,8 +246,11 @@ static PyObject *window_part(PyObject *object, PyObject *args)
     if (!self->w)
         return raise_closed("window");
     enum comm_result result;
-    WITHOUT_GIL(result = comm_window_pointer(self->w, (int32_t)peer, &data, &bytes));
-    return result == COMM_OK ? memory_new(data, bytes, object, &self->exports, false) : raise_result(result, self->comm->c, "part");
+    struct comm_window *w = self->w;
+    ++self->users;
+    WITHOUT_GIL(result = comm_window_pointer(w, (int32_t)peer, &data, &bytes));
+    --self->users;
+    return result == COMM_OK ? memory_part(data, bytes, object, &self->exports) : raise_result(result, self->comm->c, "part");
 }
 
 /* What comm_window_free() uses; all of it is given up at its end. */
@@ -223,7 +279,8 @@ static void free_left(void *what)
     aside_drop(freeing_drop, what);
 }
 
-/* An interrupt leaves the window to its free, which goes on. */
+/* Calls of other threads that have the window end first: they only start something. An interrupt leaves the window to its free, which goes
+ * on. */
 static PyObject *free_window(struct window *self)
 {
     struct freeing *f = PyMem_Calloc(1, sizeof *f);
@@ -232,6 +289,8 @@ static PyObject *free_window(struct window *self)
     *f = (struct freeing){self->w, Py_NewRef((PyObject *)self->comm), self->base, COMM_OK};
     self->w = NULL;
     self->base = NULL;
+    while (self->users && !communicator_forked(self->comm))
+        WITHOUT_GIL(sched_yield());
     if (!aside_run(aside_may(self->comm), free_now, free_left, f))
         return NULL;
     enum comm_result result = f->result;

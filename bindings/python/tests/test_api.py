@@ -170,6 +170,20 @@ def test_enums_are_those_of_the_headers():
     assert {member.name: member.value for member in cs.Result} == {name: int(value) for name, value in rows}
 
 
+# What Python has in another way: None, an exception, version().
+NO_CONSTANTS = {"COMM_FOREVER", "COMM_DEFAULT_TIMEOUT", "COMM_NO_INDEX", "COMM_ROOT_FAILED", "COMM_VERSION", "COMM_VERSION_MAJOR",
+                "COMM_VERSION_MINOR", "COMM_VERSION_PATCH"}
+
+
+def test_every_constant_is_there():
+    defined = dict(found for text in headers().values() for found in re.findall(r"^#define (COMM_\w+) +(\S.*)$", text, re.M))
+    for name in set(defined) - NO_CONSTANTS:
+        value = re.fullmatch(r"\(?(-?\d+)u?\)?", defined[name])
+        assert hasattr(cs, name[5:]), f"{name} has no form in Python"
+        assert not value or getattr(cs, name[5:]) == int(value.group(1)), name
+    assert NO_CONSTANTS <= set(defined) and cs.ANY_TAG == 2 ** 32 - 1
+
+
 def test_config_takes_every_field():
     body = re.search(r"struct comm_config \{(.*?)\n\};", headers()["open.h"], re.S).group(1)
     body = re.sub(r"/\*.*?\*/", "", body, flags=re.S)

@@ -137,6 +137,17 @@ WRONG_KINDS = {
     "open: progress is 'thread'; expected a commstream.Progress": lambda w: cs.open(progress="thread"),
     "open: secret is of <class 'str'>; expected bytes": lambda w: cs.open(secret="hidden", rank=0, size=1),
     "open_local: devices is 3; expected a str": lambda w: cs.open_local(1, devices=[3]),
+    "record: communicator is 3; expected a Communicator": lambda w: w.event().record(3),
+    "record_stream: stream is 'x'; expected the address of a CUDA stream": lambda w: w.event().record_stream("x"),
+    "translate: communicator is None; expected a Communicator": lambda w: w.translate(0, None),
+    "queue_wait: what is 3; expected an Event or a Request": lambda w: w.queue_wait(3),
+    "stream_wait: what is 3; expected an Event or a Request": lambda w: cs.stream_wait(0, 3),
+    "wait: requests\\[1\\] is 3; expected a Request or None": lambda w: cs.wait_all([None, 3]),
+    "trace_dump: path is None; expected a path": lambda w: w.trace_dump(None),
+    "result_name: result is 'x'; expected a commstream.Result": lambda w: cs.result_name("x"),
+    "result_text: result is None; expected a commstream.Result": lambda w: cs.result_text(None),
+    "describe_request: request is 3; expected a Request": lambda w: cs.describe_request(3),
+    "buckets: adopt is None; expected False, True or 2": lambda w: w.buckets([X], adopt=None),
 }
 WRONG_VALUES = {
     "send: tag is -1; expected 0 to 4294967295": lambda w: w.send(X, 0, -1),
@@ -155,6 +166,13 @@ WRONG_VALUES = {
     "predict: n is -10; expected 0 to": lambda w: w.predict("allreduce", -10),
     "dup: operation_timeout is -1; expected seconds of 0 or more": lambda w: w.dup(operation_timeout=-1),
     "open: open_timeout is -3; expected seconds of 0 or more": lambda w: cs.open(open_timeout=-3),
+    "record_stream: stream is -1; expected 0 to 18446744073709551615": lambda w: w.event().record_stream(-1),
+    "wait_stream: stream is 18446744073709551616; expected 0 to": lambda w: w.buckets([X]).wait_stream(1 << 64),
+    "buckets: adopt is 3; expected 0 to 2": lambda w: w.buckets([X], adopt=3),
+    "operator: element_bytes is 0; expected 1 to 4096": lambda w: w.operator(print, element_bytes=0),
+    "open_local: size is 0; expected 1 to 1024": lambda w: cs.open_local(0),
+    "open: rank is 1 and size is None; expected the number of ranks as size, or neither": lambda w: cs.open(rank=1),
+    "open: size is 4 and rank is None; expected this rank too, or neither": lambda w: cs.open(size=4),
     "elements of <Type.F64: 29> and <Type.F32: 28>; expected the same": lambda w: w.allreduce(X, np.ones(4, "f4")),
 }
 

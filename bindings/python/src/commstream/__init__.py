@@ -14,8 +14,9 @@ from pathlib import Path as _Path
 from ._core import Buckets, Event, Memory, Operator, Plan, Request
 from . import _errors
 from ._errors import *  # noqa: F401,F403
-from ._types import (ANY_PEER, ANY_TAG, IN_PLACE, NO_COLOR, AlgorithmInfo, BackendInfo, ErrorDetail, Info, LogLevel, Notify, Op, OptionInfo,
-                     Order, PeerInfo, Place, Placement, Progress, RequestInfo, Result, Statistics, Status, Type)
+from ._types import (ANY_PEER, ANY_TAG, IN_PLACE, INFO_BUFFERS_HELD, INFO_STAGED, NO_COLOR, AlgorithmInfo, BackendInfo, ErrorDetail, Info,
+                     LogLevel, Notify, Op, OptionInfo, Order, PeerInfo, Place, Placement, Progress, RequestInfo, Result, Statistics, Status,
+                     Type)
 from ._types import (SUM, PROD, MIN, MAX, AVG, BAND, BOR, BXOR, LAND, LOR, LXOR, MINLOC, MAXLOC, REPLACE, NOOP, BYTE, BOOL, I8, I16,
                     I32, I64, U8, U16, U32, U64, F8E4M3, F8E5M2, F16, BF16, F32, F64, C64, C128, F32_INDEX, F64_INDEX, I32_INDEX,
                     I64_INDEX)
@@ -29,10 +30,10 @@ __all__ = [
     "open", "open_local", "unique_id", "Communicator", "Request", "Window", "Recorder", "Plan", "Event", "Operator", "Buckets", "Memory",
     "Registration", "wait_all", "wait_any", "wait_some", "stream_wait", "describe_algorithms", "describe_backends", "describe_options",
     "describe_request", "result_name", "result_text", "type_size", "version", "get_include", "get_library", "ANY_PEER", "ANY_TAG",
-    "IN_PLACE", "NO_COLOR", "AlgorithmInfo", "BackendInfo", "ErrorDetail", "Info", "LogLevel", "Notify", "Op", "OptionInfo", "Order",
-    "PeerInfo", "Place", "Placement", "Progress", "RequestInfo", "Result", "Statistics", "Status", "Type", "SUM", "PROD", "MIN", "MAX",
-    "AVG", "BAND", "BOR", "BXOR", "LAND", "LOR", "LXOR", "MINLOC", "MAXLOC", "REPLACE", "NOOP", "BYTE", "BOOL", "I8", "I16", "I32", "I64",
-    "U8", "U16", "U32", "U64", "F8E4M3", "F8E5M2", "F16", "BF16", "F32", "F64", "C64", "C128", "F32_INDEX", "F64_INDEX", "I32_INDEX",
+    "IN_PLACE", "INFO_BUFFERS_HELD", "INFO_STAGED", "NO_COLOR", "AlgorithmInfo", "BackendInfo", "ErrorDetail", "Info", "LogLevel",
+    "Notify", "Op", "OptionInfo", "Order", "PeerInfo", "Place", "Placement", "Progress", "RequestInfo", "Result", "Statistics",
+    "Status", "Type", "SUM", "PROD", "MIN", "MAX", "AVG", "BAND", "BOR", "BXOR", "LAND", "LOR", "LXOR", "MINLOC", "MAXLOC", "REPLACE",
+    "NOOP", "BYTE", "BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "F8E4M3", "F8E5M2", "F16", "BF16", "F32", "F64", "C64", "C128", "F32_INDEX", "F64_INDEX", "I32_INDEX",
     "I64_INDEX",
 ]
 __all__ += _errors.__all__

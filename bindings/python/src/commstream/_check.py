@@ -1,5 +1,6 @@
 """Checks of arguments before the library sees them: the error names the argument, its value, and what was expected."""
 import operator
+import os
 import struct
 from typing import Any, Callable, Dict, List, Mapping, Optional, Union
 
@@ -83,6 +84,13 @@ def text(operation: str, name: str, value: Any) -> Optional[str]:
     if value is not None and not isinstance(value, str):
         raise TypeError(f"{operation}: {name} is {value!r}; expected a str or None")
     return value
+
+
+def path(operation: str, name: str, value: Any) -> Union[str, bytes]:
+    try:
+        return os.fspath(value)
+    except TypeError:
+        raise TypeError(f"{operation}: {name} is {value!r}; expected a path") from None
 
 
 def nanoseconds(operation: str, name: str, seconds: Optional[float]) -> int:

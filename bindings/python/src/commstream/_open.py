@@ -14,6 +14,10 @@ def _config(rank: Optional[int], size: Optional[int], backend: Optional[str], de
             log: Optional[Callable[[int, str], None]]) -> Tuple[Any, ...]:
     if exchange is not None and not size:
         raise _check.wrong("open", "size is not given; exchange needs it")
+    if rank is not None and not size:
+        raise _check.wrong("open", f"rank is {rank!r} and size is {size!r}; expected the number of ranks as size, or neither")
+    if rank is None and size not in (None, 0, 1):
+        raise _check.wrong("open", f"size is {size!r} and rank is None; expected this rank too, or neither")
     if engine_of is not None and not isinstance(engine_of, Communicator):
         raise TypeError(f"open: engine_of is {engine_of!r}; expected a Communicator or None")
     for name, value in (("id", id), ("secret", secret)):
@@ -83,7 +87,7 @@ def open_local(size: int, *, devices: Optional[Sequence[Optional[str]]] = None, 
                      operation_timeout, options, log)
     names = None if devices is None else [_check.text("open_local", "devices", device) for device in
                                           _check.items("open_local", "devices", devices)]
-    return _core.open_local(_check.int32("open_local", "size", size), names, config)
+    return _core.open_local(_check.integer("open_local", "size", size, 1, 1024), names, config)
 
 
 def unique_id(*, backend: Optional[str] = None, address: Optional[str] = None) -> bytes:

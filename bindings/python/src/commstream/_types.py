@@ -192,6 +192,10 @@ ANY_PEER = -1
 ANY_TAG = 0xFFFFFFFF
 #: The color of a rank that takes part in a split and gets no communicator.
 NO_COLOR = -1
+#: A flag of RequestInfo: the operation failed while MPI, NCCL or a copy of a device was at work, and its buffers are kept for good.
+INFO_BUFFERS_HELD = 1
+#: A flag of RequestInfo: a buffer was a device's; its bytes went through pinned memory of the host.
+INFO_STAGED = 2
 
 
 class Status(NamedTuple):
@@ -244,7 +248,7 @@ class PeerInfo:
 
 @dataclass(frozen=True)
 class RequestInfo:
-    """What describe_request() tells: struct comm_request_info."""
+    """What describe_request() tells: struct comm_request_info. `flags` has INFO_BUFFERS_HELD and INFO_STAGED."""
 
     result: int
     flags: int

@@ -169,13 +169,15 @@ class Communicator(_core.Communicator):
         return _core.event(self)
 
     def buckets(self, gradients: Sequence[Buffer], *, bytes: int = 0, first_bytes: int = 0, op: Union[Op, _core.Operator] = Op.AVG,
-                adopt: bool = False) -> _core.Buckets:
+                adopt: int = False) -> _core.Buckets:
         """Makes gradient buckets for a list of arrays, in the order of the forward pass: comm_buckets_create.
 
-        With `adopt` the gradients live in the buckets: data(i) is their memory, and the arrays only say lengths and types.
+        With `adopt` the gradients live in the buckets: data(i) is their memory, and the arrays only say lengths and types. With adopt=2 that is
+        memory of the communicator's device.
         """
         return _core.buckets(self, _check.items("buckets", "gradients", gradients), _check.length("buckets", "bytes", bytes),
-                             _check.length("buckets", "first_bytes", first_bytes), op, adopt)
+                             _check.length("buckets", "first_bytes", first_bytes), op,
+                             _check.integer("buckets", "adopt", adopt, 0, 2, "False, True or 2"))
 
     def operator(self, function: Callable[[memoryview, memoryview], None], *, name: Optional[str] = None, element_bytes: int,
                  ordered: bool = False) -> _core.Operator:
@@ -187,7 +189,7 @@ class Communicator(_core.Communicator):
         """
         _check.function("operator", "function", function)
         called = _check.text("operator", "name", name) or str(getattr(function, "__qualname__", type(function).__qualname__))
-        return _core.operator(self, function, called, _check.length("operator", "element_bytes", element_bytes), ordered)
+        return _core.operator(self, function, called, _check.integer("operator", "element_bytes", element_bytes, 1, 4096), ordered)
 
     def premul_sum(self, type: Type, factor: Union[complex, bytes]) -> _core.Operator:
         """Makes the operator that multiplies this rank's input by `factor` and adds the products: comm_op_create_premul_sum.
@@ -198,7 +200,10 @@ class Communicator(_core.Communicator):
         return _core.premul_sum(self, type, "premul_sum", _check.element("premul_sum", "factor", type, factor))
 
     def mem_alloc(self, bytes: int) -> _core.Memory:
-        """Allocates zeroed memory that other ranks of this host can read without a copy: comm_mem_alloc."""
+        """Allocates memory that moves with fewer copies: comm_mem_alloc.
+
+        It is zeroed, and other ranks of this host read it without a copy. On backend nccl it is memory of the device, which is not zeroed.
+        """
         return _core.mem_alloc(self, _check.length("mem_alloc", "bytes", bytes, 1))
 
     @overload
@@ -266,7 +271,7 @@ class Communicator(_core.Communicator):
 
     def trace_dump(self, path: Any) -> None:
         """Writes the last operations to a file that chrome://tracing and Perfetto read: comm_trace_dump."""
-        _core.trace_dump(self, path)
+        _core.trace_dump(self, _check.path("trace_dump", "path", path))
 
     def describe_machine(self) -> str:
         """The figures of the machine that predictions use: comm_describe_machine."""
@@ -435,16 +440,18 @@ def type_size(type: Union[Type, int]) -> int:
 
 def result_name(result: int) -> str:
     """The name of a result, such as "COMM_ERR_PEER": comm_result_name."""
-    return _core.result_name(result)
+    return _core.result_name(_check.int32("result_name", "result", result, "a commstream.Result"))
 
 
 def result_text(result: int) -> str:
     """A result in a few words: comm_result_text."""
-    return _core.result_text(result)
+    return _core.result_text(_check.int32("result_text", "result", result, "a commstream.Result"))
 
 
 def describe_request(request: Request) -> RequestInfo:
     """An operation's sequence number, bytes, times and algorithm: comm_describe_request."""
+    if not isinstance(request, Request):
+        raise TypeError(f"describe_request: request is {request!r}; expected a Request")
     return RequestInfo(**_core.describe_request(request))
 
 

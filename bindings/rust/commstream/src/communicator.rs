@@ -1,4 +1,3 @@
-use std::ffi::CString;
 use std::os::raw::c_char;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use commstream_sys as ffi;
 use crate::error::text_of;
 use crate::handle::{as_call, Handle};
 use crate::inside;
-use crate::{nanoseconds, Config, Error, ErrorKind, Result, Stream};
+use crate::{nanoseconds, Config, Error, ErrorKind, Result};
 
 /// A communicator: some ranks of a world, with a queue of operations of their own.
 ///
@@ -71,16 +70,32 @@ pub struct Info {
     pub local_rank: (i32, i32),
     /// The version of the library, and its kernels.
     pub library: String,
-    /// The name that [`Communicator::duplicate_with`] gave it.
+    /// The name that [`DuplicateOptions::name`](crate::DuplicateOptions::name) gave it.
     pub name: String,
+    /// The id of the Slurm job; empty: none.
+    pub slurm_job: String,
     /// The CPUs that this process may use.
     pub cpus: i32,
+    /// Whether every host has the same number of ranks.
+    pub homogeneous: bool,
     /// Whether buffers may be memory of a device.
     pub device_buffers: bool,
-    /// Whether CUDA streams can wait for it.
+    /// Whether it works on a CUDA stream, so that other streams wait for it without the host.
     pub stream_wait: bool,
+    /// Whether what is issued while its stream is captured goes into the CUDA graph.
+    pub graph_capture: bool,
     /// Whether reductions have a fixed order of operands.
     pub fixed_order: bool,
+    /// Whether the weaker ordering rules of nccl hold, part 8 of docs/reference/contract.md.
+    pub device_order: bool,
+    /// The operations that its queue can hold; a call that finds it full returns [`ErrorKind::Full`].
+    pub queue_max: u64,
+    /// The operations that can run at the same time.
+    pub window: u64,
+    /// The longest piece that the backend sends inline, in bytes.
+    pub inline_bytes: u64,
+    /// The memory of its queue and records, without the backend's.
+    pub memory_bytes: u64,
 }
 
 impl Communicator {
@@ -157,10 +172,18 @@ impl Communicator {
             local_rank: (info.local_rank, info.local_ranks),
             library: text_of(&info.library),
             name: text_of(&info.name),
+            slurm_job: text_of(&info.slurm_job),
             cpus: info.cpus,
+            homogeneous: info.homogeneous != 0,
             device_buffers: info.device_buffers != 0,
             stream_wait: info.stream_wait != 0,
+            graph_capture: info.graph_capture != 0,
             fixed_order: info.fixed_order != 0,
+            device_order: info.device_order != 0,
+            queue_max: info.queue_max,
+            window: info.window,
+            inline_bytes: info.inline_bytes,
+            memory_bytes: info.memory_bytes,
         })
     }
 
@@ -209,7 +232,7 @@ impl Communicator {
         Ok(flags)
     }
 
-    fn make(
+    pub(crate) fn make(
         &self,
         call: impl FnOnce(*mut ffi::comm_communicator, *mut *mut ffi::comm_communicator, *mut ffi::comm_request) -> ffi::comm_result,
     ) -> Result<Option<Communicator>> {
@@ -217,33 +240,6 @@ impl Communicator {
         let into: *mut *mut ffi::comm_communicator = &mut raw;
         self.handle.run(as_call(move |c, request| call(c, into, request)))?;
         Ok(Some(raw).filter(|raw| !raw.is_null()).map(Communicator::new))
-    }
-
-    /// Makes a communicator of the same ranks, with a queue of its own. Collective.
-    pub fn duplicate(&self) -> Result<Communicator> {
-        self.duplicate_with("", 0)
-    }
-
-    /// As [`Communicator::duplicate`], with a name for traces and errors, and a priority on this rank: 1 is moved before others, -1 when
-    /// nothing else moves.
-    pub fn duplicate_with(&self, name: &str, priority: i32) -> Result<Communicator> {
-        self.duplicate_as(name, ffi::comm_options { priority, ..Default::default() })
-    }
-
-    /// As [`Communicator::duplicate`], with a stream of the program's for the work on the device. With backends nccl and cuda only.
-    pub fn duplicate_on(&self, stream: Stream) -> Result<Communicator> {
-        self.duplicate_as("", ffi::comm_options { stream: stream.raw(), ..Default::default() })
-    }
-
-    fn duplicate_as(&self, name: &str, options: ffi::comm_options) -> Result<Communicator> {
-        let name =
-            CString::new(name).map_err(|_| Error::new(ErrorKind::Argument, "duplicate_with: name has a zero byte; expected none"))?;
-        let options = ffi::comm_options {
-            size: std::mem::size_of::<ffi::comm_options>(),
-            name: if name.as_bytes().is_empty() { std::ptr::null() } else { name.as_ptr() },
-            ..options
-        };
-        self.make(|c, out, request| unsafe { ffi::comm_dup(c, &options, out, request) }).map(one)
     }
 
     /// Splits: the ranks of each color form a communicator, ordered by key, then by rank. Collective. `None` as the color: this rank takes
@@ -332,7 +328,7 @@ impl Communicator {
     }
 }
 
-fn one(made: Option<Communicator>) -> Communicator {
+pub(crate) fn one(made: Option<Communicator>) -> Communicator {
     made.expect("the call gives a communicator or an error")
 }
 

@@ -1,4 +1,6 @@
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
+use std::os::raw::{c_char, c_int, c_void};
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::Duration;
 
 use commstream_sys as ffi;
@@ -103,6 +105,7 @@ pub struct Config {
     callbacks: Option<Callbacks>,
     order: Option<Order>,
     log_level: Option<LogLevel>,
+    log: Option<fn(LogLevel, &str)>,
     engine_of: Option<Communicator>,
     open_timeout: Duration,
     operation_timeout: Duration,
@@ -180,6 +183,21 @@ impl Config {
         self
     }
 
+    /// Receives the log, which goes to standard error otherwise. A thread of the library calls it, one line after the other, so it may block or
+    /// lock. A world that joins an engine has the log of that engine.
+    ///
+    /// ```
+    /// # fn main() -> commstream::Result<()> {
+    /// use commstream::{Config, LogLevel};
+    ///
+    /// let world = Config::new().log_level(LogLevel::Info).log(|level, line| eprintln!("{level:?} {line}")).open()?;
+    /// # world.barrier() }
+    /// ```
+    pub fn log(mut self, log: fn(LogLevel, &str)) -> Config {
+        self.log = Some(log);
+        self
+    }
+
     /// Joins the engine of another world's communicator: one wait moves both, and events work in both.
     pub fn engine_of(mut self, other: &Communicator) -> Config {
         self.engine_of = Some(other.clone());
@@ -201,6 +219,34 @@ impl Config {
     /// Opens the world. Collective; it waits until all ranks have come.
     pub fn open(&self) -> Result<Communicator> {
         self.with(Communicator::open_with)
+    }
+
+    /// Opens the world by an exchange of the program's own, such as an allgather of MPI, instead of an address. Collective.
+    ///
+    /// `exchange` gets bytes of this rank and returns those of all ranks, in rank order. It is called here, several times, and as often on
+    /// every rank. Its error ends the opening on this rank, which returns it. [`Config::rank`] has to be set.
+    ///
+    /// ```
+    /// # fn main() -> commstream::Result<()> {
+    /// # let (rank, ranks) = (0, 1);
+    /// # let allgather = |mine: &[u8]| mine.to_vec();
+    /// let world = commstream::Config::new().rank(rank, ranks).open_by(|mine| Ok(allgather(mine)))?;
+    /// # world.barrier() }
+    /// ```
+    pub fn open_by(&self, mut exchange: impl FnMut(&[u8]) -> Result<Vec<u8>>) -> Result<Communicator> {
+        let ranks = usize::try_from(self.ranks).unwrap_or(0);
+        if ranks == 0 {
+            let text = format!("open_by: ranks is {}; expected 1 or more, by Config::rank", self.ranks);
+            return Err(Error::new(ErrorKind::Argument, text));
+        }
+        let mut meeting = Meeting { exchange: &mut exchange, ranks, failed: None };
+        let at: *mut Meeting<'_> = &mut meeting;
+        let opened = self.with(|config| {
+            config.exchange = Some(call_exchange);
+            config.exchange_arg = at.cast();
+            Communicator::open_with(config)
+        });
+        opened.map_err(|error| meeting.failed.unwrap_or(error))
     }
 
     /// Opens a world whose ranks are threads of this process, and returns the communicator of each: for tests, and for several devices in
@@ -240,6 +286,8 @@ impl Config {
             order: self.order.map_or(ffi::COMM_ORDER_DEFAULT, |order| order as ffi::comm_order),
             log_level: self.log_level.map_or(ffi::COMM_LOG_DEFAULT, |level| level as ffi::comm_log_level),
             engine_of: self.engine_of.as_ref().map_or(std::ptr::null_mut(), |other| other.handle.raw()),
+            log: self.log.map(|_| call_log as unsafe extern "C" fn(*mut c_void, c_int, *const c_char)),
+            log_arg: self.log.map_or(std::ptr::null_mut(), |log| log as *mut c_void),
             open_timeout_ns: nanoseconds(self.open_timeout),
             operation_timeout_ns: nanoseconds(self.operation_timeout),
             ..Default::default()
@@ -248,7 +296,69 @@ impl Config {
     }
 }
 
-fn text(name: &str, value: Option<&str>) -> Result<Option<CString>> {
+impl LogLevel {
+    fn of(level: c_int) -> LogLevel {
+        match level {
+            ffi::COMM_LOG_ERROR => LogLevel::Error,
+            ffi::COMM_LOG_WARNING => LogLevel::Warning,
+            ffi::COMM_LOG_INFO => LogLevel::Info,
+            ffi::COMM_LOG_DEBUG => LogLevel::Debug,
+            _ => LogLevel::Trace,
+        }
+    }
+}
+
+/// # Safety
+/// `log` is the program's function; the line ends with a zero byte.
+unsafe extern "C" fn call_log(log: *mut c_void, level: c_int, line: *const c_char) {
+    // SAFETY: the caller's.
+    let (log, line) = unsafe { (std::mem::transmute::<*mut c_void, fn(LogLevel, &str)>(log), CStr::from_ptr(line)) };
+    if let Err(payload) = catch_unwind(|| log(LogLevel::of(level), &line.to_string_lossy())) {
+        let _ = inside::text_of(payload); // it was reported
+    }
+}
+
+/// What an exchange of the program's is called with.
+struct Meeting<'a> {
+    exchange: &'a mut dyn FnMut(&[u8]) -> Result<Vec<u8>>,
+    ranks: usize,
+    failed: Option<Error>,
+}
+
+impl Meeting<'_> {
+    fn ask(&mut self, mine: &[u8]) -> Result<Vec<u8>> {
+        let expected = mine.len() * self.ranks;
+        let said = catch_unwind(AssertUnwindSafe(|| (self.exchange)(mine)));
+        let all = said.unwrap_or_else(|payload| {
+            Err(Error::new(ErrorKind::Aborted, format!("open_by: the exchange panicked: {}", inside::text_of(payload))))
+        })?;
+        if all.len() == expected {
+            return Ok(all);
+        }
+        let text = format!("open_by: the exchange returned {} bytes; expected {expected}, those of {} ranks", all.len(), self.ranks);
+        Err(Error::new(ErrorKind::Argument, text))
+    }
+}
+
+/// # Safety
+/// `meeting` is one that nobody else uses; `mine` has `bytes` bytes, and `all` room for those of all ranks.
+unsafe extern "C" fn call_exchange(meeting: *mut c_void, mine: *const c_void, bytes: usize, all: *mut c_void) -> c_int {
+    // SAFETY: the caller's.
+    let (meeting, mine) = unsafe { (&mut *meeting.cast::<Meeting<'_>>(), std::slice::from_raw_parts(mine.cast::<u8>(), bytes)) };
+    match meeting.ask(mine) {
+        Ok(given) => {
+            // SAFETY: it is as long as the room.
+            unsafe { std::ptr::copy_nonoverlapping(given.as_ptr(), all.cast::<u8>(), given.len()) };
+            0
+        }
+        Err(error) => {
+            meeting.failed = Some(error);
+            1
+        }
+    }
+}
+
+pub(crate) fn text(name: &str, value: Option<&str>) -> Result<Option<CString>> {
     value
         .map(|value| CString::new(value).map_err(|_| Error::new(ErrorKind::Argument, format!("{name} has a zero byte; expected none"))))
         .transpose()

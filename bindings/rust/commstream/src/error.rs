@@ -111,6 +111,8 @@ pub struct Error {
     pub backend_code: i32,
     /// The name of the operation; empty if there is none.
     pub operation: String,
+    /// The kind of the cause, in a word or two; empty if it is not known.
+    pub cause: String,
     /// What happened, and what was expected.
     pub text: String,
 }
@@ -133,6 +135,7 @@ impl Error {
             system_errno: 0,
             backend_code: 0,
             operation: String::new(),
+            cause: String::new(),
             text: text.into(),
         }
     }
@@ -158,6 +161,7 @@ impl Error {
         error.system_errno = detail.system_errno;
         error.backend_code = detail.backend_code;
         error.operation = text_of(&detail.operation);
+        error.cause = text_of(&detail.cause);
         error.text = text_of(&detail.text);
         error
     }

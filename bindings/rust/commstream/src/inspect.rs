@@ -258,6 +258,10 @@ pub struct Backend {
     pub version: String,
     /// Why it cannot be used here; `None`: it can.
     pub missing: Option<String>,
+    /// Whether any thread may call.
+    pub threads: bool,
+    /// Whether its reductions have a fixed order of operands.
+    pub fixed_order: bool,
     /// Whether it works on memory of a device in place.
     pub device_buffers: bool,
 }
@@ -275,6 +279,8 @@ pub fn backends() -> Vec<Backend> {
             name: text_of(&info.name),
             version: text_of(&info.version),
             missing: Some(text_of(&info.missing)).filter(|_| info.available == 0),
+            threads: info.threads != 0,
+            fixed_order: info.fixed_order != 0,
             device_buffers: info.device_buffers != 0,
         });
     }
@@ -288,10 +294,16 @@ pub struct OptionInfo {
     pub key: &'static str,
     /// Its environment variable.
     pub environment: &'static str,
+    /// The type of its value.
+    pub kind: &'static str,
     /// Its default value.
     pub default: &'static str,
+    /// The unit of its value; empty: none.
+    pub unit: &'static str,
     /// What it does, in a line.
     pub help: &'static str,
+    /// Another environment variable that is read; empty: none.
+    pub also: &'static str,
     /// Which values are allowed.
     pub values: String,
 }
@@ -308,7 +320,10 @@ pub fn options() -> Vec<OptionInfo> {
         all.push(OptionInfo {
             key: lasting(info.key),
             environment: lasting(info.environment),
+            kind: lasting(info.type_),
             default: lasting(info.default_text),
+            unit: lasting(info.unit),
+            also: lasting(info.also),
             help: lasting(info.help),
             values: text_of(&info.values),
         });
@@ -322,8 +337,26 @@ fn lasting(text: *const c_char) -> &'static str {
     text.and_then(|text| text.to_str().ok()).unwrap_or("")
 }
 
-/// The algorithms that option `algorithm` can name: the collective, the name, and a line about it.
-pub fn algorithms() -> Vec<(String, String, String)> {
+/// An algorithm that option `algorithm` can name: [`algorithms`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Algorithm {
+    /// The collective that it serves.
+    pub collective: String,
+    /// Its name.
+    pub name: String,
+    /// What it does, in a line.
+    pub help: String,
+    /// The smallest and the largest communicator that it serves.
+    pub ranks: (i32, i32),
+    /// Whether it serves blocks only up to a length that the backend sets.
+    pub bounded: bool,
+    /// Whether it is for several hosts; on one host it is used only if named.
+    pub over_hosts: bool,
+}
+
+/// The algorithms of the library.
+pub fn algorithms() -> Vec<Algorithm> {
     let mut all = Vec::new();
     loop {
         let mut info = ffi::comm_algorithm_info { size: std::mem::size_of::<ffi::comm_algorithm_info>(), ..Default::default() };
@@ -331,6 +364,13 @@ pub fn algorithms() -> Vec<(String, String, String)> {
         if unsafe { ffi::comm_describe_algorithm(all.len(), &mut info) } != ffi::COMM_OK {
             return all;
         }
-        all.push((text_of(&info.collective), text_of(&info.name), text_of(&info.help)));
+        all.push(Algorithm {
+            collective: text_of(&info.collective),
+            name: text_of(&info.name),
+            help: text_of(&info.help),
+            ranks: (info.ranks_min, info.ranks_max),
+            bounded: info.bounded != 0,
+            over_hosts: info.over_hosts != 0,
+        });
     }
 }

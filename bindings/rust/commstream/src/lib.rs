@@ -42,6 +42,7 @@ mod communicator;
 mod config;
 mod device;
 mod device_calls;
+mod duplicate;
 mod element;
 mod error;
 mod event;
@@ -66,17 +67,18 @@ pub use communicator::{Communicator, Info, Place, Status};
 pub use config::{Callbacks, Config, Id, LogLevel, Order, Progress};
 pub use device::{DeviceSlice, DeviceSliceMut, Stream};
 pub use device_calls::OnDevice;
+pub use duplicate::DuplicateOptions;
 pub use element::{Bfloat16, Bool, Complex, Element, Float8E4M3, Float8E5M2, Half, Indexed, Op};
 pub use error::{Error, ErrorKind, Result};
 pub use event::Event;
-pub use inspect::{algorithms, backends, options, version, Backend, Call, Operation, OptionInfo, Peer, Statistics};
+pub use inspect::{algorithms, backends, options, version, Algorithm, Backend, Call, Operation, OptionInfo, Peer, Statistics};
 pub use lent::{Lent, LentBytes, Output, Received};
 pub use operator::{Operator, Reduce};
 pub use queue::{Queue, Recorder};
 pub use request::{wait_any, Request};
 pub use scope::{scope, Scope};
 pub use task::{start, Plan, Task};
-pub use window::Window;
+pub use window::{Placement, Window};
 
 pub use commstream_sys;
 

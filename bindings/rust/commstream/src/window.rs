@@ -22,12 +22,32 @@ pub struct Window {
 unsafe impl Send for Window {}
 unsafe impl Sync for Window {}
 
+/// On which NUMA nodes the pages of a window are: [`Communicator::window_placed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Placement {
+    /// Where they are first written.
+    FirstTouch = ffi::COMM_PLACEMENT_FIRST_TOUCH,
+    /// On all nodes in turn.
+    Interleave = ffi::COMM_PLACEMENT_INTERLEAVE,
+}
+
 impl Communicator {
     /// Makes a window in which this rank has `bytes` bytes of zeroed memory, and `signals` counters. Collective; `bytes` may differ.
     pub fn window(&self, bytes: usize, signals: u32) -> Result<Window> {
+        self.window_as(bytes, signals, ffi::COMM_PLACEMENT_DEFAULT)
+    }
+
+    /// As [`Communicator::window`], with this rank's pages on chosen NUMA nodes.
+    pub fn window_placed(&self, bytes: usize, signals: u32, placement: Placement) -> Result<Window> {
+        self.window_as(bytes, signals, placement as ffi::comm_placement)
+    }
+
+    fn window_as(&self, bytes: usize, signals: u32, placement: ffi::comm_placement) -> Result<Window> {
         let mut raw = std::ptr::null_mut();
         let into: *mut *mut ffi::comm_window = &mut raw;
-        let options = ffi::comm_window_options { size: std::mem::size_of::<ffi::comm_window_options>(), signals, ..Default::default() };
+        let size = std::mem::size_of::<ffi::comm_window_options>();
+        let options = ffi::comm_window_options { size, signals, placement, ..Default::default() };
         self.handle.run(as_call(move |c, request| unsafe { ffi::comm_window_create(c, bytes, &options, into, request) }))?;
         Ok(Window { raw, communicator: self.clone() })
     }

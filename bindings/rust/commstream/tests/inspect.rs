@@ -26,8 +26,8 @@ fn counters_peers_and_requests() {
         let peer = c.peer(size - 1)?;
         assert!(peer.local && peer.node == 0 && peer.host == c.info()?.host, "{peer:?}");
         assert_eq!(kind(c.peer(size)), ErrorKind::Argument);
-        assert!(c.info()?.fixed_order && c.info()?.cpus >= 1);
-        assert_eq!(c.duplicate_with("twin", 0)?.info()?.name, "twin");
+        let info = c.info()?;
+        assert!(info.fixed_order && info.cpus >= 1 && info.homogeneous && info.queue_max >= info.window && info.memory_bytes > 0);
         c.sync_all()
     });
 }
@@ -58,7 +58,9 @@ fn lists() {
     let all = backends();
     assert!(all.iter().any(|backend| backend.name == "shm" && backend.missing.is_none()), "{all:?}");
     assert!(options().iter().any(|option| option.key == "queue" && option.environment == "COMM_QUEUE" && !option.help.is_empty()));
-    assert!(algorithms().iter().any(|(collective, _, _)| collective == "allreduce"));
+    assert!(all.iter().all(|backend| backend.threads || backend.missing.is_some()), "{all:?}");
+    let slices = algorithms().into_iter().find(|known| (&known.collective[..], &known.name[..]) == ("allreduce", "slices"));
+    assert!(slices.map_or(false, |slices| slices.ranks.0 <= 2 && slices.ranks.1 > 2 && !slices.help.is_empty()));
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 One source serves several versions of torch, whose C++ interface is not stable, so no wheel can carry the compiled
 extension. It is compiled when :mod:`commstream.torch` is first imported, and kept in a folder that is named for the
-version of torch and for the sources. ``python -m commstream.torch.build`` does it before, such as in a container image.
+version of torch, for the sources, and for the headers of the C library. ``python -m commstream.torch.build`` does it
+before, such as in a container image.
 """
 
 from __future__ import annotations
@@ -65,10 +66,11 @@ def find_library() -> tuple[Path, Path]:
 def _key() -> str:
     import torch
 
-    digest = hashlib.sha256()
-    for file in sorted((HERE / "csrc").iterdir()):
+    include, library = find_library()
+    digest = hashlib.sha256(f"{include}\n{library}\n".encode())
+    for file in [*sorted((HERE / "csrc").iterdir()), *sorted((include / "commstream").glob("*.h"))]:
+        digest.update(f"{file.name}\n{file.stat().st_size}\n".encode())
         digest.update(file.read_bytes())
-    digest.update(str(find_library()).encode())
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return f"torch-{torch.__version__}-python-{python}-{digest.hexdigest()[:12]}"
 

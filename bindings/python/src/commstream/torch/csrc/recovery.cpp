@@ -13,7 +13,8 @@ namespace
 
 constexpr int shrink_abort = 1; /* torch.distributed.SHRINK_ABORT */
 
-comm_result finish(comm_result started, comm_request request)
+/* The call that starts it is an argument too, so the request is read here, after that call. */
+comm_result finish(comm_result started, const comm_request &request)
 {
     return started == COMM_OK ? wait_to_the_end(request) : started;
 }
