@@ -97,8 +97,8 @@ enum comm_order {
  *
  * For identity (rank, ranks, address, secret) these fields override the environment. For backend, progress, order, log level, timeouts and
  * `options` the environment overrides the program, so that an operator can change them without building it again. `notify` and
- * COMM_ORDER_FIXED are the program's alone: with the latter, COMM_ORDER=free is COMM_ERR_CONFIG. Strings and arrays are copied; a function
- * and its argument must stay valid as long as the world.
+ * COMM_ORDER_FIXED are the program's alone: with the latter, another COMM_ORDER is COMM_ERR_CONFIG. Strings and arrays are copied; a
+ * function and its argument must stay valid as long as the world.
  */
 struct comm_config {
     size_t size;                         /**< sizeof(struct comm_config); COMM_CONFIG sets it */

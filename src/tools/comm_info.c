@@ -106,15 +106,47 @@ static void print_code(const char *text, const char *before, const char *after)
         printf("%s%s", before, after);
 }
 
+static const char options_head[] =
+    "# Options\n\n"
+    "`comm-info --options-markdown` writes this page from the library's table of options; a test compares the two.\n\n"
+    "Set an option in the environment, or in the program as `key=value,...` in `comm_config.options`; some have a field of\n"
+    "`comm_config` too. The environment overrides the program, and the program overrides the default. If a value is wrong,\n"
+    "`comm_open` returns `COMM_ERR_CONFIG` and names every wrong value. Options without a key are read from the environment\n"
+    "only. A variable whose name is nearly one of the library's is named in a warning when a world opens. The environment\n"
+    "does not override these:\n\n"
+    "- The identity that the program gives: rank, ranks, address or exchange, id and secret. They override\n"
+    "  [the variables below](#variables-that-say-who-a-rank-is).\n"
+    "- A fixed order of reductions (`COMM_ORDER_FIXED`, or `order=fixed` in the options): with any other `COMM_ORDER`,\n"
+    "  `comm_open` returns `COMM_ERR_CONFIG`.\n"
+    "- Where callbacks run (`comm_config.notify`). It is no option.\n"
+    "- What `comm_dup` is given for its communicator: order, operation timeout, algorithm.\n\n"
+    "| key | environment | default | value | meaning |\n|---|---|---|---|---|\n";
+static const char options_tail[] =
+    "\n## Variables that say who a rank is\n\n"
+    "comm-run sets those that its ranks need. Without a launcher, set them for each rank; other launchers have variables of\n"
+    "their own ([several hosts](../how-to/several-hosts.md#launchers)). They are no options. If a program sets the field of\n"
+    "`comm_config`, the variable is not used; if it sets `ranks`, none of the first four is.\n\n"
+    "| environment | field | meaning |\n|---|---|---|\n"
+    "| `COMM_RANK` | `rank`, with `ranks` | this rank, from 0 to ranks - 1 |\n"
+    "| `COMM_RANKS` | `ranks` | number of ranks, from 1 to 65535 |\n"
+    "| `COMM_LOCAL_RANK` |  | this rank among those of its host, by which it gets its device; default: the rank |\n"
+    "| `COMM_LOCAL_RANKS` |  | number of ranks on this host; default: all; if fewer, the ranks of several hosts meet at `COMM_ADDRESS` |\n"
+    "| `COMM_JOB` | with `ranks`: `id`, `address` | any text that all ranks of this job share and no other job has; needed with more than "
+    "one rank |\n"
+    "| `COMM_ADDRESS` | `address`, `exchange`, `id` | where ranks of several hosts meet: HOST:PORT of rank 0, with an IPv6 address in "
+    "brackets; "
+    "file:PATH, "
+    "a file in a folder that all hosts see; or store:pmi, store:pmi2, store:pmix, the launcher's store. It overrides the launcher's "
+    "address |\n"
+    "| `COMM_SECRET` | `secret`, `id` | the job's secret, at least 32 characters, the same on all ranks; `COMM_SECRET_FILE`, the option, "
+    "is "
+    "safer, and both together are an error |\n"
+    "| `COMM_HOST` |  | the name of this host, instead of the kernel's; or names with commas, of which rank r takes number r modulo their "
+    "number: so one machine acts as several hosts |\n";
+
 static int tell_options_page(void)
 {
-    printf("# Options\n\n"
-           "`comm-info --options-markdown` writes this page from the library's table of options; a test compares the two.\n\n"
-           "Set an option in the environment, or in the program as `key=value,...` in `comm_config.options`. The environment\n"
-           "overrides the program, and the program overrides the default. If a value is wrong, `comm_open` returns\n"
-           "`COMM_ERR_CONFIG` and names every wrong value. Options without a key are read from the environment only. A\n"
-           "variable whose name is nearly one of the library's is named in a warning when a world opens.\n\n"
-           "| key | environment | default | value | meaning |\n|---|---|---|---|---|\n");
+    printf("%s", options_head);
     struct comm_option_info info = {.size = sizeof info};
     for (size_t i = 0; comm_describe_option(i, &info) == COMM_OK; i++) {
         print_code(info.environment_only ? "" : info.key, "| ", " |");
@@ -128,6 +160,7 @@ static int tell_options_page(void)
         printf(" |\n");
         info = (struct comm_option_info){.size = sizeof info};
     }
+    printf("%s", options_tail);
     return 0;
 }
 

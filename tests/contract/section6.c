@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -321,6 +322,41 @@ RIG_TEST(contract_6_10_wrong_configuration_is_named)
     CHECK(world == NULL);
 }
 
+/* Another order would change the results, so the environment cannot choose one. */
+RIG_TEST(contract_6_10_a_fixed_order_is_the_programs_alone)
+{
+    static const char *const others[] = {"free", "default"};
+    struct comm_communicator *world = NULL;
+    char text[256] = "", wanted[64];
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        setenv("COMM_ORDER", others[i], 1);
+        snprintf(wanted, sizeof wanted, "COMM_ORDER=%s", others[i]);
+        IS(comm_open(COMM_CONFIG(.ranks = 1, .order = COMM_ORDER_FIXED, .error_text = text, .error_text_bytes = sizeof text), &world),
+           COMM_ERR_CONFIG);
+        CHECK(strstr(text, wanted) != NULL);
+        IS(comm_open(COMM_CONFIG(.ranks = 1, .options = "order=fixed", .error_text = text, .error_text_bytes = sizeof text), &world),
+           COMM_ERR_CONFIG);
+        CHECK(strstr(text, wanted) != NULL);
+    }
+    setenv("COMM_ORDER", "fixed", 1);
+    MUST(comm_open(COMM_CONFIG(.ranks = 1, .order = COMM_ORDER_FIXED), &world));
+    MUST(comm_close(world, RIG_PATIENCE));
+    unsetenv("COMM_ORDER");
+}
+
+/* A wire names peers in 16 bits. */
+RIG_TEST(contract_6_10_more_ranks_than_a_world_can_have)
+{
+    struct comm_communicator *world = NULL;
+    char text[256] = "";
+    unsetenv("COMM_BACKEND");
+    IS(comm_open(COMM_CONFIG(.rank = 1, .ranks = 65536, .address = "nobody", .open_timeout_ns = 1, .error_text = text,
+                             .error_text_bytes = sizeof text),
+                 &world),
+       COMM_ERR_CONFIG);
+    CHECK(strstr(text, "config.ranks=65536; expected at most 65535") != NULL);
+}
+
 static void hear_option(void *heard, int level, const char *line)
 {
     *(bool *)heard |= level == COMM_LOG_ERROR && strstr(line, "COMM_WINDOW=5");
@@ -434,6 +470,8 @@ int main(void)
         cmocka_unit_test(contract_6_10_identity_of_the_program_wins),
         cmocka_unit_test(contract_6_10_tuning_in_the_environment_wins),
         cmocka_unit_test(contract_6_10_wrong_configuration_is_named),
+        cmocka_unit_test(contract_6_10_a_fixed_order_is_the_programs_alone),
+        cmocka_unit_test(contract_6_10_more_ranks_than_a_world_can_have),
         cmocka_unit_test(contract_6_10_wrong_configuration_is_logged),
         cmocka_unit_test(contract_6_10_a_longer_struct),
         cmocka_unit_test(contract_6_10_the_size_of_an_ids_config),

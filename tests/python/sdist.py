@@ -46,6 +46,7 @@ def see_tools(fresh):
     said = package.run(fresh.parent / "comm-info", "backends")
     if "cannot be loaded;" in said or 'module "cuda"' in said:
         sys.exit(f"comm-info backends finds not all modules:\n{said}")
+    package.run(fresh.parent / "comm-perf", "allreduce", "--max", "8", "--check")
 
 
 def see_ranks(fresh, work):

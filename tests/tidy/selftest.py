@@ -29,6 +29,13 @@ CLEAN = {
     "docs/migrate/from-mpi.md": "MPI_X is `comm_x`, and so are all of `comm_*`; `COMM_ERR_PEER` is an error, `COMM_LOG` an option.\n",
     "include/commstream/result.h": '#define COMM_RESULTS(X) \\\n    X(ERR_PEER, -10, "died")\n',
     "src/core/base/option.h": '#define LOG "COMM_LOG"\nint comm_inside(void);\n',
+    "src/core/base/option_near.c": 'static const char *const others[] = {"COMM_JOB",\n    "COMM_RANK"};\n',
+    "src/core/base/CMakeLists.txt": "target_sources(x PRIVATE option_near.c)\n",
+    "src/core/base/limits.h": "enum { WORDS = 16, RANKS_MOST = 64 * WORDS, LINES_MOST = 1 << 8, RANKS_LEAST = 2 };\n",
+    "docs/reference/errors.md": "| error | meaning |\n|---|---|\n| `COMM_ERR_PEER` | died |\n",
+    "docs/reference/limits.md": "| limit | at most | where |\n|---|---|---|\n| ranks | 1,024, or 7 | `RANKS_MOST` |\n"
+                                "| lines | 256 | some | `LINES_MOST` |\n| least | 2 | `RANKS_LEAST` |\n| names | 9 |  |\n",
+    "docs/reference/options.md": "| variable |\n|---|\n| `COMM_JOB` | a |\n| `COMM_RANK` | b |\n",
 }
 
 
@@ -80,6 +87,10 @@ OFFENCES = [
     ("holes", "docs/internals/testing.md", HOLE.format("one day")),
     ("attacks", "SECURITY.md", "| attack | defence | where | test |\n|---|---|---|---|\n| read | sealed | here | `contract`, `gone` |\n"),
     ("attacks", "SECURITY.md", "| change | sealed | here | none yet |\n"),
+    ("errors", "docs/reference/errors.md", "See `COMM_ERR_PEER`.\n"),
+    ("errors", "docs/reference/options.md", "| variable |\n|---|\n| `COMM_JOB` | as `COMM_RANK` |\n"),
+    ("limits", "docs/reference/limits.md", "| ranks | 1,023 | `RANKS_MOST` |\n"),
+    ("limits", "docs/reference/limits.md", "| ranks | 1,024 | `RANKS_ALL` |\n"),
     ("names", "docs/page.md", "Call `comm_y`.\n"),
     ("names", "docs/page.md", "Call `comm_y_*`.\n"),
     ("names", "docs/page.md", "That is `COMM_ERR_PEERS`.\n"),

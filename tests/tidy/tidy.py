@@ -10,6 +10,7 @@ import sys
 
 sys.dont_write_bytecode = True  # the tree stays as it is
 from named_tests import check_attacks, check_contract, check_holes, line_of  # noqa: E402
+from reference import check_errors, check_limits  # noqa: E402
 
 COLUMNS = 140
 FUNCTION_LINES, FILE_LINES, ROOM_LINES, STRUCT_FIELDS = 60, 500, 3500, 40
@@ -426,7 +427,7 @@ RULES = {
     "includes": check_includes, "cycles": check_cycles, "function-length": check_function_length, "file-length": check_file_length,
     "room-length": check_room_length, "struct-fields": check_struct_fields, "banned": check_banned, "columns": check_columns, "documented": check_documented, "unfinished": check_unfinished,
     "blanks": check_blanks, "tabs": check_tabs, "listed": check_listed, "include-path": check_include_path, "contract": check_contract,
-    "holes": check_holes, "attacks": check_attacks,
+    "holes": check_holes, "attacks": check_attacks, "errors": check_errors, "limits": check_limits,
     "names": check_names, "links": check_links, "files": check_files, "design": check_design, "plain": check_plain,
 }
 

@@ -1,4 +1,5 @@
 """Ranks that are processes, started in every way that a program may be."""
+import importlib.metadata
 import multiprocessing
 import os
 import re
@@ -6,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +54,14 @@ def test_script_by_its_name(tmp_path):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, done.stdout
     assert sorted(done.stdout.splitlines()) == ["[0] 0 2 ['--word', 'x']", "[1] 1 2 ['--word', 'x']"]
+
+
+def test_every_tool_of_the_package_is_a_command():
+    points = importlib.metadata.distribution("commstream").entry_points
+    assert {point.name for point in points if point.group == "console_scripts"} == {tool.name for tool in run.BIN.iterdir()}
+    for tool in run.BIN.iterdir():
+        command = [Path(sysconfig.get_path("scripts"), tool.name), "--version"]
+        assert subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.startswith(f"{tool.name} (commstream) ")
 
 
 def test_options_with_a_value_are_those_of_comm_run():

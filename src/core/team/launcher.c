@@ -14,8 +14,7 @@
 enum {
     LAUNCH_JOBS = 3,
     LAUNCH_SALTS = 2,
-    LAUNCH_RANKS_MAX = 65535, /* a wire names peers in 16 bits */
-    PORT_FIRST = 20000,       /* of ports derived from a job's name: below those that kernels assign */
+    PORT_FIRST = 20000, /* of ports derived from a job's name: below those that kernels assign */
     PORTS = 12000,
 };
 
@@ -240,12 +239,12 @@ static void read_row(struct finder *finder, struct team_launch *launch)
 
     launch->launcher = row->name;
     launch->why = value_of(finder->env, row->rank) ? row->rank : ranks;
-    launch->ranks = read_number(finder, ranks, 1, LAUNCH_RANKS_MAX, -1);
+    launch->ranks = read_number(finder, ranks, 1, TEAM_RANKS_MAX, -1);
     /* If the count is wrong, bounds that follow from it would only add more errors. */
     bool counted = !finder->failed;
     if (!counted)
         launch->ranks = 0;
-    int32_t last = counted ? launch->ranks - 1 : LAUNCH_RANKS_MAX - 1;
+    int32_t last = counted ? launch->ranks - 1 : TEAM_RANKS_MAX - 1;
     launch->rank = read_number(finder, row->rank, 0, last, -1);
     launch->local_ranks = read_number(finder, row->local_ranks, 1, last + 1, spread ? 1 : launch->ranks);
     int32_t local_last = finder->failed ? last : launch->local_ranks - 1;
@@ -335,7 +334,7 @@ static void more_of_slurm(struct finder *finder, struct team_launch *launch)
     uint64_t tasks = 0, all = 0;
     char host[256];
 
-    if (share && (!slurm_tasks(share, (uint64_t)node, &tasks, &all) || !tasks || tasks > LAUNCH_RANKS_MAX)) {
+    if (share && (!slurm_tasks(share, (uint64_t)node, &tasks, &all) || !tasks || tasks > TEAM_RANKS_MAX)) {
         complain(finder, shares, share, "expected numbers of tasks like 4(x2),3, with one for SLURM_NODEID");
     } else if (share && all != (uint64_t)launch->ranks) {
         complain(finder, shares, share, "contradicts the number of tasks of this step");
@@ -374,7 +373,7 @@ static void more_of_cobre(struct finder *finder, struct team_launch *launch)
 /* flux sets the number of its nodes, but not how many ranks each has: at least those before this one. */
 static void more_of_flux(struct finder *finder, struct team_launch *launch)
 {
-    bool one_node = read_number(finder, "FLUX_JOB_NNODES", 1, LAUNCH_RANKS_MAX, 1) == 1 && value_of(finder->env, "FLUX_JOB_NNODES");
+    bool one_node = read_number(finder, "FLUX_JOB_NNODES", 1, TEAM_RANKS_MAX, 1) == 1 && value_of(finder->env, "FLUX_JOB_NNODES");
 
     launch->local_rank = one_node ? launch->rank : read_number(finder, "FLUX_TASK_LOCAL_ID", 0, launch->ranks - 1, 0);
     launch->local_ranks = one_node ? launch->ranks : launch->local_rank + 1;

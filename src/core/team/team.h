@@ -5,6 +5,8 @@
 
 #include "wire/native.h"
 
+enum { TEAM_RANKS_MAX = 65535 }; /* of a world: a wire names peers in 16 bits */
+
 struct team {
     uint64_t id; /* equal on all members: hash of (parent's id, sequence number, color) */
     int32_t rank, size;

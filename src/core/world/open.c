@@ -75,6 +75,10 @@ static enum comm_result find_identity(struct opening *o)
         base_format(o->text, sizeof o->text, "config.rank=%d config.ranks=%d; expected 0 <= rank < ranks", c->rank, c->ranks);
         return COMM_ERR_CONFIG;
     }
+    if (c->ranks > TEAM_RANKS_MAX) {
+        base_format(o->text, sizeof o->text, "config.ranks=%d; expected at most %d", c->ranks, TEAM_RANKS_MAX);
+        return COMM_ERR_CONFIG;
+    }
     if (c->ranks == 0) {
         enum comm_result r = team_launch_find(o->env, &o->launch, o->text, sizeof o->text);
         if (!c->exchange && (!o->address || !o->address[0]) && o->launch.ranks != o->launch.local_ranks && o->launch.address[0]) {

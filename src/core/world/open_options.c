@@ -88,8 +88,9 @@ static enum comm_result merge_options(struct opening *o)
     }
     if (!check_choices(o))
         return COMM_ERR_CONFIG;
-    if (c->order == COMM_ORDER_FIXED && open_by_environment(o, "order") && p->order == OPTION_ORDER_FREE) {
-        base_format(o->text, sizeof o->text, "COMM_ORDER=free contradicts the program, which asks for order fixed; unset it");
+    if (c->order == COMM_ORDER_FIXED && open_by_environment(o, "order") && p->order != OPTION_ORDER_FIXED) {
+        base_format(o->text, sizeof o->text, "COMM_ORDER=%s contradicts the program, which asks for order fixed; unset it",
+                    p->order == OPTION_ORDER_FREE ? "free" : "default");
         return COMM_ERR_CONFIG;
     }
     if (program_decides(o, "backend", c->backend != NULL))

@@ -48,5 +48,10 @@ def comm_info() -> NoReturn:
     run_tool("comm-info", sys.argv[1:])
 
 
+def comm_perf() -> NoReturn:
+    """The program comm-perf of an installed package."""
+    run_tool("comm-perf", sys.argv[1:])
+
+
 if __name__ == "__main__":
     comm_run()
