@@ -214,7 +214,7 @@ struct said {
     struct frame frame;
     union {
         struct cause cause;
-        struct fence_note fence;
+        struct wait_note fence;
         struct recovery_head recovery;
         unsigned char bytes[WIRE_NOTE_LONG_BYTES];
         uint32_t word[8];
@@ -225,7 +225,7 @@ struct said {
         .kind = FRAME_NOTE, .key = (uint64_t)1 << 32 | (round) << 8 | (sort), .bytes = (length)                                            \
     }
 #define CAUSE(sort, round, ...) .result = COMM_ERR_CORRUPT, .frame = NOTE(sort, round, sizeof(struct cause)), .cause = {__VA_ARGS__}
-#define FENCE(...) .result = COMM_ERR_CORRUPT, .frame = NOTE(NOTE_FENCE, 0, sizeof(struct fence_note)), .fence = {__VA_ARGS__}
+#define FENCE(...) .result = COMM_ERR_CORRUPT, .frame = NOTE(NOTE_QUEUE_WAIT, 0, sizeof(struct wait_note)), .fence = {__VA_ARGS__}
 enum { RECOVERY_BYTES = sizeof(struct recovery_note) + RECOVERY_SETS * sizeof(uint64_t) };
 #define RECOVERY(...) .result = COMM_ERR_CORRUPT, .frame = NOTE(NOTE_RECOVERY, 0, RECOVERY_BYTES), .recovery = {__VA_ARGS__}
 
@@ -251,7 +251,7 @@ static const struct said said[] = {
     {"a cause cut short", .result = COMM_ERR_CORRUPT, .frame = NOTE(NOTE_FAILED, 1, 8)},
     {"a queue wait of a rank far outside", FENCE(.of = 77, .rank = INT32_MAX, .round = 1)},
     {"a queue wait of a negative rank", FENCE(.of = 77, .rank = -1, .round = 1)},
-    {"a queue wait for too many halves", FENCE(.of = 77, .rank = 1, .round = 1, .collective = FENCE_SEND, .halves = UINT8_MAX)},
+    {"a queue wait for too many halves", FENCE(.of = 77, .rank = 1, .round = 1, .collective = WAIT_SEND, .halves = UINT8_MAX)},
     {"a queue wait of no kind", FENCE(.of = 77, .rank = 1, .round = 1, .collective = UINT8_MAX)},
     {"a note of recovery cut short", .result = COMM_ERR_CORRUPT, .frame = NOTE(NOTE_RECOVERY, 0, 8)},
     {"a note of recovery that is too long", .result = COMM_ERR_CORRUPT, .frame = NOTE(NOTE_RECOVERY, 0, WIRE_NOTE_LONG_BYTES)},

@@ -15,7 +15,7 @@ ENGINE, WIRE, PROGRAM, TIMELINE = "engine", "wire", "program", "timeline"
 # name: [(file under src/core, or of the network's pure parts under src, text, changed text)]
 MUTANTS = {
     # A queue wait and a barrier hold back nothing of what comes after them.
-    "wait_no_fence": [("timeline/queue.c", "ticket - line->done > line->ahead || line->fences)", "ticket - line->done > line->ahead)")],
+    "wait_no_fence": [("timeline/queue.c", "ticket - line->done > line->ahead || line->holding)", "ticket - line->done > line->ahead)")],
     # Work waits for every message before it, as if they were on one line.
     "message_on_line": [
         ("p2p/op.c", """    if (!timeline_meet(&b->p2p.write, &e->read) && !timeline_meet(&b->p2p.write, &e->write) && !timeline_meet(&b->p2p.read, &e->write))
@@ -47,8 +47,8 @@ MUTANTS = {
     # What is shown where it lies is taken for read as soon as it is shown.
     "shown_is_read": [("channel/shmchan_view.c", "        if (s->acked < s->npeers) {", "        if (s->acked > s->npeers) {")],
     # What waits for a failed point goes on.
-    "wait_passes_failure": [("comm/queue_wait.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence.ticket, COMM_OK);",
-                             "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->fence.ticket, COMM_OK);")],
+    "wait_passes_failure": [("comm/queue_wait.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->queue_wait.ticket, COMM_OK);",
+                             "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->queue_wait.ticket, COMM_OK);")],
     # Who goes to sleep does not look once more after saying so.
     "sleeper_looks_once": [("progress/pass.c", "    if (engine_pass(e, m->callbacks) == PASS_IDLE && !m->reached(m->arg) && !nap",
                             "    if (!m->reached(m->arg) && !nap")],

@@ -307,21 +307,21 @@ static void gates_are_shared(void **state)
 {
     long before = fake_held;
     (void)state;
-    struct timeline_gate *gate = timeline_gate_make(&fake_env);
-    struct timeline_point point = {.kind = POINT_GATE, .gate = gate}, copy = timeline_point_copy(&point);
+    struct timeline_manual *manual = timeline_manual_make(&fake_env);
+    struct timeline_point point = {.kind = POINT_MANUAL, .manual = manual}, copy = timeline_point_copy(&point);
     assert_int_equal(timeline_point_test(&point), COMM_PENDING);
-    atomic_store(&gate->state, COMM_OK);
+    atomic_store(&manual->state, COMM_OK);
     timeline_point_drop(&point);
     assert_int_equal(point.kind, POINT_REACHED);
     timeline_point_drop(&point); /* dropped once only */
     assert_int_equal(fake_held, before + 1);
     assert_int_equal(timeline_point_test(&copy), COMM_OK);
-    atomic_store(&gate->state, COMM_ERR_ABANDONED);
+    atomic_store(&manual->state, COMM_ERR_ABANDONED);
     assert_int_equal(timeline_point_test(&copy), COMM_ERR_ABANDONED);
     timeline_point_drop(&copy);
     assert_int_equal(fake_held, before);
     fake_left = 0;
-    assert_null(timeline_gate_make(&fake_env));
+    assert_null(timeline_manual_make(&fake_env));
     fake_left = -1;
 }
 

@@ -272,7 +272,7 @@ static bool model_may_start(const struct model *m, int at)
             return false;
         if (old->ended)
             continue;
-        if (old->kind == TIMELINE_FENCE || old->kind == TIMELINE_BARRIER || e->kind == TIMELINE_BARRIER)
+        if (old->kind == TIMELINE_QUEUE_WAIT || old->kind == TIMELINE_BARRIER || e->kind == TIMELINE_BARRIER)
             return false;
         bool one_call = old->ticket - old->nth == e->ticket - e->nth;
         if (e->kind == TIMELINE_WORK && old->kind == TIMELINE_WORK && !one_call && ranges_conflict(old, e->read, e->write))
@@ -288,18 +288,18 @@ static bool model_goes_beside(const struct model *m, const struct model_entry *e
 
     for (int i = 0; i < m->count && free; i++) {
         const struct model_entry *old = &m->entry[i];
-        bool barrier = old->kind == TIMELINE_FENCE || old->kind == TIMELINE_BARRIER;
+        bool barrier = old->kind == TIMELINE_QUEUE_WAIT || old->kind == TIMELINE_BARRIER;
         free = old->started && (old->ended || !(barrier || ranges_conflict(old, e->read, e->write)));
     }
     return free;
 }
 
-/* A message of this moment: only fences and conflicting work hold it, barriers do not. */
+/* A message of this moment: only queue waits and conflicting work hold it, barriers do not. */
 static bool model_holds(const struct model *m, uint64_t before, struct timeline_range read, struct timeline_range write)
 {
     for (int i = 0; i < m->count; i++) {
         const struct model_entry *old = &m->entry[i];
-        if (old->ticket < before && !old->ended && (old->kind == TIMELINE_FENCE || ranges_conflict(old, read, write)))
+        if (old->ticket < before && !old->ended && (old->kind == TIMELINE_QUEUE_WAIT || ranges_conflict(old, read, write)))
             return true;
     }
     return false;
@@ -326,7 +326,7 @@ static void model_issue(struct model *m, struct timeline *line)
     if (m->count == MODEL_MOST)
         return;
     if (dice == 0)
-        e.kind = TIMELINE_FENCE;
+        e.kind = TIMELINE_QUEUE_WAIT;
     else if (dice == 1)
         e.kind = TIMELINE_BARRIER;
     else if (dice == 2)

@@ -17,12 +17,12 @@ enum {
     NOTE_FAILED = 0, /* kinds of notes */
     NOTE_REFUSED = 1,
     NOTE_CLOSED = 2,
-    NOTE_FENCE = 3,
+    NOTE_QUEUE_WAIT = 3,
     NOTE_RECOVERY = WIRE_NOTE_LONG,
     DEADLOCK_WAITS = 64, /* open queue waits that are examined together */
-    FENCE_HALVES = 4,    /* if a group waits for messages of more ranks, the rest are not reported */
-    FENCE_RECEIVE = COLLECTIVE_END,
-    FENCE_SEND,
+    WAIT_HALVES = 4,     /* if a group waits for messages of more ranks, the rest are not reported */
+    WAIT_RECEIVE = COLLECTIVE_END,
+    WAIT_SEND,
 };
 
 /* A cause, in the form in which notes carry it. */
@@ -40,33 +40,33 @@ struct cause {
 _Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");
 
 /* An open queue wait, as its rank reports it (failure/deadlock.c). */
-struct fence_note {
+struct wait_note {
     uint64_t of;        /* id of its communicator */
     uint64_t waits_for; /* id of the communicator whose request it waits for; 0: not certain yet */
     uint32_t started;   /* the last collective of its own communicator before it */
     uint32_t round;     /* for how many looks it has not changed; 0: it is not open any more */
     uint32_t head;      /* the collective at the head of the other queue; 0: a queue wait */
-    uint8_t collective; /* of the head; or FENCE_RECEIVE, FENCE_SEND: it waits for messages and needs all of them */
+    uint8_t collective; /* of the head; or WAIT_RECEIVE, WAIT_SEND: it waits for messages and needs all of them */
     uint8_t halves;     /* how many of those need their other half from another rank */
     uint8_t behind;     /* 1: one of those is blocked by a queue wait of its own communicator */
     uint8_t quiet;      /* 1: none of its rank's messages in `of` is in flight, so peers get nothing more from it before this wait ends */
     union {
         int32_t root; /* of the collective */
-        uint16_t half[FENCE_HALVES];
+        uint16_t half[WAIT_HALVES];
     };
     int32_t rank;   /* the rank that reports it, in its communicator */
     uint32_t which; /* differs from wait to wait: made of the wait and of the progress of the other communicator */
 };
-_Static_assert(sizeof(struct fence_note) <= WIRE_NOTE_BYTES, "it is a note");
+_Static_assert(sizeof(struct wait_note) <= WIRE_NOTE_BYTES, "it is a note");
 /* A wait in another communicator of the sender's world, which this rank may not be a member of. */
 struct far_wait {
-    struct fence_note note;
+    struct wait_note note;
     int64_t heard_ns;
     int32_t peer;
 };
-struct fence_watch {
+struct wait_watch {
     uint64_t ticket, done; /* at the last look: the wait, and the last retired ticket of the other communicator */
-    struct fence_note mine, *theirs;
+    struct wait_note mine, *theirs;
     struct far_wait *far; /* [DEADLOCK_WAITS] waits in other communicators of the world */
     uint32_t next_far, turn;
 };

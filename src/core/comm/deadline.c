@@ -66,7 +66,7 @@ static void warn_late(struct comm_state *b, uint64_t ticket, const struct entry 
 
 static bool check_deadline(struct comm_state *b, uint64_t ticket, const struct entry *e, int64_t now)
 {
-    int64_t since = e->head.kind == TIMELINE_FENCE ? b->fence.since_ns : e->record.started_ns;
+    int64_t since = e->head.kind == TIMELINE_QUEUE_WAIT ? b->queue_wait.since_ns : e->record.started_ns;
 
     if (e->by != ENTRY_BY_PROGRAM)
         since = b->library->since(b, ticket, e);

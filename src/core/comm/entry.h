@@ -42,7 +42,7 @@ struct entry {
     size_t *vectors;              /* copied counts and displs, from the state's pool; NULL: none */
     entry_ended_fn *ended;        /* next stage of a call that creates something */
     void *ended_arg;
-    struct timeline_point point;    /* of a fence */
+    struct timeline_point point;    /* of a queue wait */
     struct user_op *user;           /* user-defined operator: a reference */
     struct pack *pack;              /* small members of a group in one exchange: a reference */
     struct standing *standing;      /* of a call that the library keeps between the starts of its plan: a reference */

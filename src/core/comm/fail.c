@@ -97,7 +97,7 @@ static void end_all(struct comm_state *b, const struct cause *cause)
         state_mark_abort(b, cause);
         state_end_recovery(b);
     }
-    b->fence.ticket = 0;
+    b->queue_wait.ticket = 0;
     b->calls.unpublished = 0;
     state_end_nap(b);
     state_count_joining(b, -(int32_t)b->library_work.joining);

@@ -86,11 +86,11 @@ static const char *fault_of_recovery(const struct comm_state *b, const struct re
 }
 
 /* A wait of the sender, or, in a communicator of the whole world, a wait in another communicator of that world. */
-static const char *fault_of_fence(const struct comm_state *b, const struct fence_note *n, int32_t peer)
+static const char *fault_of_wait(const struct comm_state *b, const struct wait_note *n, int32_t peer)
 {
     if (n->of == b->team.id ? n->rank != peer : !is_rank(n->rank, b->world->ranks))
         return "a queue wait of no rank";
-    return n->collective > FENCE_SEND || n->halves > FENCE_HALVES || n->behind > 1 || n->quiet > 1 ? "a queue wait of no kind" : NULL;
+    return n->collective > WAIT_SEND || n->halves > WAIT_HALVES || n->behind > 1 || n->quiet > 1 ? "a queue wait of no kind" : NULL;
 }
 
 static const char *fault_of_cause(const struct comm_state *b, const struct wire_event *event)
@@ -122,9 +122,9 @@ const char *heard_note_fault(const struct comm_state *b, const struct wire_event
     memcpy(bytes, event->note, event->bytes);
     if (sort == NOTE_RECOVERY)
         return fault_of_recovery(b, (const struct recovery_note *)(void *)bytes, event->bytes);
-    if (event->bytes != (sort == NOTE_FENCE ? sizeof(struct fence_note) : sizeof(struct cause)))
+    if (event->bytes != (sort == NOTE_QUEUE_WAIT ? sizeof(struct wait_note) : sizeof(struct cause)))
         return "a note that is not as long as its sort's";
-    return sort == NOTE_FENCE ? fault_of_fence(b, (const struct fence_note *)(void *)bytes, event->peer) : fault_of_cause(b, event);
+    return sort == NOTE_QUEUE_WAIT ? fault_of_wait(b, (const struct wait_note *)(void *)bytes, event->peer) : fault_of_cause(b, event);
 }
 
 const char *heard_message_fault(const struct wire_event *event)

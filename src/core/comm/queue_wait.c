@@ -3,9 +3,9 @@
 
 void state_end_nap(struct comm_state *b)
 {
-    if (b->fence.naps)
-        engine_await_word(b->unit.engine, false);
-    b->fence.naps = false;
+    if (b->queue_wait.naps)
+        engine_need_polls(b->unit.engine, false);
+    b->queue_wait.naps = false;
 }
 
 static enum comm_result test(struct comm_state *b, const struct entry *e)
@@ -14,44 +14,44 @@ static enum comm_result test(struct comm_state *b, const struct entry *e)
 
     if (r != COMM_PENDING) {
         state_end_nap(b);
-    } else if (e->point.kind == POINT_WORD && !b->fence.naps) {
-        b->fence.naps = true;
-        engine_await_word(b->unit.engine, true);
+    } else if (e->point.kind == POINT_WORD && !b->queue_wait.naps) {
+        b->queue_wait.naps = true;
+        engine_need_polls(b->unit.engine, true);
     }
     return r;
 }
 
 static void look_at_open(struct comm_state *b)
 {
-    enum comm_result r = test(b, state_entry(b, b->fence.ticket));
+    enum comm_result r = test(b, state_entry(b, b->queue_wait.ticket));
 
     if (r == COMM_PENDING)
         return;
     if (r == COMM_OK) {
-        timeline_end(&b->line, b->fence.ticket, COMM_OK);
+        timeline_end(&b->line, b->queue_wait.ticket, COMM_OK);
     } else {
         enum comm_result cause = r == COMM_ERR_ABANDONED ? COMM_ERR_ABANDONED : COMM_ERR_DEPENDENCY;
         state_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = cause, .point = (uint32_t)r});
     }
-    b->fence.ticket = 0;
+    b->queue_wait.ticket = 0;
 }
 
 /* Messages behind a queued wait wait for its point, and not for the work before it, which may need them: a barrier, or a full window. */
 static void look_at_queued(struct comm_state *b)
 {
-    for (uint64_t t = b->line.started + 1; t < b->line.next && b->line.fences_issued; t++) {
+    for (uint64_t t = b->line.started + 1; t < b->line.next && b->line.waits_issued; t++) {
         struct entry *e = state_entry(b, t);
-        if (e->head.kind != TIMELINE_FENCE)
+        if (e->head.kind != TIMELINE_QUEUE_WAIT)
             continue;
         if (test(b, e) != COMM_OK)
             return;
-        timeline_pass_fence(&b->line, &e->head);
+        timeline_pass_wait(&b->line, &e->head);
     }
 }
 
 void state_look_at_waits(struct comm_state *b)
 {
-    if (b->fence.ticket && !b->failed)
+    if (b->queue_wait.ticket && !b->failed)
         look_at_open(b);
     else if (b->p2p.held && !b->failed)
         look_at_queued(b);

@@ -61,7 +61,7 @@ static enum comm_result make_places(struct comm_state *b, struct wire_limits lim
     if (r == COMM_OK)
         r = engine_enlist(b->unit.engine, b->unit.handle, &b->index);
     if (r == COMM_OK)
-        engine_rank_queue(b->unit.engine, b->index, b->terms.priority);
+        engine_set_priority(b->unit.engine, b->index, b->terms.priority);
     PARTS_EACH (part, b->unit.engine)
         if (r == COMM_OK && (*part)->open)
             r = (*part)->open(b, offer);
@@ -231,7 +231,7 @@ void state_destroy(struct comm_state *b)
     if (b->index < ENGINE_COMMUNICATORS) {
         if (b->is_active)
             engine_activate(e, b->index, false);
-        engine_rank_queue(e, b->index, 0);
+        engine_set_priority(e, b->index, 0);
         engine_note_apart(e, b->index, false);
         atomic_store_explicit(&e->table.handles[b->index], NULL, memory_order_release);
     }

@@ -142,7 +142,7 @@ struct queue_wait {
     uint64_t ticket;  /* 0: none */
     int64_t since_ns; /* since when all earlier work has started */
     bool naps;        /* the first unreached one waits for a device's word, which wakes no thread */
-    struct fence_watch watch;
+    struct wait_watch watch;
 };
 
 /* Finished operations, for descriptions and traces. */
@@ -234,7 +234,7 @@ struct comm_state {
     struct fastpath *fastpath; /* fastpath/ */
     uint16_t *others;          /* the other members, starting at rank + 1 */
     bool failed, is_active;
-    struct queue_wait fence;
+    struct queue_wait queue_wait;
     struct reported reported;
     uint64_t sequence; /* collectives issued */
     uint32_t chain;    /* up to the last call */
@@ -442,9 +442,9 @@ static inline void state_count_joining(struct comm_state *b, int32_t more)
 {
     b->library_work.joining += (uint32_t)more;
     for (; more > 0; more--)
-        engine_await_word(b->unit.engine, true);
+        engine_need_polls(b->unit.engine, true);
     for (; more < 0; more++)
-        engine_await_word(b->unit.engine, false);
+        engine_need_polls(b->unit.engine, false);
 }
 
 static inline int64_t state_now(const struct comm_state *b)

@@ -227,9 +227,9 @@ static void start_entry(struct comm_state *b, uint64_t ticket)
     case TIMELINE_REFUSED:
         timeline_end(&b->line, ticket, (enum comm_result)e->head.result);
         break;
-    case TIMELINE_FENCE:
-        b->fence.ticket = ticket;
-        b->fence.since_ns = state_now(b);
+    case TIMELINE_QUEUE_WAIT:
+        b->queue_wait.ticket = ticket;
+        b->queue_wait.since_ns = state_now(b);
         state_look_at_waits(b);
         break;
     default:
@@ -401,7 +401,7 @@ static bool step(struct comm_state *b, bool only_if_new)
         parts |= b->staged.calls->step(b);
     if (b->library_work.joining && !b->failed)
         step_joining(b);
-    if (BASE_UNLIKELY(b->line.fences_issued))
+    if (BASE_UNLIKELY(b->line.waits_issued))
         state_look_at_waits(b);
     run_queue(b);
     bool beside = has_beside(b) && parts_step_beside(b);

@@ -77,7 +77,7 @@ void event_replace(struct comm_event *event, struct timeline_point point)
     struct timeline_point old = event->point;
     event->point = point;
     base_unlock(&event->lock, env);
-    bool abandoned = old.kind == POINT_GATE && atomic_compare_exchange_strong(&old.gate->state, &pending, COMM_ERR_ABANDONED);
+    bool abandoned = old.kind == POINT_MANUAL && atomic_compare_exchange_strong(&old.manual->state, &pending, COMM_ERR_ABANDONED);
     timeline_point_drop(&old);
     if (abandoned) {
         engine_pass(event->engine, false);
@@ -135,17 +135,17 @@ enum comm_result engine_event_reset(struct comm_event *event)
     if (r != COMM_OK)
         return r;
     const struct comm_env *env = event->engine->env;
-    struct timeline_gate *gate = timeline_gate_make(env);
-    if (!gate)
+    struct timeline_manual *manual = timeline_manual_make(env);
+    if (!manual)
         return COMM_ERR_MEMORY;
     base_lock(&event->lock, env);
-    bool already = event->point.kind == POINT_GATE && atomic_load(&event->point.gate->state) == COMM_PENDING;
+    bool already = event->point.kind == POINT_MANUAL && atomic_load(&event->point.manual->state) == COMM_PENDING;
     struct timeline_point old = event->point;
     if (!already)
-        event->point = (struct timeline_point){.kind = POINT_GATE, .gate = gate};
+        event->point = (struct timeline_point){.kind = POINT_MANUAL, .manual = manual};
     base_unlock(&event->lock, env);
     if (already)
-        old = (struct timeline_point){.kind = POINT_GATE, .gate = gate};
+        old = (struct timeline_point){.kind = POINT_MANUAL, .manual = manual};
     timeline_point_drop(&old);
     return already ? COMM_ERR_STATE : COMM_OK;
 }
@@ -158,7 +158,7 @@ enum comm_result engine_event_set(struct comm_event *event)
     if (r != COMM_OK)
         return r;
     base_lock(&event->lock, event->engine->env);
-    bool set = event->point.kind == POINT_GATE && atomic_compare_exchange_strong(&event->point.gate->state, &pending, COMM_OK);
+    bool set = event->point.kind == POINT_MANUAL && atomic_compare_exchange_strong(&event->point.manual->state, &pending, COMM_OK);
     base_unlock(&event->lock, event->engine->env);
     if (!set)
         return COMM_ERR_STATE;

@@ -25,7 +25,7 @@ enum comm_result queue_wait_issue(struct comm_state *b, const struct timeline_po
 
     if (!e)
         return r;
-    e->head.kind = TIMELINE_FENCE;
+    e->head.kind = TIMELINE_QUEUE_WAIT;
     r = b->library_work.flags & NATIVE_STREAM ? park_stream(b, e, point) : COMM_OK;
     if (r != COMM_OK)
         return r;

@@ -21,7 +21,7 @@
  * end of a wait is not reported to non-members. If a member has its own information about a wait, that takes precedence.
  */
 #include "failure/failure.h"
-#include "failure/fence_note.h"
+#include "failure/wait_note.h"
 
 #include "comm/state.h"
 
@@ -34,7 +34,7 @@ enum {
 
 /* ------------------------------------------------------------------------------------------------------------ everything that is known */
 struct known {
-    struct fence_note note;
+    struct wait_note note;
     const struct world *at;
     int32_t world;  /* the rank, in that world, that waits */
     int64_t lead;   /* how much earlier than data notes may arrive there */
@@ -46,7 +46,7 @@ struct wait_cycle {
     uint32_t count;
 };
 
-static void add(struct wait_cycle *k, const struct comm_state *b, int32_t rank, const struct fence_note *note)
+static void add(struct wait_cycle *k, const struct comm_state *b, int32_t rank, const struct wait_note *note)
 {
     struct known known = {.note = *note,
                           .at = b->world,
@@ -80,7 +80,7 @@ static void gather(struct engine *e, struct wait_cycle *k)
         base_home_visit(&handle->lock, handle->env);
         const struct comm_state *b = atomic_load_explicit(&handle->state, memory_order_relaxed);
         if (b && b->unit.engine == e && !b->failed && !b->recording.plan) {
-            const struct fence_watch *w = &b->fence.watch;
+            const struct wait_watch *w = &b->queue_wait.watch;
             add(k, b, b->team.rank, &w->mine);
             for (int32_t r = 0; w->theirs && r < b->team.size; r++)
                 if (r != b->team.rank)
@@ -128,11 +128,11 @@ static void tell_worlds(struct engine *e, const struct wait_cycle *k)
             continue;
         struct comm_state *b = atomic_load_explicit(&handle->state, memory_order_relaxed);
         if (b && b->unit.engine == e && is_whole(b) && b->world != reported) {
-            const struct known *wait = own_wait(k, b->world, b->fence.watch.turn++);
+            const struct known *wait = own_wait(k, b->world, b->queue_wait.watch.turn++);
             reported = b->world;
             b->guest = true; /* called by the monitor thread */
             if (wait)
-                fence_note_send(b, &wait->note);
+                wait_note_send(b, &wait->note);
             state_step(b);
             b->guest = false;
         }
@@ -149,8 +149,8 @@ static bool lacks_half(const struct known *member, int32_t half)
 /* True if n cannot end before that member acts: a collective before the member has started it, a message before the member's half comes. */
 static bool needs(const struct known *n, const struct known *member)
 {
-    if (fence_note_is_message(&n->note)) {
-        for (uint32_t i = 0; i < n->note.halves && i < FENCE_HALVES; i++)
+    if (wait_note_is_message(&n->note)) {
+        for (uint32_t i = 0; i < n->note.halves && i < WAIT_HALVES; i++)
             if (lacks_half(member, n->note.half[i]))
                 return true;
         return n->note.behind && member->world == n->world;
@@ -180,7 +180,7 @@ static bool is_held(const struct wait_cycle *k, const struct known *n)
         const struct known *other = &k->of[i];
         if (!other->held || other->note.of != n->note.waits_for)
             continue;
-        if (n->note.head || fence_note_is_message(&n->note) ? needs(n, other) : other->world == n->world)
+        if (n->note.head || wait_note_is_message(&n->note) ? needs(n, other) : other->world == n->world)
             return true;
     }
     return false;
@@ -218,7 +218,7 @@ static uint64_t signature_of(const struct wait_cycle *k)
         hash = base_hash(base_hash(hash, n->note.waits_for), (uint64_t)n->note.started << 32 | n->note.head);
         hash = base_hash(hash, n->note.which);
         hash = base_hash(hash, (uint64_t)n->note.collective << 16 | (uint64_t)n->note.halves << 8 | n->note.behind);
-        for (uint32_t h = 0; h < FENCE_HALVES; h++)
+        for (uint32_t h = 0; h < WAIT_HALVES; h++)
             hash = base_hash(hash, n->note.half[h]);
     }
     return hash;
@@ -230,8 +230,8 @@ static bool has_settled(const struct engine *e, const struct wait_cycle *k)
     int64_t wait = 0;
 
     for (uint32_t i = 0; i < k->count; i++) {
-        int64_t late = k->of[i].note.collective == FENCE_SEND ? SEND_NS + k->of[i].lead : k->of[i].lead;
-        if (k->of[i].held && fence_note_is_message(&k->of[i].note) && late > wait)
+        int64_t late = k->of[i].note.collective == WAIT_SEND ? SEND_NS + k->of[i].lead : k->of[i].lead;
+        if (k->of[i].held && wait_note_is_message(&k->of[i].note) && late > wait)
             wait = late;
     }
     return e->env->now(e->env) - e->cycle.since_ns >= wait;
@@ -257,9 +257,9 @@ static bool is_proven(struct engine *e, const struct wait_cycle *k)
 /* What a wait of the set waits for. A collective: its number. A message: -1 - the rank that has its other half. A queue wait: 0. */
 static int32_t stuck_on(const struct wait_cycle *k, const struct known *n)
 {
-    if (!fence_note_is_message(&n->note))
+    if (!wait_note_is_message(&n->note))
         return (int32_t)n->note.head;
-    for (uint32_t h = 0; h < n->note.halves && h < FENCE_HALVES; h++)
+    for (uint32_t h = 0; h < n->note.halves && h < WAIT_HALVES; h++)
         for (uint32_t i = 0; i < k->count; i++)
             if (k->of[i].held && k->of[i].note.of == n->note.waits_for && lacks_half(&k->of[i], n->note.half[h]))
                 return -1 - (int32_t)n->note.half[h];

@@ -20,7 +20,7 @@ bool engine_monitor_check(struct progress_unit *unit, int64_t now);
 void engine_poll(struct engine *e);
 void recovery_withdraw(struct comm_state *b); /* waits end: the caller's memory is no longer written */
 void recovery_leave(struct comm_state *b);    /* the communicator closes: the other ranks no longer wait for this one */
-/* fence_note.c, deadlock.c */
+/* wait_note.c, deadlock.c */
 bool deadlock_tell(struct comm_state *b);
 void deadlock_look(struct engine *e);
 

@@ -8,7 +8,7 @@
 #include "comm/state.h"
 
 enum {
-    FENCE_TICK_NS = 200000000, /* tick while a queue wait is open or another rank must choose a cause; this rarely lasts long */
+    WAIT_TICK_NS = 200000000, /* tick while a queue wait is open or another rank must choose a cause; this rarely lasts long */
     COME_BY_TURNS = 16,
 };
 
@@ -89,15 +89,15 @@ bool engine_monitor_check(struct progress_unit *unit, int64_t now)
     struct comm_state *b = (struct comm_state *)(void *)unit;
 
     state_check(b, now);
-    bool fences = !b->recording.plan && deadlock_tell(b);
-    return fences | (b->failure.proposal.result && !b->failed); /* this rank waits for another rank's choice, which does not take long */
+    bool soon = !b->recording.plan && deadlock_tell(b);
+    return soon | (b->failure.proposal.result && !b->failed); /* this rank waits for another rank's choice, which does not take long */
 }
 
 /* Checks every communicator, including idle ones, because it must notice an abort or a close although no thread here waits for it. `open`:
  * it had to look soon, which still holds where it cannot look. */
 static bool look_around(struct engine *e, int64_t now, bool open)
 {
-    bool fences = atomic_exchange_explicit(&e->monitor.fences, 0, memory_order_relaxed);
+    bool soon = atomic_exchange_explicit(&e->monitor.found, 0, memory_order_relaxed);
     uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
 
     for (uint32_t i = 0; i < most; i++) {
@@ -105,7 +105,7 @@ static bool look_around(struct engine *e, int64_t now, bool open)
         if (!handle)
             continue;
         if (!come_by(e, handle)) {
-            fences |= open;
+            soon |= open;
             continue;
         }
         struct comm_state *b = state_of(handle);
@@ -114,12 +114,12 @@ static bool look_around(struct engine *e, int64_t now, bool open)
             const struct wire_board *board = b->channel ? b->channel->board : NULL;
             if (b->channel && !b->failed && (!board || atomic_load_explicit(&board->cause, memory_order_relaxed)))
                 state_step(b); /* without a board, the causes of other ranks come only in their notes */
-            fences |= engine_monitor_check(&b->unit, now);
+            soon |= engine_monitor_check(&b->unit, now);
             b->guest = false;
         }
         base_home_unlock(&handle->lock, handle->env);
     }
-    return fences;
+    return soon;
 }
 
 /* Why the monitor woke up: peers request something of windows; a wire's descriptor is readable, which may mean just that; anything else. */
@@ -127,16 +127,16 @@ enum woken { WOKEN_ASKED = 1, WOKEN_BY_WIRE = 2, WOKEN_DUE = 4 };
 
 /* Sleeps until the bell rings, a wire's descriptor is readable, the tick is over, or requests must be polled again. `looked`: when the
  * monitor last looked at all communicators. */
-static uint32_t monitor_sleeps(struct engine *e, struct serve_round *round, bool fences, int64_t looked)
+static uint32_t monitor_sleeps(struct engine *e, struct serve_round *round, bool soon, int64_t looked)
 {
     const struct comm_env *env = e->env;
     int64_t now = env->now(env), tick = atomic_load_explicit(&e->monitor.tick_ns, memory_order_relaxed);
-    int64_t until = looked + (fences && tick > FENCE_TICK_NS ? FENCE_TICK_NS : tick);
-    bool timer =
-        atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst) && atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed);
+    int64_t until = looked + (soon && tick > WAIT_TICK_NS ? WAIT_TICK_NS : tick);
+    bool timer = atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst) &&
+                 atomic_load_explicit(&e->sleepers.must_poll, memory_order_relaxed);
 
     if (timer)
-        engine_nap_until(e, now, &until);
+        engine_lower_deadline(e, now, &until);
     int64_t alarm = round->nap_ns && now + round->nap_ns < until ? now + round->nap_ns : until;
     bool came = engine_heed(e, round);
     if (!came)
@@ -145,7 +145,7 @@ static uint32_t monitor_sleeps(struct engine *e, struct serve_round *round, bool
     came |= engine_rise(e, round);
     now = env->now(env);
     if (timer && now >= until && atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst) &&
-        atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed))
+        atomic_load_explicit(&e->sleepers.must_poll, memory_order_relaxed))
         env->bell_ring(env, &e->bell); /* a loop that sleeps on the descriptor must poll natives at their deadlines */
     bool early = now < alarm, due = rung || now >= until || (early && !came);
     return (came ? WOKEN_ASKED : 0) | (early ? WOKEN_BY_WIRE : 0) | (due ? WOKEN_DUE : 0);
@@ -157,18 +157,18 @@ void engine_monitor(void *arg)
     const struct comm_env *env = e->env;
     struct serve_round round = {0};
     int64_t looked = env->now(env);
-    bool fences = false;
+    bool soon = false;
 
     while (!atomic_load_explicit(&e->stopping, memory_order_acquire)) {
-        uint32_t why = monitor_sleeps(e, &round, fences, looked);
+        uint32_t why = monitor_sleeps(e, &round, soon, looked);
         if (why & (WOKEN_DUE | WOKEN_BY_WIRE))
             engine_poll(e);
         if (atomic_exchange_explicit(&e->monitor.heard_abort, 0, memory_order_acq_rel))
             abort_spread(e);
         if (why & WOKEN_DUE) {
             looked = env->now(env);
-            fences = look_around(e, looked, fences);
-            if (fences)
+            soon = look_around(e, looked, soon);
+            if (soon)
                 deadlock_look(e);
         }
         engine_serve_round(e, &round, why & WOKEN_ASKED);

@@ -24,7 +24,7 @@ enum { FETCH_EARLY = 3, FETCH_SOON_BYTES = 256, FETCH_FEW_BYTES = 512 };
 static bool conflicts(struct comm_state *b, const struct engine_call *call)
 {
     struct timeline *line = &b->line;
-    bool found = line->fences || call->collective == COLLECTIVE_BARRIER;
+    bool found = line->holding || call->collective == COLLECTIVE_BARRIER;
 
     timeline_join(line);
     if (!found && timeline_beside(line, &call->read, &call->write))
@@ -217,7 +217,7 @@ static inline __attribute__((always_inline)) void pass_through(struct comm_state
         b->wire->release(b->channel, seq, NULL);
         b->wire->flush(b->channel);
     }
-    engine_wake_any(b->unit.engine);
+    engine_wake_if_asleep(b->unit.engine);
 }
 
 static inline void count(struct comm_state *b, struct call_template *f)

@@ -266,7 +266,7 @@ bool fastpath_poll(struct comm_state *b)
         note_lack(b, e, here);
     if (b->line.done == done && x->waits == waits)
         return false;
-    engine_wake_any(b->unit.engine);
+    engine_wake_if_asleep(b->unit.engine);
     return true;
 }
 
@@ -379,7 +379,7 @@ static inline bool poll_straight(struct comm_state *b, struct entry *e, uint64_t
     }
     finish(b, ticket, e, x->looked_ns ? x->looked_ns : b->unit.engine->env->now(b->unit.engine->env));
     release(b, ticket, e->seq);
-    engine_wake_any(b->unit.engine);
+    engine_wake_if_asleep(b->unit.engine);
     return true;
 }
 

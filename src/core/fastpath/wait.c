@@ -359,10 +359,10 @@ enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *p
     if (engine_in_callback(e))
         return COMM_ERR_STATE;
     if (point->kind == POINT_WORD)
-        engine_await_word(e, true);
+        engine_need_polls(e, true);
     bool reached = engine_move_until(e, NULL, point_done, &w, engine_deadline(e, timeout_ns));
     if (point->kind == POINT_WORD)
-        engine_await_word(e, false);
+        engine_need_polls(e, false);
     return reached ? w.result : COMM_PENDING;
 }
 

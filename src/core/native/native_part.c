@@ -107,17 +107,17 @@ static void drop(struct comm_state *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ starting */
-/* Counts this communicator in sleepers.natives once something is pending, until a pass finds it idle. */
+/* Counts this communicator in sleepers.must_poll once something is pending, until a pass finds it idle. */
 static void count(struct comm_state *b, bool pending)
 {
     struct engine *e = b->unit.engine;
 
     b->library_work.counted = pending;
     if (!pending) {
-        atomic_fetch_sub_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&e->sleepers.must_poll, 1, memory_order_relaxed);
         return;
     }
-    atomic_fetch_add_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&e->sleepers.must_poll, 1, memory_order_relaxed);
     engine_wake(e); /* a thread that sleeps without a poll deadline must set one */
 }
 
@@ -405,7 +405,7 @@ static void nap(struct engine *e, int64_t now, int64_t *until)
 {
     int64_t most = atomic_load_explicit(&e->sleepers.nap_ns, memory_order_relaxed);
 
-    if (!atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed))
+    if (!atomic_load_explicit(&e->sleepers.must_poll, memory_order_relaxed))
         return;
     if (now + most < *until)
         *until = now + most;
@@ -413,7 +413,7 @@ static void nap(struct engine *e, int64_t now, int64_t *until)
     atomic_store_explicit(&e->sleepers.nap_ns, next < NAP_MOST_NS ? next : NAP_MOST_NS, memory_order_relaxed);
 }
 
-/* Counted in sleepers.natives while a pass could end what is pending, or let the library do what it owes. */
+/* Counted in sleepers.must_poll while a pass could end what is pending, or let the library do what it owes. */
 static void active(struct comm_state *b, bool is_active)
 {
     bool looks = b->library_work.counted || b->library_work.pending || may_owe(b);

@@ -99,7 +99,7 @@ void native_retire_short(struct comm_state *b, struct entry *e)
     b->reported.done = ticket;
     b->wire->release(b->channel, seq, NULL);
     b->wire->flush(b->channel); /* a later flush would ring an armed loop for nothing */
-    engine_wake_any(b->unit.engine);
+    engine_wake_if_asleep(b->unit.engine);
 }
 
 /* Polls for as long as a peer that called at the same time may need. A look may take long, so not while the monitor waits for the lock. */

@@ -15,7 +15,7 @@ enum comm_result native_stream_wait(struct comm_state *b, struct entry *e, const
     enum comm_result r;
 
     if (timeline_point_test(point) != COMM_PENDING)
-        return COMM_OK; /* an ordinary fence, which ends at once */
+        return COMM_OK; /* an ordinary queue wait, which ends at once */
     if (!given.word && (r = engine_need_progress_thread(b->unit.engine)) != COMM_OK)
         return r;
     r = b->native->native->class->wait(b->native, &given, b->line.next);

@@ -16,7 +16,7 @@ struct plan_step {
     struct engine_call call;
     struct message_call message;
     struct comm_event *event;    /* its point is copied at each start; NULL: use `point` */
-    struct timeline_point point; /* of a request, never of a gate, so it holds no reference */
+    struct timeline_point point; /* of a request, never a manual one, so it holds no reference */
     struct pack *pack;           /* of a call that combines several: a reference */
     struct standing *standing;   /* of a call that the library keeps between starts: a reference */
 };

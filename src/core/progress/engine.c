@@ -134,13 +134,13 @@ enum comm_result engine_create(const struct engine_config *config, char *text, s
     return COMM_OK;
 }
 
-void engine_await_word(struct engine *e, bool on)
+void engine_need_polls(struct engine *e, bool on)
 {
     if (!on) {
-        atomic_fetch_sub_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&e->sleepers.must_poll, 1, memory_order_relaxed);
         return;
     }
-    atomic_fetch_add_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&e->sleepers.must_poll, 1, memory_order_relaxed);
     atomic_store_explicit(&e->sleepers.nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
     engine_wake_unlocked(e); /* a thread that sleeps without a poll deadline must set one */
 }
@@ -148,7 +148,7 @@ void engine_await_word(struct engine *e, bool on)
 void engine_note_silent(struct engine *e, int32_t change)
 {
     atomic_fetch_add_explicit(&e->sleepers.silents, (uint32_t)change, memory_order_relaxed);
-    atomic_fetch_add_explicit(&e->sleepers.natives, (uint32_t)change, memory_order_relaxed);
+    atomic_fetch_add_explicit(&e->sleepers.must_poll, (uint32_t)change, memory_order_relaxed);
 }
 
 /* Shortens the monitor's tick, so that it checks often enough for the shortest timeout. */
@@ -209,13 +209,13 @@ static bool set_bit(_Atomic uint64_t *words, uint32_t index, bool on)
     return (before & bit) != 0;
 }
 
-void engine_rank_queue(struct engine *e, uint32_t index, int32_t priority)
+void engine_set_priority(struct engine *e, uint32_t index, int32_t priority)
 {
     bool before = set_bit(e->table.urgent, index, priority > 0);
 
     before |= set_bit(e->table.yielding, index, priority < 0);
     if (before != (priority != 0))
-        atomic_fetch_add_explicit(&e->table.ranked, before ? UINT32_MAX : 1, memory_order_seq_cst);
+        atomic_fetch_add_explicit(&e->table.prioritized, before ? UINT32_MAX : 1, memory_order_seq_cst);
 }
 
 /* The first such communicator wakes the monitor, which must serve requests for them from now on. */

@@ -75,13 +75,13 @@ struct engine_table {
     _Atomic(struct comm_communicator *) *handles;         /* ENGINE_COMMUNICATORS of them */
     _Atomic uint64_t active[ENGINE_COMMUNICATORS / 64];   /* communicators that have unfinished work */
     _Atomic uint32_t words;                               /* words of `active` that are in use */
-    _Atomic uint32_t ranked;                              /* how many communicators have a priority other than 0 */
+    _Atomic uint32_t prioritized;                         /* how many communicators have a priority other than 0 */
     _Atomic uint64_t urgent[ENGINE_COMMUNICATORS / 64];   /* communicators of priority 1 */
     _Atomic uint64_t yielding[ENGINE_COMMUNICATORS / 64]; /* communicators of priority -1 */
     /* communicators with windows whose memory only the owner can reach, so that peers send requests */
     _Atomic uint64_t apart[ENGINE_COMMUNICATORS / 64];
     _Atomic uint32_t aparts; /* how many bits are set in `apart` */
-    _Atomic uint32_t passes; /* counted while `ranked` is not 0 */
+    _Atomic uint32_t passes; /* counted while `prioritized` is not 0 */
     _Atomic(struct progress_wire *) worlds[ENGINE_WORLDS];
 };
 
@@ -97,9 +97,10 @@ struct engine_sleepers {
     /* The progress thread (thread.c). thread_moves: 1 while it moves work. thread_rests: 1 while it rests until it is woken. It naps and
      * rests on `work`. */
     _Atomic uint32_t thread_moves, thread_rests, work;
-    _Atomic uint32_t natives; /* communicators with work in a native, which wakes no thread: sleepers poll every nap_ns */
+    /* what is waited for that wakes no thread (natives, copies, words of a device, silent wires): sleepers poll every nap_ns */
+    _Atomic uint32_t must_poll;
     _Atomic int64_t nap_ns;
-    _Atomic uint32_t silents; /* wires that wake no thread; also counted in natives, for the naps */
+    _Atomic uint32_t silents; /* wires that wake no thread; also counted in must_poll, for the naps */
 };
 
 /* How long a waiting thread spins and yields before it sleeps (pass.c). */
@@ -121,7 +122,7 @@ struct engine_monitor {
     _Atomic int64_t tick_ns;
     _Atomic uint32_t heard_abort; /* the monitor must carry an abort to the other communicators */
     _Atomic uint32_t waits;       /* the monitor waits for a communicator that another thread takes again and again */
-    _Atomic uint32_t fences;      /* another thread made the monitor's checks, and found what the monitor must look at soon */
+    _Atomic uint32_t found;       /* another thread made the monitor's checks, and found what the monitor must look at soon */
     bool (*check)(struct progress_unit *unit, int64_t now); /* engine_monitor_check (failure/failure.h) */
 };
 
@@ -198,7 +199,7 @@ void engine_hold(struct engine *e);
 void engine_drop(struct engine *e);
 enum comm_result engine_enlist(struct engine *e, struct comm_communicator *handle, uint32_t *index);
 void engine_activate(struct engine *e, uint32_t index, bool active);
-void engine_rank_queue(struct engine *e, uint32_t index, int32_t priority); /* 0: the default */
+void engine_set_priority(struct engine *e, uint32_t index, int32_t priority); /* 0: the default */
 void engine_note_apart(struct engine *e, uint32_t index, bool on);
 enum comm_result engine_start_progress_thread(struct engine *e);
 /* For a stream that waits for the host. Returns UNSUPPORTED if only the caller's threads may move work. Any thread. */
@@ -207,7 +208,7 @@ void engine_note_silent(struct engine *e, int32_t change); /* a wire that wakes 
 void engine_note_timeout(struct engine *e, int64_t timeout_ns);
 void engine_forget_wire(struct engine *e, struct progress_wire *wire); /* after it returns, no thread polls that wire */
 /* on: the caller waits for something that wakes no thread, so sleepers must poll from time to time; off: it no longer does. Any thread. */
-void engine_await_word(struct engine *e, bool on);
+void engine_need_polls(struct engine *e, bool on);
 
 /* The unit of this handle if it belongs to that engine, otherwise NULL. The handle's lock is held. */
 static inline struct progress_unit *unit_of(const struct engine *e, const struct comm_communicator *handle)
@@ -248,7 +249,7 @@ static inline bool engine_has_sleepers(const struct engine *e)
         atomic_load_explicit(&e->sleepers.armed, memory_order_relaxed) | atomic_load_explicit(&e->sleepers.parked, memory_order_relaxed));
 }
 /* engine_wake with a quick check first, since there are usually no sleepers. */
-static inline void engine_wake_any(struct engine *e)
+static inline void engine_wake_if_asleep(struct engine *e)
 {
     if (engine_has_sleepers(e))
         engine_wake(e);
@@ -260,7 +261,7 @@ int64_t engine_deadline(const struct engine *e, int64_t timeout_ns);
 bool engine_in_callback(struct engine *e);
 void engine_disarm(struct engine *e);
 /* lowers `until` to the time when a sleeper must look without being woken */
-void engine_nap_until(struct engine *e, int64_t now, int64_t *until);
+void engine_lower_deadline(struct engine *e, int64_t now, int64_t *until);
 enum pass engine_arm_bell(struct engine *e);
 bool engine_callback_due(struct engine *e);
 

@@ -28,7 +28,7 @@ static void check_unseen(struct engine *e, struct comm_communicator *handle, str
 {
     atomic_store_explicit(&handle->unseen, 0, memory_order_relaxed);
     if (e->monitor.check(unit, e->env->now(e->env)))
-        atomic_store_explicit(&e->monitor.fences, 1, memory_order_relaxed);
+        atomic_store_explicit(&e->monitor.found, 1, memory_order_relaxed);
 }
 
 static enum pass step_handle(struct engine *e, struct comm_communicator *handle, bool callbacks)
@@ -56,7 +56,7 @@ enum pass engine_step(struct engine *e, struct comm_communicator *handle)
 }
 
 /* The active communicators of a word that are urgent (priority 1), yielding (-1) or neither (0). */
-static uint64_t of_rank(const struct engine *e, uint32_t word, int32_t priority)
+static uint64_t active_of_priority(const struct engine *e, uint32_t word, int32_t priority)
 {
     uint64_t urgent = atomic_load_explicit(&e->table.urgent[word], memory_order_relaxed);
     uint64_t yielding = atomic_load_explicit(&e->table.yielding[word], memory_order_relaxed);
@@ -66,20 +66,20 @@ static uint64_t of_rank(const struct engine *e, uint32_t word, int32_t priority)
 }
 
 /* then_urgent: steps all urgent communicators after each step of another one. */
-static enum pass pass_of_rank(struct engine *e, int32_t priority, bool then_urgent, bool callbacks)
+static enum pass pass_of_priority(struct engine *e, int32_t priority, bool then_urgent, bool callbacks)
 {
     enum pass all = PASS_IDLE;
     uint32_t words = atomic_load_explicit(&e->table.words, memory_order_acquire);
 
     for (uint32_t w = 0; w < words; w++) {
-        for (uint64_t bits = of_rank(e, w, priority); bits; bits &= bits - 1) {
+        for (uint64_t bits = active_of_priority(e, w, priority); bits; bits &= bits - 1) {
             struct comm_communicator *handle =
                 atomic_load_explicit(&e->table.handles[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
             if (!handle)
                 continue;
             all |= step_handle(e, handle, callbacks);
             for (uint32_t u = 0; then_urgent && u < words; u++)
-                for (uint64_t more = of_rank(e, u, 1); more; more &= more - 1) {
+                for (uint64_t more = active_of_priority(e, u, 1); more; more &= more - 1) {
                     struct comm_communicator *urgent =
                         atomic_load_explicit(&e->table.handles[u * 64 + (uint32_t)__builtin_ctzll(more)], memory_order_acquire);
                     if (urgent)
@@ -93,14 +93,14 @@ static enum pass pass_of_rank(struct engine *e, int32_t priority, bool then_urge
 /* Urgent communicators are stepped first, and again after each other communicator, so that they wait for at most one step of bulk work.
  * Yielding communicators are stepped when nothing else moved. Every PASSES_OF_ALL passes they are stepped anyway, so that they cannot
  * starve. */
-static enum pass ranked_pass(struct engine *e, bool callbacks)
+static enum pass prioritized_pass(struct engine *e, bool callbacks)
 {
-    bool all_ranks = atomic_fetch_add_explicit(&e->table.passes, 1, memory_order_relaxed) % PASSES_OF_ALL == 0;
-    enum pass all = pass_of_rank(e, 1, false, callbacks);
+    bool all_priorities = atomic_fetch_add_explicit(&e->table.passes, 1, memory_order_relaxed) % PASSES_OF_ALL == 0;
+    enum pass all = pass_of_priority(e, 1, false, callbacks);
 
-    all |= pass_of_rank(e, 0, true, callbacks);
-    if (!(all & PASS_MOVED) || all_ranks)
-        all |= pass_of_rank(e, -1, true, callbacks);
+    all |= pass_of_priority(e, 0, true, callbacks);
+    if (!(all & PASS_MOVED) || all_priorities)
+        all |= pass_of_priority(e, -1, true, callbacks);
     return all;
 }
 
@@ -122,8 +122,8 @@ static inline enum pass plain_pass(struct engine *e, bool callbacks)
 
 enum pass engine_pass(struct engine *e, bool callbacks)
 {
-    bool ranked = atomic_load_explicit(&e->table.ranked, memory_order_relaxed);
-    enum pass all = BASE_UNLIKELY(ranked) ? ranked_pass(e, callbacks) : plain_pass(e, callbacks);
+    bool prioritized = atomic_load_explicit(&e->table.prioritized, memory_order_relaxed);
+    enum pass all = BASE_UNLIKELY(prioritized) ? prioritized_pass(e, callbacks) : plain_pass(e, callbacks);
     struct device *device = atomic_load_explicit(&e->streams.device, memory_order_acquire);
     if (BASE_UNLIKELY(device && device->polled))
         device->class->poll(device);
@@ -233,7 +233,7 @@ static void clear_bell(struct engine *e, const _Atomic uint32_t *other)
     }
 }
 
-void engine_nap_until(struct engine *e, int64_t now, int64_t *until)
+void engine_lower_deadline(struct engine *e, int64_t now, int64_t *until)
 {
     for (const struct comm_part *const *part = e->parts; *part; part++)
         if ((*part)->nap)
@@ -243,7 +243,7 @@ void engine_nap_until(struct engine *e, int64_t now, int64_t *until)
 /* Natives besides silent wires. Those have put the time of their next look into `until` (arm). */
 static bool natives_alone(struct engine *e)
 {
-    return atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed) >
+    return atomic_load_explicit(&e->sleepers.must_poll, memory_order_relaxed) >
            atomic_load_explicit(&e->sleepers.silents, memory_order_relaxed);
 }
 
@@ -261,14 +261,14 @@ static void sleep_on_bell(struct engine *e, const struct mover *m)
     atomic_fetch_add_explicit(&e->sleepers.parked, naps, memory_order_seq_cst);
     arm_wires(e, true, &until);
     if (natives_alone(e))
-        engine_nap_until(e, now, &until);
+        engine_lower_deadline(e, now, &until);
     atomic_thread_fence(memory_order_seq_cst);
     if (engine_pass(e, m->callbacks) == PASS_IDLE && !m->reached(m->arg) && !nap_beside_loop(e, seen, until)) {
         now = env->now(env);
         env->bell_wait(env, &e->bell, until);
         e->sleepers.loud = atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst) && env->now(env) < until;
         /* naps are short by design, and the progress thread does not climb the ladder: nothing can be learned from them */
-        if (!m->sleeps_at_once && !atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed))
+        if (!m->sleeps_at_once && !atomic_load_explicit(&e->sleepers.must_poll, memory_order_relaxed))
             learn_patience(e, env->now(env) - now);
     }
     atomic_fetch_sub_explicit(&e->sleepers.parked, naps, memory_order_seq_cst);
@@ -377,7 +377,7 @@ static void climb(struct engine *e, struct ladder *l, enum pass found, const str
         spin *= SPIN_LONGER; /* longer than a wake-up, so that two ranks that are both awake stay awake */
     } else {
         yield *= 1 + atomic_load_explicit(&e->waiting.patience, memory_order_relaxed);
-        yield *= atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed) && !e->oversubscribed ? YIELD_FOR_NATIVES : 1;
+        yield *= atomic_load_explicit(&e->sleepers.must_poll, memory_order_relaxed) && !e->oversubscribed ? YIELD_FOR_NATIVES : 1;
     }
     int64_t idle = l->now - l->idle_since;
     if (m->sleeps_at_once) {
@@ -492,7 +492,7 @@ enum pass engine_arm_bell(struct engine *e)
         moved |= PASS_MOVED;
     if (moved != PASS_IDLE && atomic_exchange_explicit(&e->sleepers.armed, 0, memory_order_seq_cst))
         engine_disarm(e);
-    else if (moved == PASS_IDLE && atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed))
+    else if (moved == PASS_IDLE && atomic_load_explicit(&e->sleepers.must_poll, memory_order_relaxed))
         e->env->bell_ring(e->env, &e->monitor.bell); /* the monitor becomes the timer of the natives */
     return moved;
 }

@@ -17,7 +17,7 @@ static void note_copying(struct comm_state *b, struct stage *stage, bool copying
         return;
     stage->noted = copying;
     b->staged.copying += copying ? 1 : UINT32_MAX;
-    engine_await_word(b->unit.engine, copying);
+    engine_need_polls(b->unit.engine, copying);
 }
 
 void staged_note(struct comm_state *b, struct stage *stage)

@@ -1,4 +1,4 @@
-/* The work queue: tickets, window, conflicts, fences, retiring in order. */
+/* The work queue: tickets, window, conflicts, queue waits, retiring in order. */
 #include "timeline/timeline.h"
 
 #include <string.h>
@@ -86,7 +86,7 @@ uint64_t timeline_startable(const struct timeline *line)
 {
     uint64_t ticket = line->started + 1;
 
-    if (ticket >= line->next || ticket - line->done > line->ahead || line->fences)
+    if (ticket >= line->next || ticket - line->done > line->ahead || line->holding)
         return 0;
     const struct timeline_entry *e = timeline_entry(line, ticket);
     if (e->kind == TIMELINE_BARRIER && line->done != line->started)
@@ -96,12 +96,12 @@ uint64_t timeline_startable(const struct timeline *line)
     return ticket;
 }
 
-void timeline_pass_fence(struct timeline *line, struct timeline_entry *fence)
+void timeline_pass_wait(struct timeline *line, struct timeline_entry *wait)
 {
-    BASE_ASSERT(fence->kind == TIMELINE_FENCE && fence->state == TIMELINE_QUEUED);
-    fence->kind = TIMELINE_PASSED;
-    fence->result = COMM_OK;
-    line->fences_issued--;
+    BASE_ASSERT(wait->kind == TIMELINE_QUEUE_WAIT && wait->state == TIMELINE_QUEUED);
+    wait->kind = TIMELINE_PASSED;
+    wait->result = COMM_OK;
+    line->waits_issued--;
 }
 
 void timeline_fail(struct timeline *line, enum comm_result cause)
@@ -111,7 +111,7 @@ void timeline_fail(struct timeline *line, enum comm_result cause)
     BASE_ASSERT(atomic_load_explicit(&handle->failed, memory_order_relaxed) == UINT64_MAX);
     atomic_store_explicit(&handle->result, cause, memory_order_release);
     atomic_store_explicit(&handle->failed, line->done + 1, memory_order_release);
-    line->fences = line->fences_issued = 0;
+    line->holding = line->waits_issued = 0;
     line->alone = 0;
     line->queued_read = line->queued_write = (struct timeline_range){0, 0};
     line->started_read = line->started_write = (struct timeline_range){0, 0};
@@ -121,12 +121,12 @@ bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct t
 {
     if (line->done + 1 == line->next)
         return false;
-    if (!line->fences_issued && !line->alone && !conflict(&line->queued_read, &line->queued_write, read, write) &&
+    if (!line->waits_issued && !line->alone && !conflict(&line->queued_read, &line->queued_write, read, write) &&
         !conflict(&line->started_read, &line->started_write, read, write))
         return false;
     for (uint64_t t = line->done + 1; t < ticket && t < line->next; t++) {
         const struct timeline_entry *e = timeline_entry(line, t);
-        if (e->state != TIMELINE_ENDED && (e->kind == TIMELINE_FENCE || timeline_conflict(e, read, write)))
+        if (e->state != TIMELINE_ENDED && (e->kind == TIMELINE_QUEUE_WAIT || timeline_conflict(e, read, write)))
             return true;
     }
     return false;

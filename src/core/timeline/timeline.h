@@ -131,23 +131,23 @@ static inline bool timeline_slot_is_ok(struct comm_request request)
 
 /* ------------------------------------------------------------------------------------------------------------ points */
 /* A point that the program sets. Its event and the waits for it share it. */
-struct timeline_gate {
+struct timeline_manual {
     const struct comm_env *env;
     _Atomic uint32_t references;
     _Atomic int32_t state; /* COMM_PENDING, COMM_OK or COMM_ERR_ABANDONED */
 };
-enum timeline_point_kind { POINT_REACHED = 0, POINT_REQUEST, POINT_GATE, POINT_WORD };
-/* A point never changes. A copy of a gate's point holds a reference. */
+enum timeline_point_kind { POINT_REACHED = 0, POINT_REQUEST, POINT_MANUAL, POINT_WORD };
+/* A point never changes. A copy of a manual point holds a reference. */
 struct timeline_point {
     enum timeline_point_kind kind;
     struct comm_request request;
-    struct timeline_gate *gate;
+    struct timeline_manual *manual;
     /* POINT_WORD: reached when *word >= value; another room writes the word. POINT_REQUEST: where a device stores the same point, for its
      * streams to wait for; NULL: nowhere. */
     const _Atomic uint64_t *word;
     uint64_t value;
 };
-struct timeline_gate *timeline_gate_make(const struct comm_env *env); /* one reference; NULL: no memory */
+struct timeline_manual *timeline_manual_make(const struct comm_env *env); /* one reference; NULL: no memory */
 struct timeline_point timeline_point_copy(const struct timeline_point *point);
 void timeline_point_drop(struct timeline_point *point);
 enum comm_result timeline_point_test(const struct timeline_point *point); /* as timeline_peek */
@@ -159,11 +159,11 @@ struct timeline_range {
     uintptr_t from, to; /* from == to: empty */
 };
 enum timeline_kind {
-    TIMELINE_WORK,    /* ordered by conflicts of its address ranges */
-    TIMELINE_FENCE,   /* a queue wait: everything later waits for it; it waits for nothing */
-    TIMELINE_PASSED,  /* a fence whose point was reached before its turn: it holds back nothing, and ends at its turn */
-    TIMELINE_BARRIER, /* a fence for work in both directions */
-    TIMELINE_REFUSED, /* ends at once with an error of its own */
+    TIMELINE_WORK,       /* ordered by conflicts of its address ranges */
+    TIMELINE_QUEUE_WAIT, /* a queue wait: everything later waits for it; it waits for nothing */
+    TIMELINE_PASSED,     /* a queue wait whose point was reached before its turn: it holds back nothing, and ends at its turn */
+    TIMELINE_BARRIER,    /* holds back work in both directions */
+    TIMELINE_REFUSED,    /* ends at once with an error of its own */
 };
 enum timeline_state { TIMELINE_QUEUED, TIMELINE_STARTED, TIMELINE_ENDED };
 /* For an entry that combines several operations: the ranges of one of them. One address range over all of them would also hold back
@@ -196,9 +196,9 @@ struct timeline {
     uint32_t capacity, capacity_max, entry_bytes, window;
     uint32_t ahead, reserved; /* ahead: how many entries may be started and not retired; `window` unless the owner sets another number */
     uint64_t next, started, done;
-    uint64_t alone;         /* the only unfinished entry, if it is started and not yet in the address ranges below; otherwise 0 */
-    uint32_t fences;        /* started fences and barriers that have not ended */
-    uint32_t fences_issued; /* fences (not barriers) that have not ended, including queued ones */
+    uint64_t alone;        /* the only unfinished entry, if it is started and not yet in the address ranges below; otherwise 0 */
+    uint32_t holding;      /* started queue waits and barriers that have not ended */
+    uint32_t waits_issued; /* queue waits that have not ended, including queued ones */
     struct timeline_range queued_read, queued_write;   /* cover all queued entries, and maybe more */
     struct timeline_range started_read, started_write; /* cover all entries that are started and unfinished, and maybe more */
     uint32_t high_water, unused;
@@ -237,8 +237,8 @@ void timeline_fail(struct timeline *line, enum comm_result cause);
 /* Does an unfinished entry before `ticket` hold back a message with these address ranges? */
 bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct timeline_range *read, const struct timeline_range *write);
 
-/* The point of a queued fence is reached before its turn. */
-void timeline_pass_fence(struct timeline *line, struct timeline_entry *fence);
+/* The point of a queued wait is reached before its turn. */
+void timeline_pass_wait(struct timeline *line, struct timeline_entry *wait);
 
 /* Records that a request (work or message) failed alone. told: its call has returned the error. */
 void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told);
@@ -288,7 +288,7 @@ static inline uint64_t timeline_issue(struct timeline *line)
 
     timeline_join(line);
     e->state = TIMELINE_QUEUED;
-    line->fences_issued += e->kind == TIMELINE_FENCE;
+    line->waits_issued += e->kind == TIMELINE_QUEUE_WAIT;
     timeline_widen(&line->queued_read, &e->read);
     timeline_widen(&line->queued_write, &e->write);
     if (held > line->high_water)
@@ -304,7 +304,7 @@ static inline void timeline_start(struct timeline *line, uint64_t ticket)
     BASE_ASSERT(ticket == line->started + 1 && e->state == TIMELINE_QUEUED);
     line->started = ticket;
     e->state = TIMELINE_STARTED;
-    line->fences += e->kind == TIMELINE_FENCE || e->kind == TIMELINE_BARRIER;
+    line->holding += e->kind == TIMELINE_QUEUE_WAIT || e->kind == TIMELINE_BARRIER;
     timeline_widen(&line->started_read, &e->read);
     timeline_widen(&line->started_write, &e->write);
     if (ticket + 1 == line->next)
@@ -318,8 +318,8 @@ static inline void timeline_end(struct timeline *line, uint64_t ticket, enum com
     BASE_ASSERT(e->state == TIMELINE_STARTED);
     e->state = TIMELINE_ENDED;
     e->result = result;
-    line->fences -= e->kind == TIMELINE_FENCE || e->kind == TIMELINE_BARRIER;
-    line->fences_issued -= e->kind == TIMELINE_FENCE;
+    line->holding -= e->kind == TIMELINE_QUEUE_WAIT || e->kind == TIMELINE_BARRIER;
+    line->waits_issued -= e->kind == TIMELINE_QUEUE_WAIT;
 }
 
 static inline void timeline_done(struct timeline *line, uint64_t ticket)
@@ -350,10 +350,10 @@ static inline uint64_t timeline_issue_alone(struct timeline *line, struct timeli
     uint64_t ticket = line->next++;
 
     BASE_DEBUG_ASSERT(e == timeline_entry(line, ticket));
-    BASE_DEBUG_ASSERT(line->done + 1 == ticket && !line->fences && !line->fences_issued);
+    BASE_DEBUG_ASSERT(line->done + 1 == ticket && !line->holding && !line->waits_issued);
     e->state = TIMELINE_STARTED;
     line->started = ticket;
-    line->fences = e->kind == TIMELINE_BARRIER;
+    line->holding = e->kind == TIMELINE_BARRIER;
     line->alone = ticket;
     line->high_water += line->high_water == 0;
     atomic_store_explicit(&line->handle->next, line->next, memory_order_release);
@@ -365,7 +365,7 @@ static inline uint64_t timeline_pass(struct timeline *line)
 {
     uint64_t ticket = line->next++;
 
-    BASE_DEBUG_ASSERT(line->done + 1 == ticket && !line->fences && !line->fences_issued);
+    BASE_DEBUG_ASSERT(line->done + 1 == ticket && !line->holding && !line->waits_issued);
     line->started = line->done = ticket;
     line->high_water += line->high_water == 0;
     atomic_store_explicit(&line->handle->next, line->next, memory_order_release);
@@ -379,7 +379,7 @@ static inline bool timeline_beside(struct timeline *line, const struct timeline_
 {
     uint64_t held = line->next - line->done;
 
-    if (held > line->window || held > line->capacity || line->fences)
+    if (held > line->window || held > line->capacity || line->holding)
         return false;
     timeline_join(line);
     return !timeline_meet(write, &line->started_read) && !timeline_meet(write, &line->started_write) &&
@@ -394,7 +394,7 @@ static inline uint64_t timeline_issue_beside(struct timeline *line, struct timel
     uint32_t held = (uint32_t)(ticket - line->done);
 
     BASE_DEBUG_ASSERT(e == timeline_entry(line, ticket) && e->kind == TIMELINE_WORK);
-    BASE_DEBUG_ASSERT(line->started + 1 == ticket && !line->alone && !line->fences && !line->fences_issued);
+    BASE_DEBUG_ASSERT(line->started + 1 == ticket && !line->alone && !line->holding && !line->waits_issued);
     e->state = TIMELINE_STARTED;
     line->started = ticket;
     timeline_widen(&line->started_read, &e->read);
@@ -414,7 +414,7 @@ static inline void timeline_retire_oldest(struct timeline *line, struct timeline
     BASE_DEBUG_ASSERT(e->state == TIMELINE_STARTED);
     e->state = TIMELINE_ENDED;
     e->result = COMM_OK;
-    line->fences -= e->kind == TIMELINE_BARRIER;
+    line->holding -= e->kind == TIMELINE_BARRIER;
     timeline_done(line, ticket);
 }
 

@@ -109,7 +109,7 @@ static void say_goodbye(struct comm_state *b)
 /* Queue waits of other communicators may wait for requests of c. So may waits that a CUDA stream makes. Other entries wait for nothing. */
 static void settle_points(struct comm_state *b, const struct comm_communicator *c)
 {
-    bool waits = b->line.fences_issued || b->library_work.parked;
+    bool waits = b->line.waits_issued || b->library_work.parked;
 
     for (uint64_t t = b->line.done + 1; waits && t < b->line.next; t++)
         timeline_point_settle(&state_entry(b, t)->point, c);
