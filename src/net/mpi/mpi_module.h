@@ -174,7 +174,8 @@ void mpi_end(int status); /* MPI_Finalize with a bound, in an exit handler. stat
 void mpi_survive_broken_pipes(void);
 void mpi_keep(void);   /* MPI still holds something unfinished, so this library must not finalize MPI */
 void mpi_failed(void); /* a communicator failed, with the same consequence */
-void mpi_tell(const struct mpi_world *w, const char *what, int code); /* logs MPI's text of this code */
+void mpi_tell(const struct mpi_world *w, const char *what, int code);            /* logs MPI's text of this code */
+void mpi_explain(struct native *native, int32_t code, char *text, size_t bytes); /* MPI's text of this code, or ours */
 
 /* Makes base. Collective over the ranks of the world, whose cards these are, in order. Blocks until all of them have called it. Gives the
  * tag back, unless it fails. Returns MPI's code. */
