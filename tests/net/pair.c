@@ -22,7 +22,7 @@ void pair_open(struct pair *p, uint32_t window, void (*hear)(void *arg, int leve
     struct wire *wire = NULL;
 
     seed = 88172645463325252u;
-    *p = (struct pair){.log = {.env = env, .sink = hear, .level = hear ? LOG_ERROR : 0}, .class = wire_backend_here("tcp")->wire};
+    *p = (struct pair){.log = {.env = env, .sink = hear, .level = hear ? LOG_ERROR : 0}, .class = wire_backend_one_process("tcp")->wire};
     assert_int_equal(env->bell_open(env, &p->bell), 0);
     struct wire_config config = {.env = env,
                                  .log = &p->log,

@@ -7,11 +7,13 @@
 #define timeline_handle_take plain_handle_take
 #define timeline_handle_give plain_handle_give
 #define timeline_slot_open plain_slot_open
+#define timeline_slots_reserve plain_slots_reserve
 #define timeline_except plain_except
 #include "timeline/handle.c"
 #undef timeline_handle_take
 #undef timeline_handle_give
 #undef timeline_slot_open
+#undef timeline_slots_reserve
 #undef timeline_except
 
 #include "sim/inside.h"
@@ -19,6 +21,7 @@
 struct comm_communicator *timeline_handle_take(const struct comm_env *env, void *body);
 void timeline_handle_give(struct comm_communicator *handle);
 uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index);
+bool timeline_slots_reserve(struct comm_communicator *handle, uint32_t count);
 void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told);
 
 /* held: whether the lock that all ranks share here is held. */
@@ -62,6 +65,14 @@ uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index)
     uint64_t ticket = plain_slot_open(handle, index);
     leave();
     return ticket;
+}
+
+bool timeline_slots_reserve(struct comm_communicator *handle, uint32_t count)
+{
+    enter(false);
+    bool reserved = plain_slots_reserve(handle, count);
+    leave();
+    return reserved;
 }
 
 void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result, bool told)

@@ -29,13 +29,13 @@ const struct wire_backend *wire_backend_find(const char *name)
     return NULL;
 }
 
-const struct wire_backend *wire_backend_here(const char *name)
+const struct wire_backend *wire_backend_one_process(const char *name)
 {
     (void)name;
     return NULL;
 }
 
-const struct wire_backend *wire_backend_across(const char *name)
+const struct wire_backend *wire_backend_several_hosts(const char *name)
 {
     (void)name;
     return NULL;

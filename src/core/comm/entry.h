@@ -104,7 +104,7 @@ struct loan {
 };
 
 /* One place of the window: a run and what it has borrowed. */
-struct place {
+struct run_slot {
     struct run run;
     struct loan views, scratch;
 };

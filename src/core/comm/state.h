@@ -1,7 +1,7 @@
 /*
- * The state of a communicator. The lock of its handle protects it. It consists of structs, and each names the file or room that uses it.
- * Related headers: the engine (progress/engine.h), the world (common/world.h), entries of the queue (entry.h), causes of failure (cause.h),
- * and the library next to the wire (collective_library.h).
+ * The state ("body") of a communicator, `b` in all files. The lock of its handle protects it. It consists of structs, each of which names
+ * the file or room that uses it. Related headers: the engine (progress/engine.h), the world (common/world.h), entries of the queue
+ * (entry.h), causes of failure (cause.h), and the library next to the wire (collective_library.h).
  */
 #ifndef COMM_STATE_H
 #define COMM_STATE_H
@@ -61,7 +61,7 @@ struct program_choice {
 
 /* Operations that run as programs, and their memory (step.c). */
 struct run_places {
-    struct place *places; /* as many as the window */
+    struct run_slot *places; /* as many as the window */
     struct store_policy store_policy;
     struct spare *spare_views, *spare_scratch; /* the most recently returned one is first */
     uint64_t ready[ENGINE_READY_WORDS];        /* a bit for each place whose run may move */

@@ -85,7 +85,7 @@ void state_end_work(struct comm_state *b, uint64_t ticket, struct entry *e)
         timeline_end(&b->line, ticket, r);
 }
 
-static void leave_memory(struct comm_state *b, struct place *p)
+static void leave_memory(struct comm_state *b, struct run_slot *p)
 {
     take_back(&b->runs.spare_views, &p->views);
     if (BASE_LIKELY(p->scratch.bytes <= ENGINE_SCRATCH_KEPT)) {
@@ -132,7 +132,7 @@ static void step_run(struct comm_state *b, uint64_t ticket)
 }
 
 /* Copies the inputs into one block behind the scratch memory. All earlier operations that write them have ended by now. */
-static void start_pack(struct place *p, const struct entry *e, size_t scratch)
+static void start_pack(struct run_slot *p, const struct entry *e, size_t scratch)
 {
     struct run_element element = pack_element(e->pack);
 
@@ -171,7 +171,7 @@ static size_t scratch_bytes(const struct comm_state *b, const struct entry *e)
 static void start_work(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
     uint32_t index = (uint32_t)ticket & (b->line.window - 1);
-    struct place *p = &b->runs.places[index];
+    struct run_slot *p = &b->runs.places[index];
     struct run *run = &p->run;
     const struct comm_env *env = b->unit.engine->env;
 

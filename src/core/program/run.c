@@ -33,7 +33,7 @@ static enum verdict step_alias(struct run *run, struct run_lane *lane, const str
 }
 
 /* A view of this rank's own memory, without the wire. */
-static inline void view_own(struct run *run, const struct comm_step *s, uint32_t slot, const struct place *place)
+static inline void view_own(struct run *run, const struct comm_step *s, uint32_t slot, const struct run_range *place)
 {
     run->view[slot].at = place->at;
     run->view[slot].bytes = place->bytes;
@@ -69,7 +69,7 @@ static enum verdict step_view(struct run *run, struct run_lane *lane, const stru
     const uint16_t *peer = peers_of(run, s, lane);
     if (BASE_UNLIKELY(s->src.buf == BUF_VIEW))
         return step_alias(run, lane, s);
-    struct place place = place_of(run, s, &s->src, lane, 0);
+    struct run_range place = place_of(run, s, &s->src, lane, 0);
     uint32_t first = slot_of(run, &s->dst, lane);
     uint64_t mask = ones(s->npeers) << first;
     struct wire_look look = {
@@ -112,7 +112,7 @@ static enum verdict step_land(struct run *run, struct run_lane *lane, const stru
         .cookie = cookie_of(run, RUN_COOKIE_LAND, s, 0),
     };
     for (uint32_t j = lane->asked; j < s->npeers; j++) {
-        struct place place = place_of(run, s, &s->dst, lane, j);
+        struct run_range place = place_of(run, s, &s->dst, lane, j);
         look.peer = peer[j];
         look.land = place.at ? place.at : (void *)run; /* nothing is landed there: without a place the wire gives a view */
         look.bytes = place.bytes;
@@ -157,7 +157,7 @@ static enum verdict step_release(struct run *run, struct run_lane *lane, const s
 static enum verdict step_swap(struct run *run, struct run_lane *lane, const struct comm_step *s)
 {
     const struct comm_step *answer = s + 1;
-    struct place taken = place_of(run, s, &s->dst, lane, 0), given = place_of(run, answer, &answer->src, lane, 0);
+    struct run_range taken = place_of(run, s, &s->dst, lane, 0), given = place_of(run, answer, &answer->src, lane, 0);
     struct wire_view *view = &run->view[slot_of(run, &s->src, lane)];
     void *pad = NULL;
 
@@ -192,7 +192,7 @@ static enum verdict step_copy(struct run *run, struct run_lane *lane, const stru
     if (BASE_UNLIKELY(s->flags & STEP_ANSWER))
         return step_swap(run, lane, s);
     for (uint32_t j = 0; j < count; j++) {
-        struct place to = place_of(run, s, &s->dst, lane, j);
+        struct run_range to = place_of(run, s, &s->dst, lane, j);
         const char *from = viewed ? view_at(run, &s->src, slot + j) : place_of(run, s, &s->src, lane, 0).at;
         if (from != to.at && to.bytes)
             data_copy(to.at, from, to.bytes, run->nontemporal && s->dst.buf == BUF_OUT);
@@ -222,7 +222,8 @@ static void reduce_timed(struct run *run, const struct data_reduce *reduce, size
 }
 
 /* One pass of the kernel over all views of the step, into `to`, and also into `also` if that is not NULL. */
-static inline void reduce_views(struct run *run, const struct run_lane *lane, const struct comm_step *s, const struct place *to, void *also)
+static inline void reduce_views(struct run *run, const struct run_lane *lane, const struct comm_step *s, const struct run_range *to,
+                                void *also)
 {
     uint32_t slot = slot_of(run, &s->src, lane), ways = s->src.count;
     const void *from[PROGRAM_VIEWS_MAX];
@@ -251,7 +252,7 @@ static inline void reduce_views(struct run *run, const struct run_lane *lane, co
 }
 
 /* For the EXPOSE that this REDUCE feeds. */
-static bool reserve_for(struct run *run, struct run_lane *lane, const struct comm_step *s, const struct place *to, void **pad)
+static bool reserve_for(struct run *run, struct run_lane *lane, const struct comm_step *s, const struct run_range *to, void **pad)
 {
     struct wire_view *answers = s->flags & STEP_ANSWER ? other_view(run, lane, s) : NULL;
 
@@ -269,7 +270,7 @@ static enum verdict step_reduce(struct run *run, struct run_lane *lane, const st
         run->gave_way = true;
         return VERDICT_STAND;
     }
-    struct place to = place_of(run, s, &s->dst, lane, 0);
+    struct run_range to = place_of(run, s, &s->dst, lane, 0);
     void *also = NULL;
     if (s->flags & STEP_TEE && !reserve_for(run, lane, s, &to, &also))
         return VERDICT_STAND;

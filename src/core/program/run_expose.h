@@ -21,7 +21,7 @@ static struct wire_expose expose_of(const struct run *run, const struct comm_ste
 }
 
 /* Asks where the bytes of an EXPOSE should be put. answers: what they may replace, or NULL. False: the wire has no room for it yet. */
-static bool reserve_pad(struct run *run, struct run_lane *lane, const struct comm_step *s, const struct place *to,
+static bool reserve_pad(struct run *run, struct run_lane *lane, const struct comm_step *s, const struct run_range *to,
                         struct wire_view *answers, void **pad)
 {
     struct wire_expose expose = expose_of(run, s, lane);
@@ -49,7 +49,7 @@ static bool reserve_pad(struct run *run, struct run_lane *lane, const struct com
 }
 
 /* Where this rank keeps the bytes of an EXPOSE; NULL: nowhere, or they lie there already. */
-static char *kept_at(const struct run *run, const struct run_lane *lane, const struct comm_step *s, const struct place *from)
+static char *kept_at(const struct run *run, const struct run_lane *lane, const struct comm_step *s, const struct run_range *from)
 {
     char *at = s->dst.buf ? place_of(run, s, &s->dst, lane, 0).at : NULL;
 
@@ -58,7 +58,7 @@ static char *kept_at(const struct run *run, const struct run_lane *lane, const s
 
 /* Puts bytes where they are exposed and where they are kept, in one pass. A wire without a place copies them itself, first, and `kept`
  * follows. */
-static bool put_and_keep(struct run *run, struct run_lane *lane, const struct comm_step *s, const struct place *from, char *kept)
+static bool put_and_keep(struct run *run, struct run_lane *lane, const struct comm_step *s, const struct run_range *from, char *kept)
 {
     void *pad = NULL;
 
@@ -83,7 +83,7 @@ static enum verdict step_expose(struct run *run, struct run_lane *lane, const st
             return VERDICT_STAND;
         span = (struct wire_span){run->view[slot].at, run->view[slot].bytes};
     } else {
-        struct place place = place_of(run, s, &s->src, lane, 0);
+        struct run_range place = place_of(run, s, &s->src, lane, 0);
         span = (struct wire_span){place.at, place.bytes};
         expose.fingerprint = fingerprint_of(run, &place);
         if (BASE_UNLIKELY(s->dst.buf) && !(s->flags & STEP_TEE) && (kept = kept_at(run, lane, s, &place)) &&

@@ -12,7 +12,7 @@
 #define PLACE_MIX UINT64_C(0x9e3779b97f4a7c15)
 
 /* Where a ref lies, resolved for one i and k. */
-struct place {
+struct run_range {
     char *at;
     size_t elements, bytes;
     size_t whole; /* elements of the block of which this is a chunk; in a program with `swaps` a number made of both blocks' lengths */
@@ -73,8 +73,8 @@ static inline size_t cut_ragged(const struct run *run, const struct comm_step *s
     return run->rank ? taken * PLACE_MIX + given : given * PLACE_MIX + taken;
 }
 
-static struct place place_of(const struct run *run, const struct comm_step *s, const struct comm_ref *ref, const struct run_lane *lane,
-                             uint32_t j)
+static struct run_range place_of(const struct run *run, const struct comm_step *s, const struct comm_ref *ref, const struct run_lane *lane,
+                                 uint32_t j)
 {
     const struct run_call *call = &run->call;
     size_t width = ref->unit & UNIT_PARTIAL ? run->partial : run->raw, start = 0, from = 0, to = call->n, add = 0, whole;
@@ -108,7 +108,7 @@ static struct place place_of(const struct run *run, const struct comm_step *s, c
     add = scratch ? (slot_of(run, ref, lane) + (uint32_t)ref->step * j) * run->scratch_item : (start + from) * width;
     BASE_DEBUG_ASSERT(!scratch || slot_of(run, ref, lane) + (uint32_t)ref->step * j < run->program->scratch);
     /* Computed as a number, because a barrier's buffers are NULL. */
-    return (struct place){.at = (char *)((uintptr_t)base + add), .elements = to - from, .bytes = (to - from) * width, .whole = whole};
+    return (struct run_range){.at = (char *)((uintptr_t)base + add), .elements = to - from, .bytes = (to - from) * width, .whole = whole};
 }
 
 /* Where a COPY or REDUCE reads a view: its beginning, or one block of a whole buffer. */

@@ -39,7 +39,7 @@ static inline uint32_t rounds_left(const struct run *run, const struct comm_step
 }
 
 /* What both ends of an edge compare: the call and, if only they know it, the length of their block. */
-static inline uint32_t fingerprint_of(const struct run *run, const struct place *place)
+static inline uint32_t fingerprint_of(const struct run *run, const struct run_range *place)
 {
     return run->program->ragged ? run->fingerprint ^ program_mark(place->whole) : run->fingerprint;
 }

@@ -50,7 +50,7 @@ const struct wire_backend *wire_backend_find(const char *name)
     return NULL;
 }
 
-const struct wire_backend *wire_backend_here(const char *name)
+const struct wire_backend *wire_backend_one_process(const char *name)
 {
     static const struct wire_backend here[] = {
         {.name = "nccl", .wire = &wire_local, .native = &native_nccl_module, .fixed_order = 1},
@@ -65,7 +65,7 @@ const struct wire_backend *wire_backend_here(const char *name)
     return NULL;
 }
 
-const struct wire_backend *wire_backend_across(const char *name)
+const struct wire_backend *wire_backend_several_hosts(const char *name)
 {
     static const struct wire_backend across[] = {
         {.name = "mpi",

@@ -29,9 +29,9 @@ static inline const struct native_class *wire_backend_library(const struct wire_
 {
     return b->library ? b->library : b->native;
 }
-const struct wire_backend *wire_backend_find(const char *name);   /* NULL: no such name */
-const struct wire_backend *wire_backend_here(const char *name);   /* its form with all ranks in this process; NULL: it has none */
-const struct wire_backend *wire_backend_across(const char *name); /* its form with ranks on several hosts; NULL: it has none */
+const struct wire_backend *wire_backend_find(const char *name);          /* NULL: no such name */
+const struct wire_backend *wire_backend_one_process(const char *name);   /* its form with all ranks in this process; NULL: it has none */
+const struct wire_backend *wire_backend_several_hosts(const char *name); /* its form with ranks on several hosts; NULL: it has none */
 const struct comm_env *wire_default_env(void);
 
 /* Names the wires that a backend's wire opens by itself. */

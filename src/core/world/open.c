@@ -101,25 +101,24 @@ static enum comm_result refuse_backend(struct opening *o, const char *name)
 static enum comm_result find_backend(struct opening *o)
 {
     const char *name = o->options.backend;
-
-    bool met = o->address && o->address[0]; /* true: over a network */
+    bool meets = (o->address && o->address[0]) || o->config.exchange; /* ranks may be on several hosts */
 
     if (!name[0] || base_equal(name, "auto"))
         name = o->launch.ranks == 1 ? "local" : open_several_hosts(o) ? "shm+tcp" : "shm";
     o->backend = wire_backend_find(name);
     if (!o->backend)
         return refuse_backend(o, name);
-    if ((open_several_hosts(o) || (o->config.ranks && (met || o->config.exchange))) && wire_backend_across(name))
-        o->backend = wire_backend_across(name);
-    if (!team_launch_one_host(&o->launch, o->text, sizeof o->text) && !(o->backend->network && (met || o->config.exchange)))
+    if ((open_several_hosts(o) || (o->config.ranks && meets)) && wire_backend_several_hosts(name))
+        o->backend = wire_backend_several_hosts(name);
+    if (!team_launch_one_host(&o->launch, o->text, sizeof o->text) && !(o->backend->network && meets))
         return COMM_ERR_CONFIG;
     o->text[0] = 0;
     if (!o->backend->wire) {
         base_format(o->text, sizeof o->text, "%s", o->backend->missing);
         return COMM_ERR_UNSUPPORTED;
     }
-    if (o->launch.ranks == 1 && wire_backend_here(name))
-        o->backend = wire_backend_here(name);
+    if (o->launch.ranks == 1 && wire_backend_one_process(name))
+        o->backend = wire_backend_one_process(name);
     if (!o->backend->boot && o->launch.ranks > 1) {
         base_format(o->text, sizeof o->text, "backend=local but %d ranks; expected one, or comm_open_local for ranks inside this process",
                     o->launch.ranks);
@@ -269,6 +268,12 @@ static enum comm_result start_threads(struct opening *o)
     struct engine *e = o->engine;
     int32_t mode = o->options.progress;
 
+    if (e->caller_only && mode == OPTION_PROGRESS_THREAD) {
+        base_format(o->text, sizeof o->text,
+                    "progress=thread, but a library under this engine may be called by the program's own threads alone (MPI below "
+                    "MPI_THREAD_MULTIPLE); expected progress=caller or auto");
+        return COMM_ERR_CONFIG;
+    }
     if ((uint32_t)o->neighbours > e->local_ranks)
         e->local_ranks = (uint32_t)o->neighbours;
     e->oversubscribed = e->local_ranks > e->cpus;
@@ -286,12 +291,6 @@ static enum comm_result start_threads(struct opening *o)
     }
     trace_start(e);
     engine_poll(e); /* sends the first heartbeat before the caller goes on: from now on silence is measured */
-    if (e->caller_only && mode == OPTION_PROGRESS_THREAD) {
-        base_format(o->text, sizeof o->text,
-                    "progress=thread, but a library under this engine may be called by the program's own threads alone (MPI below "
-                    "MPI_THREAD_MULTIPLE); expected progress=caller or auto");
-        return COMM_ERR_CONFIG;
-    }
     if (e->caller_only)
         return COMM_OK;
     bool spare = o->launch.ranks > 1 && e->cpus > e->local_ranks;
@@ -416,7 +415,7 @@ static enum comm_result find_backend_here(struct opening *o, const char *const *
 
     if (name[0] && !base_equal(name, "auto") && !wire_backend_find(name))
         return refuse_backend(o, name);
-    o->backend = wire_backend_here(name);
+    o->backend = wire_backend_one_process(name);
     if (!o->backend)
         o->backend = wire_backend_find("local");
     base_copy_text(o->options.backend, sizeof o->options.backend, o->backend->name);

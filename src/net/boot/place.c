@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 
 /* Parses "host:port" or "[v6]:port". */
-bool place_read(const char *address, struct place *p)
+bool place_read(const char *address, struct boot_place *p)
 {
     const char *colon = strrchr(address, ':');
     uint64_t port;
@@ -70,7 +70,7 @@ uint16_t place_port(const struct sockaddr *address)
                                                 : ((const struct sockaddr_in *)(const void *)address)->sin_port);
 }
 
-void place_name(const struct sockaddr *address, struct star_name *name, struct place *p)
+void place_name(const struct sockaddr *address, struct star_name *name, struct boot_place *p)
 {
     char host[INTERFACE_ADDRESS], text[sizeof name->address.sun_path];
 

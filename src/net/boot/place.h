@@ -7,7 +7,7 @@
 
 enum { PLACE_HOST_BYTES = 256 };
 
-struct place {
+struct boot_place {
     char host[PLACE_HOST_BYTES], port[8];
     char why[MEETING_WHY];               /* why the last attempt failed */
     bool permitted;                      /* addresses beyond loopback are allowed, because a secret was given, or by the user without one */
@@ -24,18 +24,18 @@ struct place {
 };
 
 /* Whether the medium may have what rank 0 of an earlier run published. */
-static inline bool place_may_be_old(const struct place *p)
+static inline bool place_may_be_old(const struct boot_place *p)
 {
     return p->medium && !p->medium->of_one_job;
 }
 void place_host(const struct sockaddr *address, char *text, size_t bytes); /* in numeric form, INTERFACE_ADDRESS bytes */
 uint16_t place_port(const struct sockaddr *address);
-bool place_read(const char *address, struct place *p); /* "host:port" or "[v6]:port" */
+bool place_read(const char *address, struct boot_place *p); /* "host:port" or "[v6]:port" */
 /* Sets the address at which other ranks reach this one: the local address of the connection to rank 0, unless the user named interfaces. */
 void place_note_own(struct boot_star *b, int fd);
 /* Whether ranks meet at a socket for which the kernel identifies the peer's user. */
 bool place_is_of_user(const struct boot_star *b, const struct sockaddr *address);
-void place_name(const struct sockaddr *address, struct star_name *name, struct place *p); /* makes the name of that socket */
+void place_name(const struct sockaddr *address, struct star_name *name, struct boot_place *p); /* makes the name of that socket */
 enum comm_result place_not_allowed(struct boot_star *b, const struct sockaddr *address);
 
 #endif

@@ -15,7 +15,7 @@
 /* ------------------------------------------------------------------------------------------------------------ rank 0 */
 enum comm_result published_write(struct boot_star *b)
 {
-    struct place *p = b->place;
+    struct boot_place *p = b->place;
     struct sockaddr_storage own;
     socklen_t length = sizeof own;
 
@@ -33,7 +33,7 @@ enum comm_result published_write(struct boot_star *b)
 
 enum comm_result published_prepare(struct boot_star *b)
 {
-    struct place *p = b->place;
+    struct boot_place *p = b->place;
     char why[200];
 
     if (!interface_address(b->config.env, p->host, why, sizeof why))
@@ -59,7 +59,7 @@ enum comm_result published_contrary(const struct boot_star *b)
 /* Takes over the address, and the secret if there is one. Nothing of what was read before stays: that may have been an earlier run's. */
 static void use_meeting(struct boot_star *b, const struct meeting *m)
 {
-    struct place *p = b->place;
+    struct boot_place *p = b->place;
 
     b->job = m->job;
     p->contrary = m->keyed && p->given;
@@ -78,7 +78,7 @@ static void use_meeting(struct boot_star *b, const struct meeting *m)
  * not name their jobs. */
 enum dialed published_read(struct boot_star *b, enum comm_result *result)
 {
-    struct place *p = b->place;
+    struct boot_place *p = b->place;
     struct meeting *m = &p->meeting;
     enum comm_result read = p->medium->read(&b->config, p->name, m, p->why, sizeof p->why);
 
@@ -105,7 +105,7 @@ enum dialed published_read(struct boot_star *b, enum comm_result *result)
 
 bool published_moved(const struct boot_star *b)
 {
-    const struct place *p = b->place;
+    const struct boot_place *p = b->place;
     char why[MEETING_WHY];
     struct meeting now;
     bool moved = place_may_be_old(p) && p->medium->read(&b->config, p->name, &now, why, sizeof why) == COMM_OK &&
@@ -117,7 +117,7 @@ bool published_moved(const struct boot_star *b)
 
 void published_doubt(const struct boot_star *b, enum comm_result result)
 {
-    const struct place *p = b->place;
+    const struct boot_place *p = b->place;
     const struct boot_config *c = &b->config;
     size_t at = c->error_text_bytes ? strlen(c->error_text) : 0;
     bool read = c->rank && place_may_be_old(p) && p->meeting.run;

@@ -35,7 +35,7 @@ enum { RETRY_MOST_MS = 200, DIAL_MOST_MS = 3000 };
 /* ------------------------------------------------------------------------------------------------------------ rank 0 */
 static enum comm_result bind_at(struct boot_star *b, const struct addrinfo *at)
 {
-    const struct place *p = b->place;
+    const struct boot_place *p = b->place;
     int one = 1;
 
     b->listener = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -61,7 +61,7 @@ static enum comm_result bind_at(struct boot_star *b, const struct addrinfo *at)
 /* If the job has a secret, this socket only tells ranks without one why they are refused. A failure to make it is then no error. */
 static enum comm_result listen_by_name(struct boot_star *b)
 {
-    struct place *p = b->place;
+    struct boot_place *p = b->place;
     struct sockaddr_storage own;
     socklen_t length = sizeof own;
     struct star_name name;
@@ -94,7 +94,7 @@ static const char *name_error(int error)
 
 static enum comm_result tcp_listen(struct boot_star *b)
 {
-    struct place *p = b->place;
+    struct boot_place *p = b->place;
     bool any = base_equal(p->host, "0.0.0.0") || base_equal(p->host, "::");
     enum comm_result result = p->medium || any ? published_prepare(b) : COMM_OK;
 
@@ -141,7 +141,7 @@ static int part_from_itself(int fd)
 
 static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
 {
-    struct place *p = b->place;
+    struct boot_place *p = b->place;
     int error = 0, fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
     socklen_t length = sizeof error;
 
@@ -171,7 +171,7 @@ static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
 
 static enum dialed dial_by_name(struct boot_star *b, const struct sockaddr *address, enum comm_result *result)
 {
-    struct place *p = b->place;
+    struct boot_place *p = b->place;
     struct star_name name;
 
     place_name(address, &name, p);
@@ -193,7 +193,7 @@ static enum dialed dial_by_name(struct boot_star *b, const struct sockaddr *addr
  * somebody listens there. */
 static enum dialed dial_contrary(struct boot_star *b, const struct addrinfo *at, enum comm_result *result)
 {
-    const struct place *p = b->place;
+    const struct boot_place *p = b->place;
     enum dialed dialed = place_may_be_old(p) ? dial_one(b, at) : DIAL_THERE;
 
     if (dialed == DIAL_NEVER)
@@ -210,7 +210,7 @@ static enum dialed dial_contrary(struct boot_star *b, const struct addrinfo *at,
 /* Tries every address of the name in turn. */
 static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
 {
-    struct place *p = b->place;
+    struct boot_place *p = b->place;
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
     enum dialed dialed = DIAL_LATER;
     int error = getaddrinfo(p->host, p->port, &hints, &list);
@@ -241,7 +241,7 @@ static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
 
 static enum dialed dial(struct boot_star *b, enum comm_result *result)
 {
-    struct place *p = b->place;
+    struct boot_place *p = b->place;
     enum dialed known = p->medium && !p->known ? published_read(b, result) : DIAL_THERE;
 
     return known == DIAL_THERE ? dial_all(b, result) : known;
@@ -249,7 +249,7 @@ static enum dialed dial(struct boot_star *b, enum comm_result *result)
 
 static enum comm_result tcp_dial(struct boot_star *b)
 {
-    const struct place *p = b->place;
+    const struct boot_place *p = b->place;
     enum comm_result result = COMM_OK;
     int nap = BOOT_RETRY_MS;
     enum dialed dialed;
@@ -290,7 +290,7 @@ static enum comm_result refuse(const struct boot_config *config, const char *for
 /* The number of worlds that this process opened or tried to open; the same on every rank. */
 static atomic_uint worlds_by_store;
 
-static enum comm_result read_settings(const struct boot_config *config, struct place *p)
+static enum comm_result read_settings(const struct boot_config *config, struct boot_place *p)
 {
     char why[200], address[INTERFACE_ADDRESS];
     int64_t insecure = 0;
@@ -313,7 +313,8 @@ static enum comm_result read_settings(const struct boot_config *config, struct p
     return COMM_OK;
 }
 
-static enum comm_result open_with(const struct boot_config *config, const unsigned char *key, struct place *place, struct wire_boot **boot)
+static enum comm_result open_with(const struct boot_config *config, const unsigned char *key, struct boot_place *place,
+                                  struct wire_boot **boot)
 {
     enum comm_result result = read_settings(config, place);
 
@@ -345,7 +346,7 @@ static enum comm_result open_with(const struct boot_config *config, const unsign
 /* Data with keys in it, needed while ranks meet. */
 struct meeting_secrets {
     unsigned char key[CRYPTO_KEY];
-    struct place place; /* a medium may contain a key */
+    struct boot_place place; /* a medium may contain a key */
 };
 
 static enum comm_result tcp_boot_open(const struct boot_config *config, struct wire_boot **boot)

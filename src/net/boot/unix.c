@@ -83,12 +83,12 @@ enum star_dialed star_dial_at(struct boot_star *b, const struct star_name *name,
 }
 
 /* ------------------------------------------------------------------------------------------------------------ by a job's name */
-struct place {
+struct unix_place {
     struct star_name name;
     char what[96];
 };
 
-static void name_job(const struct boot_star *b, const unsigned char *token, size_t token_bytes, struct place *place)
+static void name_job(const struct boot_star *b, const unsigned char *token, size_t token_bytes, struct unix_place *place)
 {
     char text[sizeof place->name.address.sun_path];
     struct env_identity who;
@@ -110,14 +110,14 @@ static void name_job(const struct boot_star *b, const unsigned char *token, size
 
 static enum comm_result unix_listen(struct boot_star *b)
 {
-    const struct place *place = b->place;
+    const struct unix_place *place = b->place;
 
     return star_listen_at(b, &place->name, place->what);
 }
 
 static enum comm_result unix_dial(struct boot_star *b)
 {
-    const struct place *place = b->place;
+    const struct unix_place *place = b->place;
     enum comm_result result = COMM_OK;
     enum star_dialed dialed;
 
@@ -162,7 +162,7 @@ static enum comm_result agree_on_token(struct boot_star *b, unsigned char *token
 static enum comm_result unix_open(const struct boot_config *config, struct wire_boot **boot)
 {
     unsigned char token[16] = {0};
-    struct place place;
+    struct unix_place place;
     struct boot_star *b = star_make(config, &boot_unix, &kind);
 
     if (!b)

@@ -136,9 +136,12 @@ static void hear_all(struct tcp_wire *w)
             (void)hear_beats(&w->links[i]);
 }
 
-/* The event of a peer's end. cut, silent: what was found here. If this rank was given up, its peers have not died, even if they have
- * closed. */
-static struct wire_event end_of(const struct tcp_wire *w, const struct tcp_link *link, bool cut, bool silent, bool as_told)
+/* What a look finds of a link. ENDED: its connections are over. CUT: the peer's host acknowledges nothing. SILENT: the peer sends no
+ * heartbeats. */
+enum link_end { LINK_STANDS, LINK_ENDED, LINK_CUT, LINK_SILENT };
+
+/* The event of a peer's end. If this rank was given up, its peers have not died, even if they have closed. */
+static struct wire_event end_of(const struct tcp_wire *w, const struct tcp_link *link, enum link_end end_by, bool as_told)
 {
     bool closed = link->goodbye || (link->told.kind && link->told.result == COMM_ERR_CLOSED);
     struct wire_event end = {.kind = WIRE_EVENT_DOWN, .result = closed ? COMM_ERR_CLOSED : COMM_ERR_PEER, .peer = link->peer};
@@ -151,9 +154,27 @@ static struct wire_event end_of(const struct tcp_wire *w, const struct tcp_link 
     }
     if (as_told)
         return link->told;
-    end.tag = cut ? WIRE_CUT : WIRE_SILENT;
-    end.bytes = (uint64_t)(cut ? link->unheard_ns : silent ? link->silent_ns : 0);
+    end.tag = end_by == LINK_CUT ? WIRE_CUT : WIRE_SILENT;
+    end.bytes = (uint64_t)(end_by == LINK_CUT ? link->unheard_ns : end_by == LINK_SILENT ? link->silent_ns : 0);
     return end;
+}
+
+/* as_told: others have said that it ends. */
+static enum link_end classify(struct tcp_wire *w, struct tcp_link *link, int64_t now, int64_t looked, bool as_told)
+{
+    if ((has_ended(w, link, now) && tcp_has_said_all(w, link, now)) || (as_told && !(link->told.bytes && link->here)))
+        return LINK_ENDED;
+    if (link->ended_ns)
+        return LINK_STANDS;
+    if (is_cut(w, link, looked))
+        return LINK_CUT;
+    return listen_to(w, link, looked) ? LINK_SILENT : LINK_STANDS;
+}
+
+static void end_lanes(struct tcp_link *link)
+{
+    for (int k = 0; k < TCP_SOCKETS; k++)
+        tcp_lane_end(&link->lane[k], "given up");
 }
 
 static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wire_event *events, uint32_t max)
@@ -166,21 +187,18 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
         bool as_told = w->graph && !link->down && tcp_ends_as_told(w, link, now);
         if (link->down || (!link->here && !link->ended_ns && !as_told))
             continue;
-        bool ended = (has_ended(w, link, now) && tcp_has_said_all(w, link, now)) || (as_told && !(link->told.bytes && link->here)),
-             stands = !ended && !link->ended_ns;
-        bool cut = stands && is_cut(w, link, looked), silent = stands && listen_to(w, link, looked);
-        if (!ended && !cut && !silent && !as_told)
+        enum link_end end = classify(w, link, now, looked, as_told);
+        if (end == LINK_STANDS && !as_told)
             continue;
         if (!heard)
             hear_all(w);
         heard = link->down = true;
-        link->gone = end_of(w, link, cut, silent, as_told);
+        link->gone = end_of(w, link, end, as_told);
         tcp_say_given_up(link);
         if (link->ours)
             events[told++] = link->gone;
-        for (int k = 0; k < TCP_SOCKETS && ended;
-             k++) /* a stopped peer keeps its connections: if it resumes, it can read why it was given up */
-            tcp_lane_end(&link->lane[k], "given up");
+        if (end == LINK_ENDED) /* a stopped peer keeps its connections: if it resumes, it can read why it was given up */
+            end_lanes(link);
         for (uint32_t k = 0; k < w->channels; k++)
             if (w->channel[k])
                 tcp_missed(w->channel[k], link);
