@@ -27,12 +27,12 @@ extern "C" {
 /** @cond */
 /* Not for programs: how the ranks of comm_mpi_open() meet. */
 struct comm_mpi_meeting {
-    MPI_Comm own;     /* of the ranks of the program's communicator, in its order: what MPI does not finish stays here */
+    MPI_Comm *own;    /* of the ranks of the program's communicator, in its order: what MPI does not finish stays here */
     long long *words; /* what the ranks compare: two of this rank, then the least of all ranks */
     double until;     /* by MPI_Wtime() */
     const char *why;
     enum comm_result result; /* an error: the ranks meet no more, as `why` says */
-    int ranks;
+    int ranks, one_host;
     int unfinished; /* MPI has a call that has not ended, and with it own and words for as long as the program runs */
 };
 
@@ -71,7 +71,7 @@ static inline int comm_mpi_agree(struct comm_mpi_meeting *m, long long word)
 
     mine[0] = word;
     mine[1] = -word;
-    if (!comm_mpi_wait(m, MPI_Iallreduce(mine, least, 2, MPI_LONG_LONG_INT, MPI_MIN, m->own, &request), &request))
+    if (!comm_mpi_wait(m, MPI_Iallreduce(mine, least, 2, MPI_LONG_LONG_INT, MPI_MIN, *m->own, &request), &request))
         return 0;
     if (least[0] == COMM_MPI_FAILED) {
         m->result = COMM_ERR_REFUSED;
@@ -105,7 +105,7 @@ static inline int comm_mpi_exchange(void *arg, const void *in, size_t bytes, voi
         return 1;
     }
     memcpy(own + all, in, bytes);
-    if (!comm_mpi_wait(m, MPI_Iallgather(own + all, (int)bytes, MPI_BYTE, own, (int)bytes, MPI_BYTE, m->own, &request), &request))
+    if (!comm_mpi_wait(m, MPI_Iallgather(own + all, (int)bytes, MPI_BYTE, own, (int)bytes, MPI_BYTE, *m->own, &request), &request))
         return 1;
     memcpy(out, own, all);
     free(own);
@@ -187,37 +187,38 @@ static inline void comm_mpi_part(struct comm_mpi_meeting *m)
 {
     if (m->unfinished)
         return;
-    MPI_Comm_free(&m->own);
+    MPI_Comm_free(m->own);
     free(m->words);
 }
 
 /* Not for programs: makes the meeting's communicator, by the only call on the program's, which all ranks have left together. Finds out
  * whether the ranks share a host. A rank without memory says so here, so that all ranks fail. */
-static inline enum comm_result comm_mpi_meet(MPI_Comm mpi, struct comm_mpi_meeting *m, int *one_host)
+static inline enum comm_result comm_mpi_meet(MPI_Comm mpi, MPI_Comm *own, struct comm_mpi_meeting *m)
 {
     MPI_Comm host;
     int here = 0, mine = -1;
 
     memset(m, 0, sizeof *m);
+    m->own = own;
     m->words = (long long *)malloc(4 * sizeof *m->words);
     m->why = "MPI reported an error of this communicator";
     m->unfinished = 1; /* an error of MPI */
     m->result = COMM_ERR_BACKEND;
-    if (MPI_Comm_split(mpi, 0, 0, &m->own) != MPI_SUCCESS)
+    if (MPI_Comm_split(mpi, 0, 0, own) != MPI_SUCCESS)
         return m->result;
-    MPI_Comm_set_errhandler(m->own, MPI_ERRORS_RETURN);
-    if (MPI_Comm_size(m->own, &m->ranks) != MPI_SUCCESS ||
-        MPI_Comm_split_type(m->own, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host) != MPI_SUCCESS)
+    MPI_Comm_set_errhandler(*own, MPI_ERRORS_RETURN);
+    if (MPI_Comm_size(*own, &m->ranks) != MPI_SUCCESS ||
+        MPI_Comm_split_type(*own, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host) != MPI_SUCCESS)
         return m->result;
     MPI_Comm_size(host, &here);
     MPI_Comm_free(&host);
     if (m->words)
         mine = here == m->ranks;
-    if (MPI_Allreduce(&mine, one_host, 1, MPI_INT, MPI_MIN, m->own) != MPI_SUCCESS)
+    if (MPI_Allreduce(&mine, &m->one_host, 1, MPI_INT, MPI_MIN, *own) != MPI_SUCCESS)
         return m->result;
     m->unfinished = 0;
     m->result = COMM_OK;
-    if (*one_host < 0) {
+    if (m->one_host < 0) {
         m->result = m->words ? COMM_ERR_REFUSED : COMM_ERR_MEMORY;
         m->why = m->words ? "another rank has no memory to meet" : "no memory to meet";
         comm_mpi_part(m);
@@ -250,7 +251,8 @@ static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_con
 {
     struct comm_mpi_meeting meeting;
     struct comm_config own;
-    int one_host = 0, rank = 0;
+    MPI_Comm met;
+    int rank = 0;
     const char *why = NULL;
 
     memset(&own, 0, sizeof own);
@@ -260,18 +262,18 @@ static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_con
     enum comm_result r = comm_mpi_check(mpi, &why);
     if (r != COMM_OK)
         return comm_mpi_complain(&own, r, why);
-    r = comm_mpi_meet(mpi, &meeting, &one_host);
+    r = comm_mpi_meet(mpi, &met, &meeting);
     if (r != COMM_OK)
         return comm_mpi_complain(&own, r, meeting.why);
     meeting.until = MPI_Wtime() + comm_mpi_patience(&own);
-    MPI_Comm_rank(meeting.own, &rank);
+    MPI_Comm_rank(met, &rank);
     own.rank = rank;
     own.ranks = meeting.ranks;
     own.address = NULL;
     own.id = NULL;
     own.exchange = comm_mpi_exchange;
     own.exchange_arg = &meeting;
-    if (!own.backend && !one_host)
+    if (!own.backend && !meeting.one_host)
         own.backend = "shm+tcp";
     r = comm_open(&own, world);
     if (r != COMM_OK && meeting.result != COMM_OK) {

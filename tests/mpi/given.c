@@ -273,10 +273,11 @@ static void refused(const char *backend)
 static void unmet(void)
 {
     struct comm_mpi_meeting m;
-    int rank, one_host, in[2] = {0}, out[8] = {0};
+    MPI_Comm met;
+    int rank, in[2] = {0}, out[8] = {0};
     MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &(int){0});
-    MUST(comm_mpi_meet(MPI_COMM_WORLD, &m, &one_host));
-    EQUAL(one_host, 1);
+    MUST(comm_mpi_meet(MPI_COMM_WORLD, &met, &m));
+    EQUAL(m.one_host, 1);
     m.until = MPI_Wtime() + 60;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     in[1] = rank;

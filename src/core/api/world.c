@@ -30,8 +30,11 @@ enum comm_result comm_open_local(const struct comm_config *config, int32_t ranks
 {
     if (!worlds)
         return complain(config, COMM_ERR_ARGUMENT, "open_local: worlds=NULL; expected room for one communicator per rank");
-    if (ranks < 1 || ranks > LOCAL_RANKS_MAX)
-        return complain(config, COMM_ERR_ARGUMENT, "open_local: ranks; expected 1 to 1024");
+    if (ranks < 1 || ranks > LOCAL_RANKS_MAX) {
+        char text[64];
+        base_format(text, sizeof text, "open_local: ranks=%d; expected 1 to %d", ranks, LOCAL_RANKS_MAX);
+        return complain(config, COMM_ERR_ARGUMENT, text);
+    }
     bool named = false;
     for (int32_t r = 0; devices && r < ranks; r++)
         named |= devices[r] != NULL;

@@ -38,35 +38,41 @@ static void abort_by_call(struct comm_state *b, int32_t code)
     state_end_recovery(b);
 }
 
-static struct world *world_of(struct comm_communicator *c, struct engine **e, int32_t *rank, enum comm_result *r)
+/* A rank of a world. The id, because the world may be closed meanwhile, and another one have its memory. */
+struct seat {
+    const struct world *world;
+    uint64_t id;
+    int32_t rank;
+};
+
+static struct seat seat_of(struct comm_communicator *c, struct engine **e, enum comm_result *r)
 {
     struct comm_state *b = state_lock(c, r);
-    struct world *w = b ? b->world : NULL;
 
-    if (b) {
-        *e = b->unit.engine;
-        *rank = b->team.world ? b->team.world[b->team.rank] : -1;
-        engine_hold(*e);
-        state_unlock(b);
-    }
-    return w;
+    if (!b)
+        return (struct seat){NULL, 0, -1};
+    struct seat seat = {b->world, b->world->id, b->team.world ? b->team.world[b->team.rank] : -1};
+    *e = b->unit.engine;
+    engine_hold(*e);
+    state_unlock(b);
+    return seat;
 }
 
 enum comm_result engine_abort(struct comm_communicator *c, int32_t code)
 {
     enum comm_result r;
     struct engine *e = NULL;
-    int32_t rank = -1;
-    struct world *w = world_of(c, &e, &rank, &r);
+    struct seat seat = seat_of(c, &e, &r);
 
-    if (!w)
+    if (!seat.world)
         return r;
     uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
     for (uint32_t i = 0; i < most; i++) {
         struct comm_state *b = state_at(e, i);
         if (!b)
             continue;
-        if (b->world == w && b->team.world[b->team.rank] == rank) /* each rank of a process fails only its own communicators */
+        bool same = b->world == seat.world && b->world->id == seat.id;
+        if (same && b->team.world[b->team.rank] == seat.rank) /* each rank of a process fails only its own communicators */
             abort_by_call(b, code);
         state_unlock(b);
     }
