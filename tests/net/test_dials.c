@@ -49,7 +49,8 @@ struct world {
 static void open_world(struct world *o, const struct sockaddr_storage *mute)
 {
     const struct comm_env *env = wire_default_env();
-    const struct wire_config config = {.env = env, .ranks = RANKS, .error_text = o->text, .error_text_bytes = sizeof o->text};
+    static struct wire_config config; /* the mesh keeps it */
+    config = (struct wire_config){.env = env, .ranks = RANKS, .error_text = o->text, .error_text_bytes = sizeof o->text};
     size_t bytes = sizeof(struct mesh) + RANKS * sizeof(struct card) + TCP_DIALS * sizeof(struct dialing) +
                    (TCP_DIALS + UNAUTHENTICATED_MAX + 1) * sizeof(struct pollfd) + RANKS;
 
@@ -108,6 +109,34 @@ static void who_never_answers_holds_no_places(void **state)
     tcp_acceptor_turn(&o.wire, true);
     assert_int_equal(link->told.kind, WIRE_EVENT_DOWN);
     assert_int_equal(o.mesh->dialing, 0);
+    close_world(&o);
+    close(listener);
+}
+
+/* A process that is killed, or no rank at all. Its half answer can be read for ever. */
+static void who_ends_amid_its_answer_is_not_awaited(void **state)
+{
+    static struct world o;
+    struct sockaddr_storage half;
+    const uint32_t magic = MESH_MAGIC;
+    int listener = -1;
+    (void)state;
+
+    assert_true(mesh_read_address("127.0.0.1", &half));
+    assert_int_equal(mesh_listen_on(&half, 8, &listener), 0);
+    open_world(&o, &half);
+    tcp_want(&o.link[MUTE], false);
+    tcp_acceptor_turn(&o.wire, true);
+    assert_int_equal(o.mesh->dialing, 2);
+    int fd = accept(listener, NULL, NULL);
+    assert_int_equal(send(fd, &magic, sizeof magic, 0), sizeof magic);
+    assert_int_equal(mesh_dial_on(o.mesh, 0), COMM_OK);
+    assert_int_equal(o.mesh->dialing, 2);
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    assert_int_equal(wakes(o.mesh->dials[0].fd), 1);
+    assert_int_equal(mesh_dial_on(o.mesh, 0), COMM_OK); /* in an open world it dials again while there is time */
+    assert_int_equal(o.mesh->dialing, 1);
+    close(fd);
     close_world(&o);
     close(listener);
 }
@@ -292,11 +321,9 @@ static void ranks_of_one_process_wait_for_their_connection(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_never_answers_holds_no_places),
-        cmocka_unit_test(an_exiting_thread_disturbs_no_pending_peer),
-        cmocka_unit_test(a_shortage_in_an_open_world_is_waited_out),
-        cmocka_unit_test(a_shortage_while_a_world_opens_is_named),
-        cmocka_unit_test(ranks_of_one_process_wait_for_their_connection),
+        cmocka_unit_test(who_never_answers_holds_no_places),          cmocka_unit_test(who_ends_amid_its_answer_is_not_awaited),
+        cmocka_unit_test(an_exiting_thread_disturbs_no_pending_peer), cmocka_unit_test(a_shortage_in_an_open_world_is_waited_out),
+        cmocka_unit_test(a_shortage_while_a_world_opens_is_named),    cmocka_unit_test(ranks_of_one_process_wait_for_their_connection),
         cmocka_unit_test(an_address_of_one_link_keeps_its_link),
     };
 

@@ -5,6 +5,7 @@
 #include "net/posix/files.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -107,11 +108,26 @@ static enum comm_result had_no_place(struct mesh *m, struct dialing *d)
     return begin_dial(m, d);
 }
 
+/* Has the peer ended the connection? Asked before its bytes are looked at: what is not there then does not come. */
+static bool has_ended(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+
+    return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR));
+}
+
+/* Some bytes of an answer are there. */
+static enum comm_result await_rest(struct mesh *m, const struct dialing *d, bool ended)
+{
+    return ended ? fail_peer(m, d->peer, COMM_ERR_PEER, "it ended amid its answer") : COMM_OK;
+}
+
 /* Reads the answer to the hello; the end of the connection means that the peer had no place. */
 static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
 {
     unsigned char answer[HANDSHAKE_ANSWER], sealed[sizeof(struct greeting) + CRYPTO_TAG];
     struct greeting g = greeting_for(m, d);
+    bool ended = has_ended(d->fd);
     ssize_t n = recv(d->fd, answer, sizeof answer, MSG_PEEK | MSG_DONTWAIT);
     enum handshake_fault fault = n >= HANDSHAKE_HEAD ? handshake_read_head(answer) : HANDSHAKE_OK;
 
@@ -121,7 +137,7 @@ static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
         return had_no_place(m, d);
     if (!fault && n < HANDSHAKE_ANSWER) {
         pending_wait_for(d->fd, HANDSHAKE_ANSWER);
-        return COMM_OK;
+        return await_rest(m, d, ended);
     }
     if (!fault && recv(d->fd, answer, sizeof answer, MSG_DONTWAIT) == (ssize_t)sizeof answer)
         fault = handshake_finish(&d->shake, answer);
@@ -140,6 +156,7 @@ static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
 static enum comm_result confirm(struct mesh *m, struct dialing *d, bool *done)
 {
     struct welcome w = {.magic = 0};
+    bool ended = has_ended(d->fd);
     ssize_t n = recv(d->fd, &w, sizeof w, MSG_PEEK | MSG_DONTWAIT);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -147,7 +164,7 @@ static enum comm_result confirm(struct mesh *m, struct dialing *d, bool *done)
     if (n <= 0)
         return had_no_place(m, d);
     if (n < (ssize_t)sizeof w.magic || (n < (ssize_t)sizeof w && w.magic == MESH_MAGIC))
-        return COMM_OK;
+        return await_rest(m, d, ended);
     if (recv(d->fd, &w, sizeof w, MSG_DONTWAIT) != (ssize_t)sizeof w || w.magic != MESH_MAGIC)
         return fail_peer(m, d->peer, COMM_ERR_AUTH, "it speaks another language");
     if (!mesh_same_word(w.word, m->mine.word))
