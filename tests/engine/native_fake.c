@@ -14,7 +14,6 @@
 #include "wire/table.h"
 
 enum { OPS = 4096, RANKS = 64, CODE = 4711, GROUPS = 4096 };
-
 struct fake_native fake;
 
 /* One operation of a team: the contribution of each rank. */
@@ -53,7 +52,6 @@ struct channel {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct group *groups[GROUPS];
-
 static _Thread_local bool of_program;
 
 void fake_program_thread(void)
@@ -492,9 +490,11 @@ const struct wire_backend *__wrap_wire_backend_find(const char *name)
     const struct wire_backend *found = __real_wire_backend_find(name);
     if (!found || strcmp(found->name, fake.on_shm ? "shm" : "local") != 0)
         return found;
-    if (!with.native) { /* only once, because an open engine reads it */
+    pthread_mutex_lock(&lock); /* several threads may open a world */
+    if (!with.native) {        /* only once, because an open engine reads it */
         with = *found;
         with.native = &native_fake;
     }
+    pthread_mutex_unlock(&lock);
     return &with;
 }
