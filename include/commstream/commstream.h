@@ -24,7 +24,7 @@
  * point fails with COMM_ERR_DEPENDENCY and the first cause.
  *
  * **Threads.** Any thread may make any call. Collectives of a communicator must be issued in the same order on all ranks, so one thread at
- * a time issues them: use a comm_dup() for each independent source.
+ * a time issues them: use a comm_dup() for each independent source. No call may be made in a signal handler.
  *
  * **Callbacks** may call anything that does not wait. A close in a callback returns COMM_ERR_STATE. So does a wait or sync for a request of
  * the callback's communicator, and for anything that is not complete yet.
