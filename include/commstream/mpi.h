@@ -225,6 +225,13 @@ static inline enum comm_result comm_mpi_meet(MPI_Comm mpi, MPI_Comm *own, struct
     }
     return m->result;
 }
+/* Not for programs: the last word of a meeting has a few seconds, also if opening the world took all the time. */
+static inline double comm_mpi_later(double until)
+{
+    double least = MPI_Wtime() + 5;
+
+    return until > least ? until : least;
+}
 /** @endcond */
 
 /**
@@ -235,8 +242,9 @@ static inline enum comm_result comm_mpi_meet(MPI_Comm mpi, MPI_Comm *own, struct
  * order. backend=shm+mpi needs MPI_THREAD_MULTIPLE. Below that level, open one world at a time with backend=mpi.
  *
  * The only call on mpi is MPI_Comm_split, which makes a communicator for the meeting. It has no deadline: all ranks have to reach it. (A
- * nonblocking call could not be withdrawn after one, and the program's next collective on mpi might meet it.) From then on it blocks like
- * comm_open() at most COMM_OPEN_TIMEOUT, or else open_timeout_ns, except in what backend=mpi and shm+mpi wait for (docs/guide/mpi.md), and
+ * nonblocking call could not be withdrawn after one, and the program's next collective on mpi might meet it.) Right after it the ranks find
+ * out who shares a host (MPI_Comm_split_type, MPI_Allreduce), without a deadline too. From then on it blocks like comm_open() at most
+ * COMM_OPEN_TIMEOUT, or else open_timeout_ns, except in what backend=mpi and shm+mpi wait for (docs/guide/mpi.md), and
  * whatever the result is, nothing of this library is left on mpi. After COMM_ERR_TIMEOUT and COMM_ERR_BACKEND MPI may still have a
  * collective of the meeting, on that communicator, because MPI cannot cancel it. Then some libraries may not return from MPI_Finalize.
  *
@@ -276,6 +284,8 @@ static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_con
     if (!own.backend && !meeting.one_host)
         own.backend = "shm+tcp";
     r = comm_open(&own, world);
+    if (r == COMM_OK)
+        meeting.until = comm_mpi_later(meeting.until);
     if (r != COMM_OK && meeting.result != COMM_OK) {
         r = comm_mpi_complain(&own, meeting.result, meeting.why);
     } else if (r != COMM_OK) { /* this rank has the reason */

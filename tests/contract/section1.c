@@ -233,8 +233,8 @@ RIG_TEST(contract_1_3_requests_name_their_line)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ 1.5 */
-/* Gradients that are computed after the call, before the gate opens. */
-RIG_TEST(contract_1_5_a_queue_wait_is_a_fence)
+/* Gradients that are computed after the call, before the event is set. */
+RIG_TEST(contract_1_5_a_queue_wait_holds_back_what_follows)
 {
     struct rig rig;
     struct comm_event *gate;
@@ -250,7 +250,7 @@ RIG_TEST(contract_1_5_a_queue_wait_is_a_fence)
     MUST(comm_allreduce(rig.world[1], &in[1], &out[1], 1, COMM_I32, COMM_SUM, &reduce[1]));
     MUST(comm_recv(rig.world[1], &got[0], 1, COMM_I32, 0, 2, NULL, &answer[0]));
     MUST(comm_send(rig.world[1], &words[1], 1, COMM_I32, 0, 1, &answer[1]));
-    MUST(comm_wait(early, RIG_PATIENCE)); /* posted before the fence: not delayed */
+    MUST(comm_wait(early, RIG_PATIENCE)); /* posted before the queue wait: not delayed */
     EQUAL(words[2], 12);
     rig_progress_for(rig.world[0], 30 * RIG_MS);
     IS(comm_test(reduce[0]), COMM_PENDING);
@@ -455,7 +455,7 @@ int main(void)
         cmocka_unit_test(contract_1_4_work_and_messages_conflict),
         cmocka_unit_test(contract_1_4_a_receive_waits_for_the_send_before_it),
         cmocka_unit_test(contract_1_4_a_send_waits_for_the_receive_before_it),
-        cmocka_unit_test(contract_1_5_a_queue_wait_is_a_fence),
+        cmocka_unit_test(contract_1_5_a_queue_wait_holds_back_what_follows),
         cmocka_unit_test(contract_1_5_messages_pass_a_barrier),
         cmocka_unit_test(contract_1_5_a_message_waits_for_the_point_alone),
         cmocka_unit_test(contract_1_6_markers_cover_both_lines_and_hold_nothing),

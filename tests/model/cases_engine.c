@@ -150,7 +150,7 @@ static void one_retires(uint32_t t)
         sleep_until_done();
 }
 
-/* A gate that is set by hand: no lock is held, so the notifying thread fences. */
+/* A point that is set by hand: no lock is held, so the notifying thread fences. */
 static void set_by_hand(uint32_t t)
 {
     if (t) {

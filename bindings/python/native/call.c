@@ -163,7 +163,9 @@ static void refuse(struct call *k)
         return;
     PyErr_Fetch(&type, &value, &trace);
     struct call wrong = {.row = k->row, .c = k->c, .w = k->w, .r = k->r, .root = -1};
+    count_user(k, 1);
     WITHOUT_GIL((void)!k->row->issue(&wrong, k->comm->recorded ? NULL : &req));
+    count_user(k, -1);
     PyErr_Restore(type, value, trace);
 }
 

@@ -52,8 +52,11 @@ PyObject *memory_wrap(void *data, size_t bytes, struct communicator *comm)
     struct memory *m = memory_new(data, bytes, (PyObject *)comm, &comm->exports, true);
     struct comm_info info = {.size = sizeof info};
     struct comm_communicator *c = comm->c;
-    enum comm_result result;
-    WITHOUT_GIL(result = comm_describe(c, &info));
+    enum comm_result result = COMM_ERR_CLOSED;
+    ++comm->users;
+    if (c)
+        WITHOUT_GIL(result = comm_describe(c, &info));
+    --comm->users;
     if (m)
         m->of_device = result == COMM_OK && strcmp(info.backend, "nccl") == 0;
     return (PyObject *)m;
@@ -208,8 +211,10 @@ PyObject *memory_alloc(PyObject *module, PyObject *args)
     if (!c)
         return NULL;
     enum comm_result result = COMM_ERR_ARGUMENT;
+    ++((struct communicator *)comm)->users;
     if (bytes >= 0)
         WITHOUT_GIL(result = comm_mem_alloc(c, (size_t)bytes, &data));
+    --((struct communicator *)comm)->users;
     if (result != COMM_OK)
         return raise_result(result, c, "mem_alloc");
     return memory_wrap(data, (size_t)bytes, (struct communicator *)comm);
@@ -248,7 +253,9 @@ static PyObject *window_part(PyObject *object, PyObject *args)
     enum comm_result result;
     struct comm_window *w = self->w;
     ++self->users;
+    ++self->comm->users;
     WITHOUT_GIL(result = comm_window_pointer(w, (int32_t)peer, &data, &bytes));
+    --self->comm->users;
     --self->users;
     return result == COMM_OK ? memory_part(data, bytes, object, &self->exports) : raise_result(result, self->comm->c, "part");
 }

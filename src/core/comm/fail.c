@@ -93,6 +93,8 @@ static void end_all(struct comm_state *b, const struct cause *cause)
     atomic_thread_fence(memory_order_seq_cst);
     b->failure.cause = *cause;
     b->failed = true;
+    if (cause->result == COMM_ERR_PEER)
+        atomic_store_explicit(&b->world->lost, true, memory_order_relaxed);
     if (cause->result == COMM_ERR_ABORTED) {
         state_mark_abort(b, cause);
         state_end_recovery(b);

@@ -61,7 +61,7 @@ struct program_choice {
 
 /* Operations that run as programs, and their memory (step.c). */
 struct run_places {
-    struct run_slot *places; /* as many as the window */
+    struct run_slot *places; /* one for each operation of the window */
     struct store_policy store_policy;
     struct spare *spare_views, *spare_scratch; /* the most recently returned one is first */
     uint64_t ready[ENGINE_READY_WORDS];        /* a bit for each place whose run may move */
@@ -87,7 +87,7 @@ struct library_work {
     /* flags: NATIVE_*. pending: operations that have started and not ended. parked: waits of a stream whose point is not reached yet. */
     uint32_t flags, pending, parked;
     uint32_t held, joining; /* after a failure: operations whose buffers the library may still access; calls whose child's native joins */
-    bool counted, served;   /* in the engine's `natives`; the library has worked here, and may owe something to peers */
+    bool counted, served;   /* in the engine's `must_poll`; the library has worked here, and may owe something to peers */
     bool told;              /* that the communicator failed */
     uint32_t turns, plans;  /* passes in which nothing was pending; with NATIVE_STANDS: plans started, numbered alike on all ranks */
     struct standing *standing; /* the list of what is kept for them */

@@ -15,6 +15,8 @@ static void hosts_close(struct world *w)
 /* Whether a rank has ended in another way than by its close. */
 static bool has_lost_a_rank(const struct world *w)
 {
+    if (atomic_load_explicit(&w->lost, memory_order_relaxed))
+        return true;
     for (int32_t r = 0; w->down && r < w->ranks; r++) {
         int32_t result = world_end(w, r).result;
         if (result && result != COMM_ERR_CLOSED)

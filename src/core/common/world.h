@@ -51,6 +51,7 @@ struct world {
     int32_t order_block; /* rank 0's; 0 if the blocks give T's order anyway */
     bool oversubscribed; /* all ranks are on one host that has fewer CPUs; equal on all ranks */
     char launcher[16], slurm_job[32];
+    _Atomic bool lost;     /* a communicator failed because a rank ended, which this rank may have heard from another one alone */
     _Atomic uint8_t *down; /* [ranks]: 0, or how the wire has reported the rank's end (world_note_end); never cleared */
 };
 void world_drop(struct world *w); /* drops a reference; the last one closes the world */

@@ -222,8 +222,8 @@ enum comm_result engine_event_sync(struct comm_event *event, int64_t timeout_ns)
     } else {
         r = engine_wait_on(e, &point, timeout_ns);
     }
-    if (r < 0 && point.kind == POINT_REQUEST)
-        (void)timeline_test(point.request); /* the program gets the error, so comm_sync need not report it */
+    if (point.kind == POINT_REQUEST)
+        timeline_tell(point.request, r);
     event_let_go(&point);
     timeline_point_drop(&point);
     engine_drop(e);

@@ -297,8 +297,8 @@ enum comm_result engine_stream_wait_event(struct CUstream_st *stream, struct com
         return COMM_ERR_FORKED;
     struct timeline_point held = event_hold(event), point = held;
     enum comm_result r = stream_wait(e, stream, &point);
-    if (r < 0 && held.kind == POINT_REQUEST)
-        (void)timeline_test(held.request); /* the program gets the error, so comm_sync need not report it */
+    if (held.kind == POINT_REQUEST)
+        timeline_tell(held.request, r);
     event_let_go(&held);
     return r;
 }
@@ -309,7 +309,11 @@ enum comm_result engine_stream_wait_request(struct CUstream_st *stream, struct c
     enum comm_result r = timeline_test(request);
     struct engine *e = r == COMM_PENDING ? event_engine_of(request.comm, &r) : NULL;
 
-    return e ? stream_wait(e, stream, &point) : r;
+    if (!e)
+        return r;
+    r = stream_wait(e, stream, &point);
+    timeline_tell(request, r);
+    return r;
 }
 
 const struct comm_part stream_part = {.name = "stream", .progressed = release_parks, .engine_close = staging_close_device};

@@ -146,7 +146,7 @@ static uint32_t monitor_sleeps(struct engine *e, struct serve_round *round, bool
     now = env->now(env);
     if (timer && now >= until && atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst) &&
         atomic_load_explicit(&e->sleepers.must_poll, memory_order_relaxed))
-        env->bell_ring(env, &e->bell); /* a loop that sleeps on the descriptor must poll natives at their deadlines */
+        env->bell_ring(env, &e->bell); /* a loop that sleeps on the descriptor must poll what rings nobody */
     bool early = now < alarm, due = rung || now >= until || (early && !came);
     return (came ? WOKEN_ASKED : 0) | (early ? WOKEN_BY_WIRE : 0) | (due ? WOKEN_DUE : 0);
 }

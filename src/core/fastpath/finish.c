@@ -305,7 +305,7 @@ static __attribute__((noinline)) bool wait_on_library(struct comm_state *b, uint
 {
     bool ended = b->library && b->library->wait_short(b, ticket);
 
-    if (b->failed != b->reported.failed)
+    if (BASE_UNLIKELY(b->failed != b->reported.failed))
         state_settle(b); /* others may wait for what has failed here */
     state_unlock(b);
     return ended;

@@ -347,6 +347,8 @@ static bool point_done(void *arg)
     struct point_wait *w = arg;
 
     w->result = timeline_point_test(w->point);
+    if (w->result == COMM_PENDING && w->point->kind == POINT_REQUEST && closing(w->point->request.comm))
+        w->result = COMM_ERR_CLOSED;
     return w->result != COMM_PENDING;
 }
 
@@ -366,7 +368,8 @@ enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *p
     return reached ? w.result : COMM_PENDING;
 }
 
-/* The same for c of this engine (NULL: of any). *life: of the handle, which another communicator may have when the wait is over. */
+/* A request for everything that was issued on c, a communicator of this engine (NULL: of any). *life: of the handle, which another
+ * communicator may have when the wait is over. */
 static struct comm_request last_of(const struct engine *e, struct comm_communicator *c, uint64_t *life)
 {
     enum comm_result r;

@@ -247,7 +247,7 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
     state_unlock(b);
     if (!found)
         return r == COMM_ERR_ARGUMENT ? COMM_ERR_ARGUMENT : COMM_ERR_CLOSED;
-    (void)timeline_test(request); /* info tells its error, so comm_sync need not report it */
+    timeline_tell(request, (enum comm_result)made.result);
     give(info, info->size, &made, sizeof made);
     return COMM_OK;
 }

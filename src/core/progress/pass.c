@@ -19,7 +19,7 @@ enum {
     SLEEP_MOST_NS = 1000000000,
     CROWDED_YIELD_NS = 1000000,
     PASSES_OF_ALL = 16,
-    YIELD_FOR_NATIVES = 32 /* times as long: a library may be at work inside, and moves only when it is called */
+    YIELD_TO_POLL = 32 /* times as long: a library may be at work inside, and moves only when it is called */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
@@ -240,8 +240,8 @@ void engine_lower_deadline(struct engine *e, int64_t now, int64_t *until)
             (*part)->nap(e, now, until);
 }
 
-/* Natives besides silent wires. Those have put the time of their next look into `until` (arm). */
-static bool natives_alone(struct engine *e)
+/* Does anything but silent wires have to be polled? Those have put the time of their next look into `until` (arm). */
+static bool must_poll_others(struct engine *e)
 {
     return atomic_load_explicit(&e->sleepers.must_poll, memory_order_relaxed) >
            atomic_load_explicit(&e->sleepers.silents, memory_order_relaxed);
@@ -260,7 +260,7 @@ static void sleep_on_bell(struct engine *e, const struct mover *m)
     bool naps = e->sleepers.loud;
     atomic_fetch_add_explicit(&e->sleepers.parked, naps, memory_order_seq_cst);
     arm_wires(e, true, &until);
-    if (natives_alone(e))
+    if (must_poll_others(e))
         engine_lower_deadline(e, now, &until);
     atomic_thread_fence(memory_order_seq_cst);
     if (engine_pass(e, m->callbacks) == PASS_IDLE && !m->reached(m->arg) && !nap_beside_loop(e, seen, until)) {
@@ -377,7 +377,7 @@ static void climb(struct engine *e, struct ladder *l, enum pass found, const str
         spin *= SPIN_LONGER; /* longer than a wake-up, so that two ranks that are both awake stay awake */
     } else {
         yield *= 1 + atomic_load_explicit(&e->waiting.patience, memory_order_relaxed);
-        yield *= atomic_load_explicit(&e->sleepers.must_poll, memory_order_relaxed) && !e->oversubscribed ? YIELD_FOR_NATIVES : 1;
+        yield *= atomic_load_explicit(&e->sleepers.must_poll, memory_order_relaxed) && !e->oversubscribed ? YIELD_TO_POLL : 1;
     }
     int64_t idle = l->now - l->idle_since;
     if (m->sleeps_at_once) {
@@ -493,6 +493,6 @@ enum pass engine_arm_bell(struct engine *e)
     if (moved != PASS_IDLE && atomic_exchange_explicit(&e->sleepers.armed, 0, memory_order_seq_cst))
         engine_disarm(e);
     else if (moved == PASS_IDLE && atomic_load_explicit(&e->sleepers.must_poll, memory_order_relaxed))
-        e->env->bell_ring(e->env, &e->monitor.bell); /* the monitor becomes the timer of the natives */
+        e->env->bell_ring(e->env, &e->monitor.bell); /* the monitor becomes the timer of what must be polled */
     return moved;
 }

@@ -4,7 +4,7 @@
  * whose slots complete one by one.
  *
  * This room knows no ranks, programs or wires. An entry is two address ranges and a kind; only its owner knows what it means. All calls
- * except timeline_test are made under the handle's lock.
+ * are made under the handle's lock, except those that test requests and points.
  */
 #ifndef TIMELINE_TIMELINE_H
 #define TIMELINE_TIMELINE_H
@@ -54,11 +54,11 @@ struct comm_communicator {
     uint64_t life;              /* counts its uses. Read under the lock, while `state` is not NULL, or under exception_lock */
     /* of messages and markers: chunk i has TIMELINE_SLOTS_FIRST << i; never freed */
     _Atomic(_Atomic uint64_t *) slots[TIMELINE_SLOT_CHUNKS];
-    struct base_lock exception_lock;    /* protects the next four fields; no other lock is taken under it */
+    struct base_lock exception_lock;    /* protects the next five fields; no other lock is taken under it */
     struct timeline_failures *failures; /* NULL until the first; never freed */
     uint64_t exception_count;
     uint64_t dropped_work, dropped_message; /* highest ticket and message number that the ring no longer has */
-    uint64_t first_message;                 /* lower message numbers belong to an earlier life */
+    uint64_t first_message; /* lower message numbers belong to an earlier life; of an open handle also read under its lock */
     uint64_t next_message;
     struct comm_communicator *link; /* in the free list */
     _Atomic int32_t rank, size;     /* read by any thread without the lock, also while another closes the state */
@@ -112,6 +112,13 @@ static inline enum comm_result timeline_test(struct comm_request request)
 static inline enum comm_result timeline_peek(struct comm_request request)
 {
     return BASE_LIKELY(timeline_is_ok(request)) ? COMM_OK : timeline_test_slow(request, false);
+}
+
+/* A call of the program returns this result. If it is the error of the request, comm_sync need not report it. */
+static inline void timeline_tell(struct comm_request request, enum comm_result result)
+{
+    if (result < 0 && request.comm && timeline_peek(request) == result)
+        (void)timeline_test(request);
 }
 
 /* Of a handle whose lock is held and that is open. OK: a request of this life of the handle; CLOSED: of an earlier one; ARGUMENT: no call

@@ -52,22 +52,22 @@ const struct wire_backend *wire_backend_find(const char *name)
 
 const struct wire_backend *wire_backend_one_process(const char *name)
 {
-    static const struct wire_backend here[] = {
+    static const struct wire_backend forms[] = {
         {.name = "nccl", .wire = &wire_local, .native = &native_nccl_module, .fixed_order = 1},
         {.name = "cuda", .wire = &wire_local, .native = &native_cuda_module, .fixed_order = 1, .keeps_order = 1},
         {.name = "tcp", .wire = &wire_tcp, .fixed_order = 1, .network = 1},
         {.name = "shm+tcp", .wire = &wire_mixed, .fixed_order = 1, .network = 1, .near = "local", .far = "tcp"},
     };
 
-    for (size_t i = 0; i < sizeof here / sizeof *here; i++)
-        if (base_equal(here[i].name, name))
-            return &here[i];
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (base_equal(forms[i].name, name))
+            return &forms[i];
     return NULL;
 }
 
 const struct wire_backend *wire_backend_several_hosts(const char *name)
 {
-    static const struct wire_backend across[] = {
+    static const struct wire_backend forms[] = {
         {.name = "mpi",
          .wire = &wire_mixed,
          .boot = &boot_tcp,
@@ -98,9 +98,9 @@ const struct wire_backend *wire_backend_several_hosts(const char *name)
          .far = "tcp"},
     };
 
-    for (size_t i = 0; i < sizeof across / sizeof *across; i++)
-        if (base_equal(across[i].name, name))
-            return &across[i];
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (base_equal(forms[i].name, name))
+            return &forms[i];
     return NULL;
 }
 

@@ -409,7 +409,7 @@ static enum comm_result connect_all(struct opening *o, struct comm_state **state
 }
 
 /* Finds the backend that has all ranks in this process. */
-static enum comm_result find_backend_here(struct opening *o, const char *const *devices)
+static enum comm_result find_backend_one_process(struct opening *o, const char *const *devices)
 {
     const char *name = o->options.backend;
 
@@ -438,7 +438,7 @@ enum comm_result engine_open_local(const struct comm_config *config, int32_t ran
     o.launch = (struct team_launch){.launcher = "local", .why = "comm_open_local", .rank = 0, .ranks = ranks, .local_ranks = ranks};
     o.config.exchange = NULL;
     if (r == COMM_OK)
-        r = find_backend_here(&o, devices);
+        r = find_backend_one_process(&o, devices);
     if (r == COMM_OK)
         r = find_engine(&o);
     if (r == COMM_OK)

@@ -341,7 +341,7 @@ static enum comm_result prove_by(struct boot_star *b, struct handshake *shake, b
     if (!fault) {
         io = boot_receive_all(&b->config, b->root, answer + HANDSHAKE_HEAD, sizeof answer - HANDSHAKE_HEAD);
         if (io != IO_OK)
-            return star_root_lost(b, io);
+            return b->unsure ? unknown(b) : star_root_lost(b, io);
         fault = handshake_finish(shake, answer);
     }
     if (!fault)
@@ -374,14 +374,17 @@ static enum comm_result dial_and_prove(struct boot_star *b)
     }
 }
 
-static enum io send_greeting(struct boot_star *b)
+static enum io send_greeting(struct boot_star *b, enum comm_result *result)
 {
     struct greeting g = {BOOT_MAGIC, BOOT_VERSION, b->config.rank, b->config.ranks, b->job};
     unsigned char sealed[SEALED_GREETING];
 
     if (!b->sealed)
         return boot_send_all(&b->config, b->root, &g, sizeof g);
-    return seal_write(&b->seal[0], &g, sizeof g, sealed) ? boot_send_all(&b->config, b->root, sealed, sizeof sealed) : IO_GONE;
+    if (seal_write(&b->seal[0], &g, sizeof g, sealed))
+        return boot_send_all(&b->config, b->root, sealed, sizeof sealed);
+    *result = boot_fail(&b->config, COMM_ERR_MEMORY, "no memory for the greeting");
+    return IO_GONE;
 }
 
 /* Whether the connection has ended, or ends before it carries a word. */
@@ -401,7 +404,10 @@ enum comm_result acceptor_connect_to_root(struct boot_star *b)
         enum comm_result result = dial_and_prove(b);
         if (result != COMM_OK)
             return result;
-        if (send_greeting(b) == IO_LATE)
+        enum io io = send_greeting(b, &result);
+        if (result != COMM_OK)
+            return result;
+        if (io == IO_LATE)
             return star_root_lost(b, IO_LATE);
         if (tries == GREETINGS_MOST || !ends_without_a_word(b))
             return star_expect(b, FRAME_WELCOME, 0);

@@ -48,7 +48,8 @@ struct boot_star {
     uint64_t job;
     void *place;        /* private to the kind: where to meet */
     bool sealed;        /* every rank must prove the key before it is admitted, and everything exchanged is sealed */
-    bool again;         /* rank 0 listened a moment ago; if it does not any more, it is gone */
+    bool again;         /* rank 0 listened a moment ago; if nobody does any more, it is gone */
+    bool nobody;        /* the last attempt found that nobody listens */
     bool unsure;        /* the key is from where an earlier run may have left it: who does not know it is not this run's rank 0 */
     uint32_t refused;   /* number of pending peers that were refused */
     int64_t refused_ns; /* when a refusal was last logged */

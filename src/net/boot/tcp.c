@@ -166,6 +166,7 @@ static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
     }
     close(fd);
     base_format(p->why, sizeof p->why, "%s", strerror(error));
+    b->nobody = error == ECONNREFUSED;
     return DIAL_LATER;
 }
 
@@ -244,6 +245,7 @@ static enum dialed dial(struct boot_star *b, enum comm_result *result)
     struct boot_place *p = b->place;
     enum dialed known = p->medium && !p->known ? published_read(b, result) : DIAL_THERE;
 
+    b->nobody = false;
     return known == DIAL_THERE ? dial_all(b, result) : known;
 }
 
@@ -255,7 +257,7 @@ static enum comm_result tcp_dial(struct boot_star *b)
     enum dialed dialed;
 
     while ((dialed = dial(b, &result)) == DIAL_LATER) {
-        if (b->again)
+        if (b->again && b->nobody)
             return star_root_lost(b, IO_GONE);
         if (!boot_remaining_ms(&b->config) && p->medium)
             return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time by %s%s: %s", p->medium->noun, p->name, p->why);

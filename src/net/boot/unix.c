@@ -62,12 +62,13 @@ enum star_dialed star_dial_at(struct boot_star *b, const struct star_name *name,
     char why[USER_WHY];
     enum star_dialed dialed = STAR_FAILED;
 
+    b->nobody = false;
     b->root = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (b->root < 0)
         *result = star_fail_errno(b, "socket");
     else if (connect(b->root, (const struct sockaddr *)&name->address, name->length) == 0)
         dialed = STAR_DIALED;
-    else if (errno == ECONNREFUSED || errno == ENOENT || boot_again())
+    else if ((b->nobody = errno == ECONNREFUSED || errno == ENOENT) || boot_again())
         dialed = STAR_NOT_YET;
     else
         *result = star_fail_errno(b, "connect");
@@ -122,7 +123,7 @@ static enum comm_result unix_dial(struct boot_star *b)
     enum star_dialed dialed;
 
     while ((dialed = star_dial_at(b, &place->name, place->what, &result)) == STAR_NOT_YET) {
-        if (b->again)
+        if (b->again && b->nobody)
             return star_root_lost(b, IO_GONE);
         if (!boot_remaining_ms(&b->config))
             return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time: nothing listens for job %s", b->config.job);

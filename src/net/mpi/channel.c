@@ -154,12 +154,17 @@ static enum mpi_join_state create(struct mpi_channel *c)
     return c->code == MPI_SUCCESS ? MPI_JOINED : MPI_JOIN_FAILED;
 }
 
-/* With the store of its state the channel is the communicator's alone, which may free it and its world at once. */
+/* MPI_Finalize waits for this thread too. With the store of its state the channel is the communicator's alone, which may free it and its
+ * world at once. */
 static void *create_in_thread(void *arg)
 {
     struct mpi_channel *c = arg;
-    enum mpi_join_state state = create(c);
+    struct mpi_caller caller = {.inside = true};
 
+    mpi_caller_add(&caller); /* before it looks whether MPI is over */
+    enum mpi_join_state state = create(c);
+    atomic_store_explicit(&caller.inside, false, memory_order_release);
+    mpi_caller_remove(&caller);
     if (atomic_exchange_explicit(&c->state, (int)state, memory_order_acq_rel) == MPI_JOIN_LEFT)
         channel_end(c);
     return NULL;

@@ -3,6 +3,7 @@
 
 #include "net/mpi/library.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
@@ -13,16 +14,21 @@ _Static_assert(sizeof(MPI_Count) == sizeof(size_t) && sizeof(MPI_Aint) == sizeof
 #define NAME_STANDING(name, persistent, parameters) "MPI_" #persistent,
 #define NAME_STANDING_LARGE(name, persistent, parameters) "MPI_" #persistent "_c",
 
-/* `to` is a structure of `bytes`, with a pointer for each name. */
+/* `to` is a structure of `bytes`, with a pointer for each name. Several threads may look; the first one fills it, before any calls it. */
 static bool find(void *to, size_t bytes, const char *const *names)
 {
-    for (size_t at = 0; at < bytes; at += sizeof(void *)) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    bool all = true;
+
+    pthread_mutex_lock(&lock);
+    for (size_t at = 0; all && at < bytes; at += sizeof(void *)) {
         void *call = mpi_library_symbol(*names++);
-        if (!call)
-            return false;
-        memcpy((char *)to + at, &call, sizeof call);
+        all = call != NULL;
+        if (all && memcmp((char *)to + at, &call, sizeof call) != 0)
+            memcpy((char *)to + at, &call, sizeof call);
     }
-    return true;
+    pthread_mutex_unlock(&lock);
+    return all;
 }
 
 const struct mpi_large *mpi_large_find(void)

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "net/mpi/mpi_module.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,20 +21,23 @@ static struct {
     size_t count, room;
 } met = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* False: there is no such process. */
-static bool look_up(int64_t pid, char *state, uint64_t *began)
+/* UNKNOWN: the kernel did not say, for want of a descriptor for example. */
+enum look { LOOK_NONE, LOOK_FOUND, LOOK_UNKNOWN };
+
+static enum look look_up(int64_t pid, char *state, uint64_t *began)
 {
     char path[48], text[1024];
 
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
     FILE *file = fopen(path, "re");
-    size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
-    if (file)
-        fclose(file);
+    if (!file)
+        return errno == ENOENT ? LOOK_NONE : LOOK_UNKNOWN;
+    size_t length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
     text[length] = 0;
     const char *at = strrchr(text, ')'); /* the end of its name, in which any character may be */
     if (!at || at[1] != ' ')
-        return false;
+        return LOOK_NONE;
     at += 2;
     *state = *at;
     for (int field = 0; at && field < STATE_TO_BEGAN; field++) {
@@ -41,7 +45,7 @@ static bool look_up(int64_t pid, char *state, uint64_t *began)
         at += at != NULL;
     }
     *began = at ? strtoull(at, NULL, 10) : 0;
-    return *began != 0;
+    return *began ? LOOK_FOUND : LOOK_UNKNOWN;
 }
 
 static uint64_t hash_of(const char *text, size_t bytes, uint64_t hash)
@@ -75,7 +79,7 @@ struct mpi_process mpi_process_here(void)
     struct mpi_process mine = {.pid = (int64_t)getpid()};
     char state;
 
-    if (look_up(mine.pid, &state, &mine.began))
+    if (look_up(mine.pid, &state, &mine.began) == LOOK_FOUND)
         mine.host = host_of_this();
     return mine;
 }
@@ -111,7 +115,8 @@ static bool has_ended(const struct mpi_process *one)
     uint64_t began = 0;
     char state = 0;
 
-    return !look_up(one->pid, &state, &began) || began != one->began || state == 'Z' || state == 'X';
+    enum look found = look_up(one->pid, &state, &began);
+    return found == LOOK_NONE || (found == LOOK_FOUND && (began != one->began || state == 'Z' || state == 'X'));
 }
 
 bool mpi_process_has_ended(void)

@@ -28,7 +28,7 @@ static enum comm_result complain(const struct wire_config *config, enum comm_res
     return result;
 }
 
-/* For a world whose MPI_Comm opening has not made. The guard is open, so all ranks come here. */
+/* Makes the MPI_Comm of the world's ranks. The guard is open, so all ranks come here. */
 static enum comm_result make_base(const struct wire_config *config, struct mpi_world *world)
 {
     int tag = config->rank == 0 ? mpi_tag_take(world) : -1;
@@ -38,7 +38,7 @@ static enum comm_result make_base(const struct wire_config *config, struct mpi_w
     if (r == COMM_OK && cards[0].tag < 0)
         r = complain(config, COMM_ERR_FULL, "rank 0 has no tag of MPI_COMM_WORLD left for one more world");
     else if (r == COMM_OK && mpi_make_base(world, cards, tag) != MPI_SUCCESS)
-        r = complain(config, COMM_ERR_BACKEND, "MPI_Comm_create_group failed for a world that the program describes");
+        r = complain(config, COMM_ERR_BACKEND, "MPI_Comm_create_group failed for the ranks of this world");
     free(cards);
     if (r != COMM_OK && r != COMM_ERR_BACKEND) /* then some ranks may still be in the call */
         mpi_tag_give(world, tag);
@@ -68,7 +68,7 @@ static enum comm_result start_mpi(const struct wire_config *config, struct mpiwi
         return r;
     w->world = (struct mpi_world *)opened;
     if (w->world->shared)
-        r = w->world->base == MPI_COMM_NULL ? make_base(config, w->world) : COMM_OK;
+        r = make_base(config, w->world);
     else
         r = complain(
             config, COMM_ERR_CONFIG,

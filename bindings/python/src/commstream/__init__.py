@@ -33,7 +33,8 @@ __all__ = [
     "IN_PLACE", "INFO_BUFFERS_HELD", "INFO_STAGED", "NO_COLOR", "AlgorithmInfo", "BackendInfo", "ErrorDetail", "Info", "LogLevel",
     "Notify", "Op", "OptionInfo", "Order", "PeerInfo", "Place", "Placement", "Progress", "RequestInfo", "Result", "Statistics",
     "Status", "Type", "SUM", "PROD", "MIN", "MAX", "AVG", "BAND", "BOR", "BXOR", "LAND", "LOR", "LXOR", "MINLOC", "MAXLOC", "REPLACE",
-    "NOOP", "BYTE", "BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "F8E4M3", "F8E5M2", "F16", "BF16", "F32", "F64", "C64", "C128", "F32_INDEX", "F64_INDEX", "I32_INDEX",
+    "NOOP", "BYTE", "BOOL", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64", "F8E4M3", "F8E5M2", "F16", "BF16", "F32", "F64",
+    "C64", "C128", "F32_INDEX", "F64_INDEX", "I32_INDEX",
     "I64_INDEX",
 ]
 __all__ += _errors.__all__
