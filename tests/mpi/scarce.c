@@ -110,13 +110,9 @@ static void exposure(struct comm_communicator *world)
     int32_t value[AHEAD] = {0};
     struct comm_request q;
     enum comm_result r = COMM_OK;
-    for (int i = 0; rank == 0 && i < AHEAD; i++) {
-        MUST(comm_broadcast(world, &value[i], 1, COMM_I32, 0, &q));
-        MUST(comm_wait(q, RIG_PATIENCE));
-    }
     atomic_store(&left[SMALL], rank == 1);
     run_short(world);
-    for (int i = 0; rank && r == COMM_OK && i < AHEAD; i++) {
+    for (int i = 0; r == COMM_OK && i < AHEAD; i++) {
         r = comm_broadcast(world, &value[i], 1, COMM_I32, 0, &q);
         if (r == COMM_OK)
             r = comm_wait(q, RIG_PATIENCE);
