@@ -10,7 +10,7 @@
  *
  * An event works with every communicator of its engine, and with every stream of its device.
  *
- * The name of a function says who waits:
+ * What waits, by the name of the function:
  *
  * | function | who waits |
  * |---|---|

@@ -8,18 +8,8 @@
 
 #include <cmocka.h>
 
-#include "comm/state.h"
+#include "engine/told.h"
 #include "wire/native.h"
-
-static bool is_told(struct comm_communicator *c)
-{
-    enum comm_result why;
-    struct comm_state *b = state_lock(c, &why);
-    MUST(why);
-    bool told = b->failed && b->reported.failed;
-    state_unlock(b);
-    return told;
-}
 
 /* The at-th operation that ends from now on ends with an error. */
 static void fail_end(uint64_t at)

@@ -1,23 +1,13 @@
 /* What a brief wait finds is told to the threads and loops that sleep (reported), as what a pass finds is. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
-#include "comm/state.h"
+#include "engine/told.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
-
-static bool is_told(struct comm_communicator *c)
-{
-    enum comm_result why;
-    struct comm_state *b = state_lock(c, &why);
-    MUST(why);
-    bool told = b->failed && b->reported.failed;
-    state_unlock(b);
-    return told;
-}
 
 /* Two ranks call different sums, which the wait of one of them finds before any pass does. With `cpus` below the ranks, waits come in
  * turns. */
