@@ -93,6 +93,15 @@ launch()
     said=$(cat "$out")
 }
 
+# MPICH 4.0: a thread that is inside MPI when MPI_Finalize begins leaves MPI's lock locked, and MPI_Finalize ends the process because it cannot
+# destroy the lock. A program of MPI alone shows it in two of three runs; here a progress thread must be there at that moment. The test runs
+# again.
+lock_was_left()
+{
+    printf '%s\n' "$said" | grep -q 'system call pthread_mutex_destroy: Device or resource busy' || return 1
+    echo "run.sh: turn $turn: MPI_Finalize of MPICH 4.0 could not destroy its lock"
+}
+
 # MPI itself may hang: MPICH 4.0 over two hosts does in MPI_Finalize, now and then and whatever backend the worlds had. Then
 # every rank prints that it stands in the same call of MPI's (rig_end_after), or one whose MPI the library started exits without that call
 # and says so, which its launcher may not survive. The test runs again.
@@ -199,7 +208,7 @@ turn=0 missing=all told=' '
 while [ -n "$missing" ] && [ $turn -lt 25 ]; do
     turn=$((turn + 1))
     launch "$@"
-    if [ $turn -le 6 ] && hung_in_mpi; then
+    if [ $turn -le 6 ] && { lock_was_left || hung_in_mpi; }; then
         continue
     fi
     [ -n "$FAILS" ] || [ $status = 0 ] || [ $status = 77 ] || wrong "expected 0"

@@ -1,7 +1,8 @@
 /*
  * The program's own MPI_Finalize while a world over MPI is open. From its beginning on this library makes no call of MPI, and the calls
  * that other threads have begun (a progress thread's, the monitor's) must end before MPI does. So MPI_Finalize waits for them, with a
- * bound.
+ * bound. In MPICH 4.0 that may be too late: a thread that was inside when MPI_Finalize began leaves MPI's lock locked, and MPI ends the
+ * process.
  *
  * A wire's calls are made under its lock. A channel's are made under its communicator's, which this module does not know, so it notes that
  * it is inside one. A fence for each of them would cost a short collective more than the rest, so the one thread that asks pays for all.
