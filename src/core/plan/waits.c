@@ -21,9 +21,14 @@ bool plan_keep_waits(struct comm_state *b, struct comm_plan *plan)
 
     for (uint32_t i = 0; plan->waits && i < plan->count; i++) {
         struct plan_step *step = &plan->step[i];
+        if (step->kind != STEP_WAIT)
+            continue;
         if (step->event)
             step->point = event_hold(step->event);
-        count += step->kind == STEP_WAIT && !step->point.word && timeline_point_test(&step->point) == COMM_PENDING;
+        enum comm_result r = timeline_point_test(&step->point);
+        if (!step->event && r == COMM_OK) /* for all starts to come: once its communicator is closed, the request returns CLOSED */
+            step->point = (struct timeline_point){.kind = POINT_REACHED};
+        count += !step->point.word && r == COMM_PENDING;
     }
     if (!count || !(b->library_work.flags & NATIVE_STREAM) || queue_wait_keep(b, count))
         return true;
