@@ -1,6 +1,6 @@
 /*
- * A close beside a thread that is about to use a request of the closed communicator. The thread stands still at the worst place, in a call
- * that the linker puts in front of the engine's, until the close is over, or has waited for it for long enough.
+ * A close, or an event that is set, beside a thread that is about to use what changes. That thread stands still at the worst place, in a
+ * call that the linker puts in front of the engine's, until the other one is ready, or has waited for it for long enough.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -17,7 +17,7 @@
 
 enum { RANKS = 2, NAPS = 100 };
 
-static _Atomic int stops, stands, closed;
+static _Atomic int stops, stands, over;
 static _Thread_local bool stoppable;
 
 static void until(const _Atomic int *word)
@@ -116,13 +116,13 @@ RIG_TEST(a_wait_beside_a_close)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ waits of queues */
-/* Between taking a point and waiting for it. The close may wait for this thread. */
+/* Between taking a point and waiting for it; in a plan, with the lock held. A close may wait for this thread. */
 static void stand(void)
 {
     if (!stoppable || !atomic_exchange(&stops, 0))
         return;
     atomic_store(&stands, 1);
-    for (int i = 0; i < NAPS && !atomic_load(&closed); i++)
+    for (int i = 0; i < NAPS && !atomic_load(&over); i++)
         rig_nap(2 * RIG_MS);
 }
 
@@ -190,12 +190,12 @@ static void queue_wait_beside_a_close(void *(*start)(void *))
     MUST(comm_barrier(recorder, NULL));
     MUST(comm_plan_end(recorder, &s.plan));
     atomic_store(&stands, 0);
-    atomic_store(&closed, 0);
+    atomic_store(&over, 0);
     atomic_store(&stops, 1);
     EQUAL(pthread_create(&thread, NULL, start, &s), 0);
     until(&stands);
     MUST(comm_close(second, RIG_PATIENCE));
-    atomic_store(&closed, 1);
+    atomic_store(&over, 1);
     pthread_join(thread, NULL);
     IS(s.result, COMM_OK);
     comm_plan_free(s.plan);
@@ -213,14 +213,59 @@ RIG_TEST(a_plan_beside_a_close)
     queue_wait_beside_a_close(start_plan);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ events */
+static void *start_alone(void *arg)
+{
+    struct start *s = arg;
+    stoppable = true;
+    s->result = comm_plan_start(s->plan, NULL);
+    return NULL;
+}
+
+/* Another thread has the communicator when its event is set, and so starts the work that waited for it. Nobody calls the library then. */
+RIG_TEST(an_event_that_is_set_beside_a_call)
+{
+    struct rig rig;
+    struct comm_communicator *recorder;
+    struct comm_event *gate, *reached;
+    struct comm_request barrier;
+    struct comm_request_info info = {.size = sizeof info};
+    struct start s = {.result = COMM_PENDING};
+    pthread_t thread;
+    rig_open(&rig, 1, NULL);
+    MUST(comm_event_create(rig.world[0], &gate));
+    MUST(comm_event_create(rig.world[0], &reached));
+    MUST(comm_plan_begin(rig.world[0], &recorder));
+    MUST(comm_queue_wait_event(recorder, reached));
+    MUST(comm_plan_end(recorder, &s.plan));
+    MUST(comm_event_reset(gate));
+    MUST(comm_queue_wait_event(rig.world[0], gate));
+    MUST(comm_barrier(rig.world[0], &barrier));
+    atomic_store(&stops, 1);
+    EQUAL(pthread_create(&thread, NULL, start_alone, &s), 0);
+    until(&stands);
+    MUST(comm_event_set(gate));
+    atomic_store(&over, 1);
+    pthread_join(thread, NULL);
+    IS(s.result, COMM_OK);
+    MUST(comm_describe_request(barrier, &info));
+    CHECK(info.started_ns != 0);
+    MUST(comm_wait(barrier, RIG_PATIENCE));
+    comm_plan_free(s.plan);
+    comm_event_free(gate);
+    comm_event_free(reached);
+    rig_close(&rig);
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wait_beside_a_close),
         cmocka_unit_test(a_queue_wait_beside_a_close),
         cmocka_unit_test(a_plan_beside_a_close),
+        cmocka_unit_test(an_event_that_is_set_beside_a_call),
     };
     if (count > 1)
         cmocka_set_test_filter(arguments[1]);
-    return cmocka_run_group_tests_name("engine_closing", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("engine_beside", tests, NULL, NULL);
 }
