@@ -49,7 +49,7 @@ endif()
 # call 3 of its 35 ns. In these files only what holds an array is guarded. To be called when the objects' target is there.
 function(comm_harden_hot target)
   if("-fstack-protector-strong" IN_LIST comm_hardening_compile)
-    foreach(file api/collective fastpath/fastpath fastpath/finish fastpath/template fastpath/issue comm/issue fastpath/wait channel/shmchan channel/shmchan_view data/reduce_scalar)
+    foreach(file api/collective fastpath/fastpath fastpath/finish fastpath/template fastpath/issue comm/issue fastpath/wait fastpath/wait_many channel/shmchan channel/shmchan_view data/reduce_scalar)
       set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/core/${file}.c TARGET_DIRECTORY ${target}
         APPEND PROPERTY COMPILE_OPTIONS "-fstack-protector;--param=ssp-buffer-size=1")
     endforeach()

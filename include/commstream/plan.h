@@ -12,7 +12,8 @@
  * order of recording, each with a sequence number of its own. A start while the last one runs queues behind it. Plans match plans and
  * groups match groups, not single calls: all ranks record the same collectives, and start the same plans in the same order. (Over backend
  * mpi, one rank's plan that is started twice and another rank's two equal plans are COMM_ERR_MISMATCH.) A queue wait copies its event's
- * point at each start, so the event must outlive the plan.
+ * point at each start, so the event must outlive the plan. A request that a start finds complete holds back no later start, also after
+ * its communicator was closed.
  *
  * **A group** is one batch that runs once. Its operations start together, without an order between them; if two of them conflict, the
  * group is refused. Small allreduces, together up to 4 KiB, are packed into one exchange under one sequence number. They start

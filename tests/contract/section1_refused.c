@@ -244,19 +244,22 @@ RIG_TEST(contract_1_9_full_takes_nothing)
     rig_close(&rig);
 }
 
-/* However short the queue, as many messages may be pending. */
+/* However short the queue, as many messages may be pending as it holds pieces of work. */
 RIG_TEST(contract_1_9_room_for_messages)
 {
     static const char *const queue[] = {"queue=16", "queue=33", "queue=64", "queue=100"};
-    static const int length[] = {16, 33, 64, 100};
-    static int32_t in[101], out[100];
+    static const int length[] = {16, 64, 64, 128}; /* rounded up to a power of two */
+    static int32_t in[129], out[128];
     for (int k = 0; k < 4; k++) {
         struct rig rig;
-        struct comm_request received[100];
+        struct comm_request received[128];
+        struct comm_info info = {.size = sizeof info};
         rig_open_options(&rig, 2, queue[k]);
+        MUST(comm_describe(rig.world[0], &info));
+        EQUAL(info.queue_max, length[k]);
         for (int i = 0; i < length[k]; i++)
             MUST(comm_recv(rig.world[0], &in[i], 1, COMM_I32, 1, (uint32_t)i, NULL, &received[i]));
-        IS(comm_recv(rig.world[0], &in[100], 1, COMM_I32, 1, 200, NULL, NULL), COMM_ERR_FULL);
+        IS(comm_recv(rig.world[0], &in[128], 1, COMM_I32, 1, 200, NULL, NULL), COMM_ERR_FULL);
         for (int i = 0; i < length[k]; i++) {
             out[i] = i;
             MUST(comm_send(rig.world[1], &out[i], 1, COMM_I32, 0, (uint32_t)i, NULL));

@@ -97,8 +97,18 @@ RIG_TEST(contract_2_2_requests_outlive_their_communicator)
 
 RIG_TEST(contract_2_2_a_ticket_not_issued_is_an_argument)
 {
+    static const struct comm_request made_up[] = {{NULL, COMM_PENDING}, {NULL, 7}, {NULL, UINT64_MAX - 9999}, {NULL, UINT64_MAX << 40}};
     struct rig rig;
     struct comm_request request;
+    for (size_t i = 0; i < sizeof made_up / sizeof *made_up; i++) {
+        struct comm_request two[2] = {COMM_REQUEST_NONE, made_up[i]};
+        size_t index = 0;
+        IS(comm_test(made_up[i]), COMM_ERR_ARGUMENT);
+        IS(comm_wait(made_up[i], RIG_S), COMM_ERR_ARGUMENT);
+        IS(comm_wait_all(two, 2, RIG_S), COMM_ERR_ARGUMENT);
+        IS(comm_wait_any(two, 2, RIG_S, &index), COMM_ERR_ARGUMENT);
+        EQUAL(index, 1);
+    }
     rig_open(&rig, 1, NULL);
     MUST(comm_barrier(rig.world[0], &request));
     MUST(comm_wait(request, RIG_PATIENCE));

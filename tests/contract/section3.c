@@ -274,6 +274,31 @@ RIG_TEST(contract_3_3_closing_what_others_wait_for)
     rig_close(&rig);
 }
 
+/* What a plan recorded a wait for has ended by its first start. It stays reached, whatever becomes of its communicator. */
+RIG_TEST(contract_3_3_a_plan_whose_point_was_reached)
+{
+    struct rig rig;
+    struct comm_communicator *second, *recorder;
+    struct comm_request point, request;
+    struct comm_plan *plan;
+    rig_open(&rig, 1, NULL);
+    rig_dup(rig.world, 1, &second);
+    MUST(comm_barrier(second, &point));
+    MUST(comm_plan_begin(rig.world[0], &recorder));
+    MUST(comm_queue_wait_request(recorder, point));
+    MUST(comm_barrier(recorder, NULL));
+    MUST(comm_plan_end(recorder, &plan));
+    MUST(comm_wait(point, RIG_PATIENCE));
+    for (int start = 0; start < 2; start++) {
+        MUST(comm_plan_start(plan, &request));
+        MUST(comm_wait(request, RIG_PATIENCE));
+        if (start == 0)
+            MUST(comm_close(second, RIG_PATIENCE));
+    }
+    comm_plan_free(plan);
+    rig_close(&rig);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ 3.4, 3.5 */
 RIG_TEST(contract_3_4_queues_join_within_one_engine)
 {
@@ -327,6 +352,7 @@ int main(void)
         cmocka_unit_test(contract_3_3_a_point_failed_before),
         cmocka_unit_test(contract_3_1_a_point_outlives_its_communicator),
         cmocka_unit_test(contract_3_3_closing_what_others_wait_for),
+        cmocka_unit_test(contract_3_3_a_plan_whose_point_was_reached),
         cmocka_unit_test(contract_3_4_queues_join_within_one_engine),
         cmocka_unit_test(contract_3_5_waits_of_a_queue_never_block),
     };

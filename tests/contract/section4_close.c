@@ -18,9 +18,10 @@ enum { PEERS = 2, TRIES = 64 };
  * some naps, since what it stands for may itself wait for this thread. */
 struct stand {
     struct rig rig;
-    struct comm_communicator *c[PEERS];
+    struct comm_communicator *c[PEERS], *second[PEERS];
     struct comm_event *event;
-    struct comm_request barrier;
+    struct comm_request barrier, waited[2];
+    size_t closed;           /* which of them is of the closed communicator */
     enum comm_result result; /* of the wait */
     _Atomic int stands, let_go;
 };
@@ -46,8 +47,15 @@ static void open_stand(struct stand *s)
     *s = (struct stand){.result = COMM_PENDING};
     rig_open(&s->rig, PEERS, NULL);
     rig_dup(s->rig.world, PEERS, s->c);
+    rig_dup(s->rig.world, PEERS, s->second);
     MUST(comm_barrier(s->rig.world[0], &s->barrier));
     MUST(comm_notify(s->barrier, stand, s));
+}
+
+static void close_both(struct comm_communicator *const *c)
+{
+    for (int32_t r = 0; r < PEERS; r++)
+        MUST(comm_close(c[r], RIG_PATIENCE));
 }
 
 /* Returns while the thread stands in its wait. */
@@ -85,6 +93,7 @@ RIG_TEST(contract_3_3_a_sync_beside_a_close)
     MUST(comm_event_query(s.event));
     comm_event_free(s.event);
     MUST(comm_close(s.c[1], RIG_PATIENCE));
+    close_both(s.second);
     rig_close(&s.rig);
 }
 
@@ -108,8 +117,7 @@ RIG_TEST(contract_4_7_a_probe_beside_a_close)
     pthread_t thread;
     open_stand(&s);
     start_standing(&s, &thread, wait_for_message);
-    for (int32_t r = 0; r < PEERS; r++)
-        MUST(comm_close(s.c[r], RIG_PATIENCE));
+    close_both(s.c);
     for (; which < 0 && made < TRIES; made++) {
         rig_dup(s.rig.world, PEERS, later[made]);
         for (int32_t r = 0; r < PEERS; r++)
@@ -124,8 +132,99 @@ RIG_TEST(contract_4_7_a_probe_beside_a_close)
     rig_wait_all(message, 2);
     EQUAL(got, 5);
     for (int i = 0; i < made; i++)
-        for (int32_t r = 0; r < PEERS; r++)
-            MUST(comm_close(later[i][r], RIG_PATIENCE));
+        close_both(later[i]);
+    close_both(s.second);
+    rig_close(&s.rig);
+}
+
+static void *wait_for_both(void *arg)
+{
+    struct stand *s = arg;
+    s->result = comm_wait_all(s->waited, 2, RIG_PATIENCE);
+    return NULL;
+}
+
+static void *wait_for_one(void *arg)
+{
+    struct stand *s = arg;
+    size_t index = 0;
+    s->result = comm_wait_any(s->waited, 2, RIG_PATIENCE, &index);
+    EQUAL(index, s->closed);
+    return NULL;
+}
+
+static void *wait_for_some(void *arg)
+{
+    struct stand *s = arg;
+    enum comm_result results[2];
+    size_t indices[2], done = 0;
+    s->result = comm_wait_some(s->waited, 2, RIG_PATIENCE, indices, results, &done);
+    EQUAL(done, 1);
+    EQUAL(indices[0], s->closed);
+    IS(results[0], COMM_OK);
+    return NULL;
+}
+
+/* A thread waits for requests of two communicators. What it waits for in the second one ends well; then that one is closed. The close does
+ * not wait for the first one. */
+static void several_beside_a_close(void *(*wait)(void *), size_t closed)
+{
+    struct stand s;
+    struct comm_request other[2];
+    pthread_t thread;
+    open_stand(&s);
+    s.closed = closed;
+    MUST(comm_barrier(s.c[0], &s.waited[!closed]));
+    MUST(comm_barrier(s.second[0], &s.waited[closed]));
+    start_standing(&s, &thread, wait);
+    MUST(comm_barrier(s.second[1], &other[0]));
+    MUST(comm_close(s.second[0], RIG_PATIENCE));
+    MUST(comm_barrier(s.c[1], &other[1]));
+    atomic_store(&s.let_go, 1);
+    pthread_join(thread, NULL);
+    IS(s.result, COMM_OK);
+    rig_wait_all(other, 2);
+    MUST(comm_close(s.second[1], RIG_PATIENCE));
+    close_both(s.c);
+    rig_close(&s.rig);
+}
+
+RIG_TEST(contract_4_7_a_wait_for_all_beside_a_close)
+{
+    several_beside_a_close(wait_for_both, 1);
+    several_beside_a_close(wait_for_both, 0);
+}
+
+RIG_TEST(contract_4_7_a_wait_for_any_beside_a_close)
+{
+    for (size_t closed = 0; closed < 2; closed++) {
+        several_beside_a_close(wait_for_one, closed);
+        several_beside_a_close(wait_for_some, closed);
+    }
+}
+
+static void *sync_all(void *arg)
+{
+    struct stand *s = arg;
+    s->result = comm_sync_all(s->c[0], RIG_PATIENCE);
+    return NULL;
+}
+
+/* A thread that waits for everything is named one communicator, and waits for another. */
+RIG_TEST(contract_4_7_a_sync_of_all_beside_a_close)
+{
+    struct stand s;
+    pthread_t thread;
+    open_stand(&s);
+    MUST(comm_barrier(s.second[0], NULL));
+    start_standing(&s, &thread, sync_all);
+    MUST(comm_close(s.c[0], RIG_PATIENCE));
+    MUST(comm_barrier(s.second[1], NULL));
+    atomic_store(&s.let_go, 1);
+    pthread_join(thread, NULL);
+    CHECK(s.result == COMM_OK || s.result == COMM_ERR_CLOSED);
+    MUST(comm_close(s.c[1], RIG_PATIENCE));
+    close_both(s.second);
     rig_close(&s.rig);
 }
 
@@ -186,9 +285,9 @@ RIG_TEST(contract_6_5_a_close_that_gives_up_wakes_the_loop)
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract_3_3_a_sync_beside_a_close),
-        cmocka_unit_test(contract_4_7_a_probe_beside_a_close),
-        cmocka_unit_test(contract_6_5_a_close_that_gives_up_wakes_the_loop),
+        cmocka_unit_test(contract_3_3_a_sync_beside_a_close),         cmocka_unit_test(contract_4_7_a_probe_beside_a_close),
+        cmocka_unit_test(contract_4_7_a_wait_for_all_beside_a_close), cmocka_unit_test(contract_4_7_a_wait_for_any_beside_a_close),
+        cmocka_unit_test(contract_4_7_a_sync_of_all_beside_a_close),  cmocka_unit_test(contract_6_5_a_close_that_gives_up_wakes_the_loop),
     };
     if (count > 1)
         cmocka_set_test_filter(arguments[1]);

@@ -141,6 +141,29 @@ RIG_TEST(contract_6_9_inputs_that_change_in_flight)
     }
 }
 
+/* A point behind that request is reached all the same, and the error is still to be reported. */
+RIG_TEST(contract_6_9_a_point_behind_an_input_that_changed)
+{
+    struct rig rig;
+    struct comm_event *event;
+    struct comm_request last;
+    int32_t in[2] = {1, 2}, out[2];
+    rig_open_options(&rig, 2, "check=buffers");
+    MUST(comm_event_create(rig.world[0], &event));
+    MUST(comm_allreduce(rig.world[0], &in[0], &out[0], 1, COMM_I32, COMM_SUM, NULL));
+    last = comm_last(rig.world[0]);
+    MUST(comm_event_record(event, rig.world[0]));
+    in[0] = 5;
+    MUST(comm_allreduce(rig.world[1], &in[1], &out[1], 1, COMM_I32, COMM_SUM, NULL));
+    MUST(comm_wait(last, RIG_PATIENCE));
+    MUST(comm_event_sync(event, RIG_PATIENCE));
+    IS(comm_sync(rig.world[0], RIG_PATIENCE), COMM_ERR_CORRUPT);
+    MUST(comm_sync(rig.world[0], RIG_PATIENCE));
+    comm_event_free(event);
+    rig_proves_alive(rig.world, 2);
+    rig_close(&rig);
+}
+
 /* Two operations on one buffer, in order: the later one's input is what the earlier one wrote, which is correct. */
 RIG_TEST(contract_6_9_what_the_queue_writes_is_no_offence)
 {
@@ -199,9 +222,13 @@ RIG_TEST(contract_6_9_a_word_that_is_no_check)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract_6_9_calls_from_different_places),  cmocka_unit_test(contract_6_9_lengths_and_bytes_from_different_places),
-        cmocka_unit_test(contract_6_9_inputs_that_change_in_flight), cmocka_unit_test(contract_6_9_what_the_queue_writes_is_no_offence),
-        cmocka_unit_test(contract_6_9_sends_wait_for_their_receive), cmocka_unit_test(contract_6_9_a_word_that_is_no_check),
+        cmocka_unit_test(contract_6_9_calls_from_different_places),
+        cmocka_unit_test(contract_6_9_lengths_and_bytes_from_different_places),
+        cmocka_unit_test(contract_6_9_inputs_that_change_in_flight),
+        cmocka_unit_test(contract_6_9_a_point_behind_an_input_that_changed),
+        cmocka_unit_test(contract_6_9_what_the_queue_writes_is_no_offence),
+        cmocka_unit_test(contract_6_9_sends_wait_for_their_receive),
+        cmocka_unit_test(contract_6_9_a_word_that_is_no_check),
     };
     return cmocka_run_group_tests_name("contract_6_check", tests, NULL, NULL);
 }

@@ -3,7 +3,6 @@
 
 #include "base/format.h"
 
-#include <stddef.h>
 #include <string.h>
 
 enum { LOCAL_RANKS_MAX = 1024, OPTIONS_MAX = 240 };
@@ -16,24 +15,15 @@ enum comm_result comm_open(const struct comm_config *config, struct comm_communi
     return engine_open(config, world);
 }
 
-static enum comm_result complain(const struct comm_config *config, enum comm_result r, const char *text)
-{
-    size_t known = offsetof(struct comm_config, error_text_bytes) + sizeof config->error_text_bytes;
-
-    if (config && config->size >= known && config->error_text && config->error_text_bytes)
-        base_copy_text(config->error_text, config->error_text_bytes, text);
-    return r;
-}
-
 enum comm_result comm_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
                                  struct comm_communicator **worlds)
 {
     if (!worlds)
-        return complain(config, COMM_ERR_ARGUMENT, "open_local: worlds=NULL; expected room for one communicator per rank");
+        return engine_complain(config, COMM_ERR_ARGUMENT, "open_local: worlds=NULL; expected room for one communicator per rank");
     if (ranks < 1 || ranks > LOCAL_RANKS_MAX) {
         char text[64];
         base_format(text, sizeof text, "open_local: ranks=%d; expected 1 to %d", ranks, LOCAL_RANKS_MAX);
-        return complain(config, COMM_ERR_ARGUMENT, text);
+        return engine_complain(config, COMM_ERR_ARGUMENT, text);
     }
     bool named = false;
     for (int32_t r = 0; devices && r < ranks; r++)

@@ -49,7 +49,8 @@ const struct base_option base_option_table[] = {
      .min = 16,
      .max = 1 << 24,
      .unit = "operations",
-     .help = "operations of one communicator that may be queued, rounded up to a power of two; one more returns COMM_ERR_FULL"},
+     .help = "pieces of work of one communicator that may be queued, and so many messages, rounded up to a power of two; one more returns "
+             "COMM_ERR_FULL"},
     {.key = "order",
      .environment = "COMM_ORDER",
      .type = OPTION_CHOICE,

@@ -290,10 +290,19 @@ static void end_without_choice(struct comm_state *b, int32_t peer)
     end_all(b, &cause);
 }
 
+void state_peer_is_wrong(struct comm_state *b, int32_t peer, const char *what)
+{
+    if (b->failed || b->failure.proposal.result)
+        return;
+    base_log(&b->unit.engine->log, LOG_ERROR, "comm=%s: rank %d sent %s", b->name, peer, what);
+    state_propose(b, &(struct cause){.number = b->sequence, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_CORRUPT});
+}
+
 void state_note(struct comm_state *b, const struct wire_event *event)
 {
     struct cause note;
-    const char *why = heard_note_fault(b, event);
+    struct heard_by by = {b->team.id, b->sequence, b->team.size, b->world->ranks, b->recovery.state != NULL};
+    const char *why = heard_note_fault(&by, event);
 
     if (why) {
         state_peer_is_wrong(b, event->peer, why);

@@ -361,9 +361,12 @@ static inline void note_delivered(struct comm_state *b)
 static void settle(struct comm_state *b)
 {
     uint64_t done = b->line.done;
+    uint32_t waits = b->line.waits_issued;
 
+    if (BASE_UNLIKELY(waits)) /* whoever set its event meanwhile did not get the lock to start what waits for it */
+        state_look_at_waits(b);
     run_queue(b);
-    if (b->line.done != done && has_beside(b))
+    if ((b->line.done != done || b->line.waits_issued < waits) && has_beside(b))
         parts_step_beside(b);
     b->wire->flush(b->channel);
     if (b->line.done != b->reported.done || b->failed != b->reported.failed || b->p2p.finished) {

@@ -11,13 +11,16 @@ struct comm_event {
     struct timeline_point point;
 };
 
-struct engine *event_engine_of(struct comm_communicator *c, enum comm_result *r)
+struct engine *event_engine_of(struct comm_communicator *c, const struct comm_request *request, enum comm_result *r)
 {
     struct comm_state *b = state_lock(c, r);
-    struct engine *e = b ? b->unit.engine : NULL;
 
-    if (b)
-        state_unlock(b);
+    if (!b)
+        return NULL;
+    if (request)
+        *r = timeline_belongs(*request);
+    struct engine *e = *r == COMM_OK ? b->unit.engine : NULL;
+    state_unlock(b);
     return e;
 }
 
@@ -172,22 +175,19 @@ struct engine *event_engine(const struct comm_event *event)
     return event->engine;
 }
 
-struct timeline_point event_point(struct comm_event *event)
+/* A close of its communicator waits from then on. */
+static void keep_open(const struct timeline_point *point)
 {
-    base_lock(&event->lock, event->engine->env);
-    struct timeline_point point = timeline_point_copy(&event->point);
-    base_unlock(&event->lock, event->engine->env);
-    return point;
+    if (point->kind == POINT_REQUEST && point->request.comm)
+        atomic_fetch_add_explicit(&point->request.comm->inside, 1, memory_order_seq_cst);
 }
 
-/* The same for a use that takes longer. If the point is a request, `inside` keeps its communicator open meanwhile: a close makes all events
- * settle first (events_settle, which takes the same lock), and then waits. */
+/* Under the event's lock: a close makes all events settle first (events_settle, which takes it too). */
 struct timeline_point event_hold(struct comm_event *event)
 {
     base_lock(&event->lock, event->engine->env);
     struct timeline_point point = timeline_point_copy(&event->point);
-    if (point.kind == POINT_REQUEST && point.request.comm)
-        atomic_fetch_add_explicit(&point.request.comm->inside, 1, memory_order_seq_cst);
+    keep_open(&point);
     base_unlock(&event->lock, event->engine->env);
     return point;
 }
@@ -204,11 +204,24 @@ enum comm_result engine_event_query(struct comm_event *event)
     return engine_event_sync(event, 0);
 }
 
+/* A close changes the event's point under this lock before its requests change, so a point that is reached needs no hold. */
+static enum comm_result look(struct comm_event *event)
+{
+    base_lock(&event->lock, event->engine->env);
+    enum comm_result r = timeline_point_test(&event->point);
+    if (r < 0 && event->point.kind == POINT_REQUEST)
+        timeline_tell(event->point.request, r);
+    base_unlock(&event->lock, event->engine->env);
+    return r;
+}
+
 enum comm_result engine_event_sync(struct comm_event *event, int64_t timeout_ns)
 {
     enum comm_result r = alive(event);
 
-    if (r != COMM_OK)
+    if (r == COMM_OK)
+        r = look(event);
+    if (r != COMM_PENDING)
         return r;
     struct timeline_point point = event_hold(event);
     struct engine *e = event->engine;
@@ -230,19 +243,6 @@ enum comm_result engine_event_sync(struct comm_event *event, int64_t timeout_ns)
     return r;
 }
 
-/* NULL: its communicator is closed, or *r is ARGUMENT and it is no request. */
-static struct engine *engine_of_request(struct comm_request request, enum comm_result *r)
-{
-    struct comm_state *b = state_lock(request.comm, r);
-
-    if (!b)
-        return NULL;
-    *r = timeline_belongs(request);
-    struct engine *e = *r == COMM_OK ? b->unit.engine : NULL;
-    state_unlock(b);
-    return e;
-}
-
 /* PENDING: c is not recording a plan. event NULL: use the point. */
 static enum comm_result record_wait(struct comm_communicator *c, struct comm_event *event, const struct timeline_point *point)
 {
@@ -259,7 +259,7 @@ static enum comm_result record_wait(struct comm_communicator *c, struct comm_eve
 enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct comm_event *event)
 {
     enum comm_result r = alive(event);
-    struct engine *e = r == COMM_OK ? event_engine_of(c, &r) : NULL;
+    struct engine *e = r == COMM_OK ? event_engine_of(c, NULL, &r) : NULL;
 
     if (!e)
         return r;
@@ -279,14 +279,14 @@ enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct com
     return r;
 }
 
-enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct comm_request request)
+static enum comm_result wait_for_request(struct comm_communicator *c, struct comm_request request)
 {
     enum comm_result r;
-    struct engine *e = event_engine_of(c, &r);
+    struct engine *e = event_engine_of(c, NULL, &r);
 
     if (!e)
         return r;
-    struct engine *other = request.comm ? engine_of_request(request, &r) : e;
+    struct engine *other = request.comm ? event_engine_of(request.comm, &request, &r) : e;
     if (!other && r == COMM_ERR_ARGUMENT)
         return engine_decline(c, r, NULL, "queue_wait_request: request is none that a call returned; expected one of this world");
     if (other && other != e)
@@ -298,4 +298,14 @@ enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct c
         return r;
     r = stream_join(c, &point);
     return r == COMM_OK ? queue_wait_call(c, &point) : r;
+}
+
+enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct comm_request request)
+{
+    struct timeline_point point = {.kind = POINT_REQUEST, .request = request};
+
+    keep_open(&point);
+    enum comm_result r = wait_for_request(c, request);
+    event_let_go(&point);
+    return r;
 }

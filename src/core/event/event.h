@@ -25,11 +25,12 @@ enum comm_result engine_stream_sync(struct comm_communicator *c, int64_t timeout
 /* The number of this rank's device, as device.h's where; otherwise text says what is missing. */
 enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware, char *text, size_t bytes);
 /* Shared by event.c and stream.c. */
-struct engine *event_engine_of(struct comm_communicator *c, enum comm_result *r); /* NULL: closed; *r says why */
+/* The engine of c; with a request, the one of its communicator, which has issued it. NULL: *r says why: CLOSED, or ARGUMENT. */
+struct engine *event_engine_of(struct comm_communicator *c, const struct comm_request *request, enum comm_result *r);
 struct engine *event_engine(const struct comm_event *event);
 void event_replace(struct comm_event *event, struct timeline_point point);
-struct timeline_point event_point(struct comm_event *event); /* a copy of its current point */
-struct timeline_point event_hold(struct comm_event *event);  /* the same; until event_let_go its communicator's close waits */
+/* A copy of its current point. If that is a request, the close of its communicator waits until event_let_go. */
+struct timeline_point event_hold(struct comm_event *event);
 void event_let_go(const struct timeline_point *point);
 void events_settle(struct engine *e, const struct comm_communicator *c); /* timeline_point_settle for all events */
 /* A queue wait for the point. The first is for callers that hold the lock. */

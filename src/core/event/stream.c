@@ -84,7 +84,7 @@ enum comm_result engine_queue_wait_stream(struct comm_communicator *c, struct CU
 {
     struct timeline_point point;
     enum comm_result r;
-    struct engine *e = event_engine_of(c, &r);
+    struct engine *e = event_engine_of(c, NULL, &r);
     char text[256] = "";
 
     if (!e)
@@ -307,7 +307,7 @@ enum comm_result engine_stream_wait_request(struct CUstream_st *stream, struct c
 {
     struct timeline_point point = {.kind = POINT_REQUEST, .request = request};
     enum comm_result r = timeline_test(request);
-    struct engine *e = r == COMM_PENDING ? event_engine_of(request.comm, &r) : NULL;
+    struct engine *e = r == COMM_PENDING ? event_engine_of(request.comm, NULL, &r) : NULL;
 
     if (!e)
         return r;

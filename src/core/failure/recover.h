@@ -7,7 +7,7 @@
 #define FAILURE_RECOVER_H
 
 #include "comm/state.h"
-#include "comm/recovery_note.h"
+#include "heard/recovery_note.h"
 #include "failure/failure.h"
 
 /* The new communicator while shrink creates it. */

@@ -399,7 +399,7 @@ static void leave(struct comm_state *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sleeping */
-/* A library moves long data only in calls, and a nap between them delays it. So naps begin late (YIELD_FOR_NATIVES in progress/pass.c), and
+/* A library moves long data only in calls, and a nap between them delays it. So naps begin late (YIELD_TO_POLL in progress/pass.c), and
  * each is a sixteenth longer than the one before. Where ranks share CPUs, a waiting one gives way at once and for longer. */
 static void nap(struct engine *e, int64_t now, int64_t *until)
 {

@@ -75,7 +75,8 @@ static void leave_quietly(struct comm_state *b)
 /* After a message that was posted: has nothing else changed? */
 static bool is_quiet(const struct comm_state *b)
 {
-    return b->is_active && !b->p2p.finished && !b->failed && !b->wire->system_calls && !b->library && !b->recovery.running;
+    return b->is_active && !b->line.waits_issued && !b->p2p.finished && !b->failed && !b->wire->system_calls && !b->library &&
+           !b->recovery.running;
 }
 
 static enum comm_result post_in_host_memory(struct comm_state *b, const struct message_call *call, struct comm_request *req)

@@ -29,15 +29,16 @@ bool p2p_finish_markers(struct comm_state *b)
     return moved;
 }
 
-/* May this ticket end with an error of its own, which is not an error of a point behind it? That is so if all ranks refused it, or if a
- * child communicator could not be created. */
+/* May this ticket end with an error of its own, which is not an error of a point behind it? That is so if all ranks refused it, if a child
+ * communicator could not be created, or if its input changed in flight (check=buffers). */
 static bool may_end_alone(struct comm_state *b, uint64_t ticket)
 {
     const struct entry *e = state_entry(b, ticket);
 
     if (ticket <= b->line.done)
         return atomic_load_explicit(&b->unit.handle->exceptions, memory_order_relaxed) != 0;
-    return e->head.kind == TIMELINE_REFUSED || e->ended || (e->head.state == TIMELINE_ENDED && e->head.result != COMM_OK);
+    return e->head.kind == TIMELINE_REFUSED || e->ended || (b->world->check & CHECK_BUFFERS) ||
+           (e->head.state == TIMELINE_ENDED && e->head.result != COMM_OK);
 }
 
 /* The newest entry of the line, if it is a marker behind everything. */

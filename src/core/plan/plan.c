@@ -4,6 +4,7 @@
 #include "plan/recording.h"
 
 #include "comm/pack.h"
+#include "event/event.h"
 #include "fastpath/fastpath.h"
 #include "p2p/op.h"
 
@@ -278,7 +279,7 @@ static enum comm_result start_step(struct comm_state *b, const struct comm_plan 
     case STEP_P2P:
         return p2p_post(b, &plan->step[i].message, marker, NULL);
     case STEP_WAIT:
-        return plan_start_wait(b, &plan->step[i], req);
+        return queue_wait_issue(b, &plan->step[i].point, req);
     case STEP_CALL:
         break;
     }

@@ -15,8 +15,8 @@ struct plan_step {
     uint32_t vectors; /* of a call with counts: index of its block in `vectors` */
     struct engine_call call;
     struct message_call message;
-    struct comm_event *event;    /* its point is copied at each start; NULL: use `point` */
-    struct timeline_point point; /* of a request, never a manual one, so it holds no reference */
+    struct comm_event *event;    /* NULL: none */
+    struct timeline_point point; /* of a wait: the point of a request, or, during a start, the one that the event held when that began */
     struct pack *pack;           /* of a call that combines several: a reference */
     struct standing *standing;   /* of a call that the library keeps between starts: a reference */
 };
@@ -53,10 +53,9 @@ struct comm_state *plan_lock_target(const struct comm_plan *plan, enum comm_resu
 enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct comm_request *req);
 void plan_drop(struct comm_plan *plan);
 
-/* waits.c. Between keep and leave the queue waits of the plan are not FULL; false: they would be, and nothing is kept. */
-bool plan_keep_waits(struct comm_state *b, const struct comm_plan *plan);
-void plan_leave_waits(struct comm_state *b, const struct comm_plan *plan);
-enum comm_result plan_start_wait(struct comm_state *b, const struct plan_step *step, struct comm_request *req);
+/* waits.c. Between keep and leave the waits of the plan have their points, and are not FULL; false: they would be, and nothing is kept. */
+bool plan_keep_waits(struct comm_state *b, struct comm_plan *plan);
+void plan_leave_waits(struct comm_state *b, struct comm_plan *plan);
 
 /* broadcast_bytes.c: call->in points to the caller's length, call->out to its buffer */
 enum comm_result bytes_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);

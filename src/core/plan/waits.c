@@ -1,39 +1,47 @@
 /* The queue waits of plans and groups. On a stream, a wait for what only the host reaches needs room of the library, which other
- * communicators use too. So a start first keeps the room of all its waits. */
+ * communicators use too. So a start first takes the points of all its waits, and keeps the room that these need. */
 #include "plan/plan.h"
 
 #include "event/event.h"
 
-static struct timeline_point point_of(const struct plan_step *step)
+static void drop_points(struct comm_plan *plan)
 {
-    return step->event ? event_point(step->event) : step->point;
+    for (uint32_t i = 0; i < plan->count; i++) {
+        struct plan_step *step = &plan->step[i];
+        if (!step->event)
+            continue;
+        event_let_go(&step->point);
+        timeline_point_drop(&step->point);
+    }
 }
 
-enum comm_result plan_start_wait(struct comm_state *b, const struct plan_step *step, struct comm_request *req)
-{
-    struct timeline_point point = point_of(step);
-    enum comm_result r = queue_wait_issue(b, &point, req);
-
-    timeline_point_drop(&point);
-    return r;
-}
-
-bool plan_keep_waits(struct comm_state *b, const struct comm_plan *plan)
+bool plan_keep_waits(struct comm_state *b, struct comm_plan *plan)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; plan->waits && b->library_work.flags & NATIVE_STREAM && i < plan->count; i++) {
-        if (plan->step[i].kind != STEP_WAIT)
+    for (uint32_t i = 0; plan->waits && i < plan->count; i++) {
+        struct plan_step *step = &plan->step[i];
+        if (step->kind != STEP_WAIT)
             continue;
-        struct timeline_point point = point_of(&plan->step[i]);
-        count += !point.word && timeline_point_test(&point) == COMM_PENDING;
-        timeline_point_drop(&point);
+        if (step->event)
+            step->point = event_hold(step->event);
+        enum comm_result r = timeline_point_test(&step->point);
+        if (!step->event && r == COMM_OK) /* for all starts to come: once its communicator is closed, the request returns CLOSED */
+            step->point = (struct timeline_point){.kind = POINT_REACHED};
+        count += !step->point.word && r == COMM_PENDING;
     }
-    return !count || queue_wait_keep(b, count);
+    if (!count || !(b->library_work.flags & NATIVE_STREAM) || queue_wait_keep(b, count))
+        return true;
+    drop_points(plan);
+    return false;
 }
 
-void plan_leave_waits(struct comm_state *b, const struct comm_plan *plan)
+void plan_leave_waits(struct comm_state *b, struct comm_plan *plan)
 {
-    if (plan->waits && b->library_work.flags & NATIVE_STREAM)
+    if (!plan->waits)
+        return;
+    if (b->library_work.flags & NATIVE_STREAM)
         (void)queue_wait_keep(b, 0);
+    state_activate(b); /* a close that waits for these points to be let go then visits the waits of active communicators */
+    drop_points(plan);
 }

@@ -95,6 +95,16 @@ static int open_bells(struct engine *e, const char **what)
     return failed;
 }
 
+/* A queue indexes its entries by the low bits of their tickets. Messages have the same bound, so that the option has one meaning. */
+static uint32_t queue_of(const struct base_options *options)
+{
+    uint32_t bound = 1;
+
+    while (bound < options->queue)
+        bound *= 2;
+    return bound;
+}
+
 enum comm_result engine_create(const struct engine_config *config, char *text, size_t text_bytes, struct engine **engine)
 {
     const struct comm_env *env = config->env;
@@ -110,6 +120,7 @@ enum comm_result engine_create(const struct engine_config *config, char *text, s
     e->parts = config->parts;
     list_calls(&e->calls, e->parts);
     e->options = *options;
+    e->options.queue = queue_of(options);
     e->log = *config->log;
     e->notify = config->notify == COMM_NOTIFY_DEFAULT ? COMM_NOTIFY_ANY : config->notify;
     e->isa = isa_of(options);

@@ -1,6 +1,8 @@
 /* Handles: what requests point at. Also the only list of handles in the process. */
 #include "timeline/timeline.h"
 
+#include "base/result.h"
+
 static struct {
     struct base_lock lock;
     struct comm_communicator *oldest, *newest; /* closed handles; the oldest is reused first */
@@ -179,13 +181,22 @@ static enum comm_result test_work(struct comm_communicator *handle, uint64_t tic
     return ticket < atomic_load_explicit(&handle->first, memory_order_relaxed) ? COMM_ERR_CLOSED : result;
 }
 
+/* Of a request without a communicator. */
+static enum comm_result test_refusal(uint64_t ticket)
+{
+    int64_t result = (int64_t)ticket;
+    bool is_error = result < 0 && result >= INT32_MIN && base_result_is_known((enum comm_result)result);
+
+    return is_error ? (enum comm_result)result : ticket ? COMM_ERR_ARGUMENT : COMM_OK;
+}
+
 enum comm_result timeline_test_slow(struct comm_request request, bool told)
 {
     struct comm_communicator *handle = request.comm;
     uint64_t ticket = request.ticket;
 
     if (!handle)
-        return (enum comm_result)(int32_t)(int64_t)ticket;
+        return test_refusal(ticket);
     if (atomic_load_explicit(handle->alive, memory_order_relaxed) == 0)
         return COMM_ERR_FORKED;
     if (ticket & TIMELINE_MESSAGE)

@@ -8,11 +8,10 @@ enum { FIRST_CAPACITY = 64 };
 enum comm_result timeline_open(struct timeline *line, const struct comm_env *env, struct comm_communicator *handle, uint32_t entry_bytes,
                                uint32_t window, uint32_t capacity_max)
 {
-    uint32_t most = capacity_max < 2 ? 1 : 1u << (32 - (uint32_t)__builtin_clz(capacity_max - 1)); /* the next power of two */
-
+    BASE_ASSERT(capacity_max && !(capacity_max & (capacity_max - 1)));
     *line = (struct timeline){
-        .env = env, .handle = handle, .entry_bytes = entry_bytes, .window = window, .ahead = window, .capacity_max = most};
-    line->capacity = most < FIRST_CAPACITY ? most : FIRST_CAPACITY;
+        .env = env, .handle = handle, .entry_bytes = entry_bytes, .window = window, .ahead = window, .capacity_max = capacity_max};
+    line->capacity = capacity_max < FIRST_CAPACITY ? capacity_max : FIRST_CAPACITY;
     line->next = handle->first;
     line->started = line->done = handle->first - 1;
     line->entries = env->take(env, (size_t)line->capacity * entry_bytes, 64);

@@ -211,7 +211,7 @@ struct timeline {
     uint32_t high_water, unused;
 };
 
-/* capacity_max: how many entries it may hold, rounded up to a power of two. */
+/* capacity_max: how many entries it may hold, a power of two. */
 enum comm_result timeline_open(struct timeline *line, const struct comm_env *env, struct comm_communicator *handle, uint32_t entry_bytes,
                                uint32_t window, uint32_t capacity_max);
 void timeline_close(struct timeline *line);

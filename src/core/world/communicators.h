@@ -6,6 +6,8 @@
 
 #include "comm/call.h"
 
+/* Stores the reason where the program wants it; returns r. */
+enum comm_result engine_complain(const struct comm_config *config, enum comm_result r, const char *text);
 enum comm_result engine_id_create(const struct comm_config *given, struct comm_id *id);
 enum comm_result engine_open(const struct comm_config *config, struct comm_communicator **world);
 enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,

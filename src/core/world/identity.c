@@ -91,7 +91,5 @@ enum comm_result engine_id_create(const struct comm_config *given, struct comm_i
 
     if (r == COMM_OK)
         r = id ? make_id(&config, id, why) : COMM_ERR_ARGUMENT;
-    if (r != COMM_OK && config.error_text && config.error_text_bytes)
-        base_copy_text(config.error_text, config.error_text_bytes, why);
-    return r;
+    return r == COMM_OK ? r : engine_complain(&config, r, why);
 }

@@ -1,21 +1,30 @@
 /* The options that the program and the environment set for a new world: the configuration, and the options that it overrides. */
+#include "world/communicators.h"
 #include "world/open.h"
 
 #include "base/format.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #define OPEN_LONGEST_NS (INT64_C(365) * 86400 * 1000000000) /* COMM_FOREVER too, so that a deadline does not overflow */
+
+enum comm_result engine_complain(const struct comm_config *config, enum comm_result r, const char *text)
+{
+    size_t known = offsetof(struct comm_config, error_text_bytes) + sizeof config->error_text_bytes;
+
+    if (config && config->size >= known && config->error_text && config->error_text_bytes)
+        base_copy_text(config->error_text, config->error_text_bytes, text);
+    return r;
+}
 
 enum comm_result open_complain(struct opening *o, enum comm_result result)
 {
     if (!o->text[0])
         base_copy_text(o->text, sizeof o->text, base_result_text(result));
-    if (o->config.error_text && o->config.error_text_bytes)
-        base_copy_text(o->config.error_text, o->config.error_text_bytes, o->text);
     if (o->log.env)
         base_log(&o->log, LOG_ERROR, "open: %s: %s", base_result_name(result), o->text);
-    return result;
+    return engine_complain(&o->config, result, o->text);
 }
 
 static bool tail_is_zero(const void *from, size_t ours, size_t theirs)
