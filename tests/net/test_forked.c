@@ -17,6 +17,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -24,14 +25,17 @@
 
 enum { HERE = 2, OF_A_WORLD = 3, DESCRIPTORS = 200, LATER = 40, PATIENCE_MS = 10000 };
 
-/* Calls nothing but the system, for a forked child. */
+/* By names, since a sanitizer takes fstat for an access to what another thread is about to open. Takes no lock, for a forked child. */
 static int sockets(void)
 {
     struct stat about;
+    char name[32];
     int count = 0;
 
-    for (int fd = 0; fd < DESCRIPTORS; fd++)
-        count += fstat(fd, &about) == 0 && S_ISSOCK(about.st_mode);
+    for (int fd = 0; fd < DESCRIPTORS; fd++) {
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        count += stat(name, &about) == 0 && S_ISSOCK(about.st_mode);
+    }
     return count;
 }
 
