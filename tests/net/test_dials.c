@@ -14,6 +14,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -21,6 +22,7 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define SECOND_NS INT64_C(1000000000)
@@ -166,13 +168,64 @@ static void an_exiting_thread_disturbs_no_pending_peer(void **state)
     assert_true(mesh_read_address("127.0.0.1", &any));
     open_world(&o, &any);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    pending_add(&o.mesh->pending_peers, ends[1], INT64_MAX - PENDING_NS);
+    pending_add(&o.mesh->pending_peers, o.wire.env, ends[1], INT64_MAX - PENDING_NS);
     close(ends[0]);
     exits = o.mesh;
     mesh_hear(o.mesh);
     assert_null(exits);
     assert_int_equal(o.mesh->pending_peers.count, 0); /* its end was seen */
     close_world(&o);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ forked children */
+/* How many of the descriptors a forked child has. */
+static int kept_by_child(const int *fd, int count)
+{
+    int status, kept = 0;
+    pid_t child = fork();
+
+    if (!child) {
+        for (int i = 0; i < count; i++)
+            kept += fcntl(fd[i], F_GETFD) >= 0;
+        _exit(kept);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* Otherwise a child that is forked while a link is being made would hide this rank's end from its peer for ever. What has its number later
+ * is kept. */
+static void a_child_keeps_no_connection_that_is_being_made(void **state)
+{
+    enum { UNFINISHED = 3 };
+    static struct world o;
+    struct sockaddr_storage mute;
+    int listener = -1, ends[2], fd[UNFINISHED];
+    (void)state;
+
+    assert_true(mesh_read_address("127.0.0.1", &mute));
+    assert_int_equal(mesh_listen_on(&mute, 8, &listener), 0);
+    open_world(&o, &mute);
+    tcp_want(&o.link[MUTE], false);
+    tcp_acceptor_turn(&o.wire, true);
+    assert_int_equal(o.mesh->dialing, 2);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    pending_add(&o.mesh->pending_peers, o.wire.env, ends[1], 0);
+    for (int i = 0; i < 2; i++)
+        fd[i] = o.mesh->dials[i].fd;
+    fd[2] = ends[1];
+    assert_int_equal(kept_by_child(fd, UNFINISHED), 0);
+    mesh_drop_dials(o.mesh, MUTE);
+    pending_drop_eldest(&o.mesh->pending_peers, o.wire.env);
+    for (int i = 0; i < UNFINISHED; i++)
+        assert_int_equal(dup2(listener, fd[i]), fd[i]);
+    assert_int_equal(kept_by_child(fd, UNFINISHED), UNFINISHED);
+    for (int i = 0; i < UNFINISHED; i++)
+        close(fd[i]);
+    close(ends[0]);
+    close_world(&o);
+    close(listener);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ shortage */
@@ -243,6 +296,50 @@ static void a_shortage_while_a_world_opens_is_named(void **state)
         assert_int_equal(mesh_turn(o.mesh, 10000), COMM_ERR_SYSTEM);
         lacks = 0;
         assert_non_null(strstr(o.mesh->config->error_text, shortages[i] == EMFILE ? "RLIMIT_NOFILE" : strerror(shortages[i])));
+        o.mesh->steady = true;
+        close(peer);
+        close_world(&o);
+    }
+}
+
+static bool poor; /* there is no memory */
+static void *take_if_there(const struct comm_env *env, size_t bytes, size_t align)
+{
+    return poor ? NULL : wire_default_env()->take(env, bytes, align);
+}
+
+/* A dialer that was told that it is admitted would not dial again, and all would wait for the connection up to the deadline. */
+static void who_finds_no_memory_is_not_admitted(void **state)
+{
+    static struct world o;
+    static struct comm_env env;
+    const struct greeting g = {.magic = MESH_MAGIC, .version = FRAME_VERSION, .from = 0, .to = 1, .lane = TCP_LANE_SMALL};
+    (void)state;
+
+    env = *wire_default_env();
+    env.take = take_if_there;
+    for (int lack = 0; lack < 2; lack++) {
+        int peer = open_world_with_a_peer(&o);
+        struct tcp_lane *lane = &o.link[0].lane[TCP_LANE_SMALL];
+        struct welcome w;
+        o.wire.env = &env;
+        o.wire.rank = 1;
+        o.wire.checked = true; /* its records need memory */
+        o.mesh->steady = false;
+        o.mesh->missing = 1;
+        assert_int_equal(send(peer, &g, sizeof g, 0), sizeof g);
+        poor = lack;
+        enum comm_result result = COMM_OK;
+        for (int turn = 0; turn < 10 && o.mesh->missing && result == COMM_OK; turn++)
+            result = mesh_turn(o.mesh, 1000);
+        poor = false;
+        assert_int_equal(result, lack ? COMM_ERR_MEMORY : COMM_OK);
+        assert_int_equal(recv(peer, &w, sizeof w, 0), lack ? 0 : sizeof w);
+        assert_int_equal(lane->fd >= 0, !lack);
+        if (!lack) {
+            mesh_unseal(o.mesh, 0, TCP_LANE_SMALL);
+            pending_close(&env, lane->fd);
+        }
         o.mesh->steady = true;
         close(peer);
         close_world(&o);
@@ -324,7 +421,8 @@ int main(void)
         cmocka_unit_test(who_never_answers_holds_no_places),          cmocka_unit_test(who_ends_amid_its_answer_is_not_awaited),
         cmocka_unit_test(an_exiting_thread_disturbs_no_pending_peer), cmocka_unit_test(a_shortage_in_an_open_world_is_waited_out),
         cmocka_unit_test(a_shortage_while_a_world_opens_is_named),    cmocka_unit_test(ranks_of_one_process_wait_for_their_connection),
-        cmocka_unit_test(an_address_of_one_link_keeps_its_link),
+        cmocka_unit_test(an_address_of_one_link_keeps_its_link),      cmocka_unit_test(a_child_keeps_no_connection_that_is_being_made),
+        cmocka_unit_test(who_finds_no_memory_is_not_admitted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,11 +7,13 @@
 #include <cmocka.h>
 
 #include "net/poller_rig.h"
+#include "wire/table.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -217,7 +219,95 @@ static void unwatched_where_it_pays(void **state)
     rig_down(&r);
 }
 
+/* What has arrived is found by the next reap, however many sockets without anything are tried before it: the caller may sleep then. */
+static void found_behind_others(const struct poller_class *class)
+{
+    struct rig r;
+    char in[PAIRS][8];
+    struct iovec vector[PAIRS];
+    struct poller_event event[2];
+
+    rig_up(&r, class);
+    for (uint32_t i = 0; i < PAIRS; i++) { /* each may have something, as far as the poller knows */
+        vector[i] = (struct iovec){in[i], sizeof in[i]};
+        assert_int_equal(start(&r, 2 * i + 1, POLLER_RECEIVE, &vector[i], 1), -EINPROGRESS);
+    }
+    assert_int_equal(write(r.fd[2 * PAIRS - 2], "last", 4), 4);
+    assert_int_equal(class->reap(r.p, event, 2, NULL, 0), 1);
+    assert_true(event[0].socket == 2 * PAIRS - 1 && event[0].result == 4);
+    rig_down(&r);
+}
+
+/* The same behind more edges than one call reports, of sockets from which nothing is received. */
+static void found_behind_edges(const struct poller_class *class)
+{
+    enum { MANY = 160, LAST = MANY - 1 };
+    struct poller_config config = {.env = wire_default_env(), .sockets = MANY};
+    struct poller *p = NULL;
+    struct poller_event event[2];
+    char in[8];
+    struct iovec vector = {in, sizeof in};
+    int fd[MANY];
+
+    assert_int_equal(class->open(&config, &p), 0);
+    for (uint32_t i = 0; i < MANY; i++) {
+        if (i % 2 == 0)
+            assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd + i), 0);
+        assert_int_equal(class->add(p, i, fd[i]), 0); /* that it has room for a send is an edge */
+    }
+    assert_int_equal(class->start(p, LAST, POLLER_RECEIVE, &vector, 1), -EINPROGRESS);
+    assert_int_equal(class->reap(p, event, 2, NULL, 0), 0);
+    assert_int_equal(write(fd[LAST - 1], "last", 4), 4);
+    assert_int_equal(class->reap(p, event, 2, NULL, 0), 1);
+    assert_true(event[0].socket == LAST && event[0].result == 4);
+    for (uint32_t i = 0; i < MANY; i++) {
+        class->remove(p, i);
+        close(fd[i]);
+    }
+    class->close(p);
+}
+
+static int lacks; /* the error of each epoll_ctl that adds; 0: none */
+int __real_epoll_ctl(int set, int how, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int set, int how, int fd, struct epoll_event *event);
+int __wrap_epoll_ctl(int set, int how, int fd, struct epoll_event *event)
+{
+    if (how != EPOLL_CTL_ADD || !lacks)
+        return __real_epoll_ctl(set, how, fd, event);
+    errno = lacks;
+    return -1;
+}
+
+/* Nothing tells when it has room again, so each look tries. */
+static void a_send_ends_though_its_socket_cannot_be_watched_again(void **state)
+{
+    static const int errors[] = {ENOMEM, ENOSPC};
+    static char much[BIG];
+    struct iovec vector = {(char[8]){0}, 8}, big = {much, BIG};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct rig r;
+        rig_up(&r, &poller_epoll);
+        assert_int_equal(start(&r, 9, POLLER_RECEIVE, &vector, 1), -EINPROGRESS);
+        find(&r, &vector, 1000, true);
+        assert_false(is_watched(&r, r.fd[9]));
+        lacks = errors[i];
+        int64_t sent = await(&r, 9, POLLER_SEND, start(&r, 9, POLLER_SEND, &big, 1));
+        assert_true(sent > 0 && sent < BIG);
+        sent = start(&r, 9, POLLER_SEND, &big, 1);
+        assert_int_equal(sent, -EINPROGRESS);
+        while (recv(r.fd[8], much, BIG, MSG_DONTWAIT) > 0)
+            continue;
+        assert_true(await(&r, 9, POLLER_SEND, sent) > 0);
+        lacks = 0;
+        rig_down(&r);
+    }
+}
+
 ON_EACH(tried_for_long)
+ON_EACH(found_behind_others)
+ON_EACH(found_behind_edges)
 ON_EACH(hot_ones)
 ON_EACH(attempted)
 
@@ -228,6 +318,9 @@ int main(void)
         cmocka_unit_test(test_hot_ones),
         cmocka_unit_test(test_attempted),
         cmocka_unit_test(unwatched_where_it_pays),
+        cmocka_unit_test(test_found_behind_others),
+        cmocka_unit_test(test_found_behind_edges),
+        cmocka_unit_test(a_send_ends_though_its_socket_cannot_be_watched_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,16 +13,23 @@
 
 enum { GREETING_MOST = 128 };
 
-void pending_drop_eldest(struct pending_peers *s)
+void pending_close(const struct comm_env *env, int fd)
 {
-    close(s->one[0].fd);
+    env->own(env, fd, false);
+    close(fd);
+}
+
+void pending_drop_eldest(struct pending_peers *s, const struct comm_env *env)
+{
+    pending_close(env, s->one[0].fd);
     pending_forget(s, 0);
 }
 
-void pending_add(struct pending_peers *s, int fd, int64_t now)
+void pending_add(struct pending_peers *s, const struct comm_env *env, int fd, int64_t now)
 {
     if (s->count == UNAUTHENTICATED_MAX)
-        pending_drop_eldest(s);
+        pending_drop_eldest(s, env);
+    env->own(env, fd, true);
     s->one[s->count++] = (struct pending_peer){.fd = fd, .until = now + PENDING_NS};
 }
 
@@ -33,10 +40,10 @@ void pending_forget(struct pending_peers *s, uint32_t at)
     crypto_wipe(&s->one[s->count], sizeof s->one[s->count]); /* wipe the copy that memmove left behind */
 }
 
-void pending_close_all(struct pending_peers *s)
+void pending_close_all(struct pending_peers *s, const struct comm_env *env)
 {
     while (s->count) {
-        close(s->one[s->count - 1].fd);
+        pending_close(env, s->one[s->count - 1].fd);
         pending_forget(s, s->count - 1);
     }
 }

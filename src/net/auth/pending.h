@@ -42,11 +42,13 @@ struct pending_acceptor {
 };
 enum pending_heard { PENDING_LATER, PENDING_DONE, PENDING_PLAIN, PENDING_OUT };
 
-void pending_add(struct pending_peers *s, int fd, int64_t now);
-void pending_drop_eldest(struct pending_peers *s); /* for lack of space */
-/* Removes the entry. The caller has taken or closed the descriptor. */
+/* From here on a forked child closes its copy of the descriptor: the connection may be admitted, and must then end with this process. */
+void pending_add(struct pending_peers *s, const struct comm_env *env, int fd, int64_t now);
+void pending_drop_eldest(struct pending_peers *s, const struct comm_env *env); /* for lack of space */
+/* Removes the entry. The caller has taken or closed (pending_close) the descriptor. */
 void pending_forget(struct pending_peers *s, uint32_t at);
-void pending_close_all(struct pending_peers *s);
+void pending_close(const struct comm_env *env, int fd);
+void pending_close_all(struct pending_peers *s, const struct comm_env *env);
 
 /* Reads the peer's first message. DONE: it was answered. PLAIN: the peer has no secret. OUT: refused; why has the reason. last: the peer's
  * time is over. */

@@ -56,7 +56,7 @@ static enum greeted turn_away(struct boot_star *b, int fd, const char *why)
         base_log(b->config.log, LOG_WARNING, "open: a connection was refused %s (%u so far)", b->refusal, b->refused);
     }
     pending_drain(fd);
-    close(fd);
+    pending_close(b->config.env, fd);
     return GREETED_OUT;
 }
 
@@ -166,7 +166,7 @@ static enum comm_result make_room(const struct boot_star *b, struct pending_peer
     char lack[160];
 
     if (s->count) {
-        pending_drop_eldest(s);
+        pending_drop_eldest(s, b->config.env);
         return COMM_OK;
     }
     files_name_shortage(lack, sizeof lack, (uint32_t)b->config.ranks + FILES_OF_A_WORLD, error);
@@ -186,7 +186,7 @@ static enum comm_result let_in(struct boot_star *b, struct pending_peers *s, int
         refuse_plainly(b, fd, text);
         return COMM_OK;
     }
-    pending_add(s, fd, b->config.env->now(b->config.env));
+    pending_add(s, b->config.env, fd, b->config.env->now(b->config.env));
     if (b->sealed)
         pending_wait_for(fd, sizeof(struct greeting)); /* the shortest first message of any peer */
     return COMM_OK;
@@ -271,13 +271,10 @@ enum comm_result acceptor_listen_for_all(struct boot_star *b)
         result = gather_once(b, pending_peers, &here);
     if (result == COMM_OK && b->config.ranks > 1)
         turn_away_the_rest(b, pending_peers);
-    pending_close_all(pending_peers);
+    pending_close_all(pending_peers, b->config.env);
     secret_give(pending_peers, sizeof *pending_peers);
-    if (b->listener >= 0)
-        close(b->listener);
-    if (b->by_name >= 0)
-        close(b->by_name);
-    b->listener = b->by_name = -1;
+    star_drop(b, &b->listener);
+    star_drop(b, &b->by_name);
     for (int32_t i = 1; i < b->config.ranks && result == COMM_OK; i++)
         if (star_send_frame(b, i, FRAME_WELCOME, NULL, 0) != IO_OK)
             result = star_dead_rank(b, i);
@@ -368,8 +365,7 @@ static enum comm_result dial_and_prove(struct boot_star *b)
             result = prove(b, &again);
         if (!again || !boot_remaining_ms(&b->config))
             return result;
-        close(b->root);
-        b->root = -1;
+        star_drop(b, &b->root);
         poll(NULL, 0, nap);
     }
 }
@@ -411,8 +407,7 @@ enum comm_result acceptor_connect_to_root(struct boot_star *b)
             return star_root_lost(b, IO_LATE);
         if (tries == GREETINGS_MOST || !ends_without_a_word(b))
             return star_expect(b, FRAME_WELCOME, 0);
-        close(b->root);
-        b->root = -1;
+        star_drop(b, &b->root);
         b->again = true;
         poll(NULL, 0, tries * BOOT_RETRY_MS);
     }

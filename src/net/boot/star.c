@@ -144,19 +144,28 @@ static size_t keys_bytes(int32_t ranks)
     return sizeof(struct star_keys) + (size_t)ranks * sizeof(struct seal);
 }
 
+void star_own(const struct boot_star *b, int fd)
+{
+    b->config.env->own(b->config.env, fd, true);
+}
+
+void star_drop(const struct boot_star *b, int *fd)
+{
+    b->config.env->own(b->config.env, *fd, false);
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
 void star_close(struct wire_boot *boot)
 {
     struct boot_star *b = (struct boot_star *)boot;
 
-    if (b->listener >= 0)
-        close(b->listener);
-    if (b->by_name >= 0)
-        close(b->by_name);
-    if (b->root >= 0)
-        close(b->root);
+    star_drop(b, &b->listener);
+    star_drop(b, &b->by_name);
+    star_drop(b, &b->root);
     for (int32_t i = 0; i < b->config.ranks; i++)
-        if (b->peer[i] >= 0)
-            close(b->peer[i]);
+        star_drop(b, &b->peer[i]);
     const struct comm_env *env = b->config.env;
     secret_give(b->keys, keys_bytes(b->config.ranks));
     env->give(env, b, memory_bytes(b->config.ranks));

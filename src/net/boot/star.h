@@ -65,6 +65,10 @@ enum comm_result star_meet(struct boot_star *star);
 enum comm_result star_allgather(struct wire_boot *boot, const void *in, size_t bytes, void *out);
 bool star_is_over(struct wire_boot *boot);
 void star_close(struct wire_boot *boot);
+/* A child that is forked while ranks meet must not keep their sockets: it would hide the end of this process, and keep the port. drop sets
+ * *fd to -1, and accepts -1. */
+void star_own(const struct boot_star *star, int fd);
+void star_drop(const struct boot_star *star, int *fd);
 
 /* Receives a frame of this kind from rank 0, or returns why there is none. */
 enum comm_result star_expect(const struct boot_star *star, uint32_t kind, uint64_t bytes);

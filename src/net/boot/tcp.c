@@ -41,6 +41,7 @@ static enum comm_result bind_at(struct boot_star *b, const struct addrinfo *at)
     b->listener = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (b->listener < 0)
         return star_fail_errno(b, "socket");
+    star_own(b, b->listener);
     if (setsockopt(b->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) <
         0) /* connections of an earlier job in TIME_WAIT may still hold the port */
         return star_fail_errno(b, "SO_REUSEADDR");
@@ -147,6 +148,7 @@ static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
 
     if (fd < 0)
         return DIAL_NEVER;
+    star_own(b, fd);
     if (connect(fd, at->ai_addr, at->ai_addrlen) < 0)
         error = errno;
     if (error == EINPROGRESS) {
@@ -164,7 +166,7 @@ static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
         b->root = fd;
         return DIAL_THERE;
     }
-    close(fd);
+    star_drop(b, &fd);
     base_format(p->why, sizeof p->why, "%s", strerror(error));
     b->nobody = error == ECONNREFUSED;
     return DIAL_LATER;
@@ -201,9 +203,7 @@ static enum dialed dial_contrary(struct boot_star *b, const struct addrinfo *at,
         *result = star_fail_errno(b, "socket");
     if (dialed != DIAL_THERE)
         return dialed;
-    if (b->root >= 0)
-        close(b->root);
-    b->root = -1;
+    star_drop(b, &b->root);
     *result = p->contrary ? published_contrary(b) : place_not_allowed(b, at->ai_addr);
     return DIAL_NEVER;
 }
@@ -333,8 +333,7 @@ static enum comm_result open_with(const struct boot_config *config, const unsign
     result = star_meet(b);
     published_doubt(b, result);
     b->place = NULL;
-    if (place->held >= 0)
-        close(place->held);
+    star_drop(b, &place->held);
     if (place->medium && place->medium->remove && config->rank == 0 && place->meeting.run)
         place->medium->remove(place->name, place->meeting.run);
     if (result != COMM_OK) {

@@ -46,6 +46,7 @@ enum comm_result star_listen_at(struct boot_star *b, const struct star_name *nam
 
     if (fd < 0)
         return star_fail_errno(b, "socket");
+    star_own(b, fd);
     if (bind(fd, (const struct sockaddr *)&name->address, name->length) < 0)
         result = errno == EADDRINUSE ? name_taken(b, name, what) : star_fail_errno(b, "bind");
     else if (listen(fd, b->config.ranks + BOOT_UNAUTHENTICATED_MAX) < 0)
@@ -53,7 +54,7 @@ enum comm_result star_listen_at(struct boot_star *b, const struct star_name *nam
     if (result == COMM_OK)
         b->by_name = fd;
     else
-        close(fd);
+        star_drop(b, &fd);
     return result;
 }
 
@@ -64,6 +65,7 @@ enum star_dialed star_dial_at(struct boot_star *b, const struct star_name *name,
 
     b->nobody = false;
     b->root = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    star_own(b, b->root);
     if (b->root < 0)
         *result = star_fail_errno(b, "socket");
     else if (connect(b->root, (const struct sockaddr *)&name->address, name->length) == 0)
@@ -76,10 +78,8 @@ enum star_dialed star_dial_at(struct boot_star *b, const struct star_name *name,
         *result = boot_fail(&b->config, COMM_ERR_AUTH, "what listens for %s on this host is not this rank's user's: %s", what, why);
         dialed = STAR_FAILED;
     }
-    if (dialed != STAR_DIALED && b->root >= 0) {
-        close(b->root);
-        b->root = -1;
-    }
+    if (dialed != STAR_DIALED)
+        star_drop(b, &b->root);
     return dialed;
 }
 

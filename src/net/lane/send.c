@@ -279,12 +279,45 @@ static void send_lane(struct tcp_lane *lane)
         make_dirty(lane);
 }
 
+/* Whether the connection has ended, so that it can be read to its end. Other errors are this side's: no memory in the kernel, or the memory
+ * to send from cannot be read. */
+static bool is_over(int64_t error)
+{
+    switch (-error) {
+    case EPIPE:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case ENOTCONN:
+    case ESHUTDOWN:
+    case ETIMEDOUT:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case ENETUNREACH:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void send_failed(struct tcp_lane *lane, int64_t error)
+{
+    if (is_over(error)) { /* the peer may have closed after its last words. They are read first, then the end is noticed */
+        lane->deaf = true;
+        tcp_drop_out(lane);
+        return;
+    }
+    base_log(lane->port->wire->log, LOG_ERROR,
+             "tcp: peer=%d lane=%u: the kernel does not take what is to be sent: %s; the connection is given up", lane->link->peer,
+             lane->lane, strerror((int)-error));
+    tcp_lane_end(lane, NULL);
+}
+
 void tcp_sent(struct tcp_lane *lane, int64_t result)
 {
     lane->sending = false;
-    if (result < 0) { /* the peer may have closed after its last words. They are read first, then the end is noticed */
-        lane->deaf = true;
-        tcp_drop_out(lane);
+    if (result < 0) {
+        send_failed(lane, result);
         return;
     }
     if (lane->records)

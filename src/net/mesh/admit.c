@@ -82,23 +82,31 @@ static void turn_away(struct mesh *m, int fd, const char *why)
         base_log(m->w->log, LOG_WARNING, "tcp: a connection was refused %s (%u so far)", m->refusal, m->refused);
     }
     pending_drain(fd);
-    close(fd);
+    pending_close(m->w->env, fd);
 }
 
-/* The dialer is told that it was admitted; otherwise it could send to a rank that had no place for it. */
+/* The dialer is told that it was admitted; otherwise it could send to a rank that had no place for it. So the memory is taken first: a
+ * dialer that was not told dials again. */
 static bool take_in(struct mesh *m, const struct greeting *g, struct pending_peer *s)
 {
     struct welcome w = {.magic = MESH_MAGIC};
 
     if (g->lane >= TCP_SOCKETS) {
-        close(s->fd);
+        pending_close(m->w->env, s->fd);
         tcp_want(&m->w->links[g->from], g->lane == MESH_CALL_BASE);
         return true;
     }
     memcpy(w.word, m->cards[g->from].word, MESH_WORD);
-    if (mesh_send_now(s->fd, &w, sizeof w))
+    if (!mesh_seal(m, g->from, g->lane, &s->shake.seal)) {
+        m->lacks_memory = true;
         return false;
-    return mesh_keep(m, g->from, g->lane, s->fd, &s->shake.seal);
+    }
+    if (mesh_send_now(s->fd, &w, sizeof w)) {
+        mesh_unseal(m, g->from, g->lane);
+        return false;
+    }
+    mesh_keep(m, g->from, g->lane, s->fd);
+    return true;
 }
 
 /* In an open world, greetings are read without the wire's lock, and the connection is added under it. */
@@ -130,10 +138,10 @@ void mesh_hear_one(struct mesh *m, uint32_t at, short seen)
     if (ours && let_in(m, &g, s)) {
         m->missing -= m->missing != 0;
     } else if (ours && m->steady) {
-        base_log(m->w->log, LOG_DEBUG, "tcp: rank %u came for socket %u too late, or twice", g.from, g.lane);
-        close(s->fd);
+        base_log(m->w->log, LOG_DEBUG, "tcp: rank %u came for socket %u too late, or twice, or there is no memory for it", g.from, g.lane);
+        pending_close(m->w->env, s->fd);
     } else {
-        turn_away(m, s->fd, why);
+        turn_away(m, s->fd, ours ? "it is connected already, or there is no memory for its connection" : why);
     }
     pending_forget(&m->pending_peers, at);
 }
@@ -143,7 +151,7 @@ void mesh_hear_one(struct mesh *m, uint32_t at, short seen)
 static bool make_room(struct mesh *m, int error, enum comm_result *result)
 {
     if (m->pending_peers.count) {
-        pending_drop_eldest(&m->pending_peers);
+        pending_drop_eldest(&m->pending_peers, m->w->env);
         return true;
     }
     enum comm_result failed = mesh_fail_files(m, error);
@@ -179,7 +187,7 @@ uint32_t mesh_accept_pending(struct mesh *m, uint32_t most, enum comm_result *re
             continue;
         if (fd < 0)
             break;
-        pending_add(&m->pending_peers, fd, m->now);
+        pending_add(&m->pending_peers, m->w->env, fd, m->now);
         accept_limiter_charge(&m->accept_limiter, m->now, RATE_ACCEPT_NS);
         came++;
     }

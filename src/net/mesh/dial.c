@@ -28,6 +28,7 @@ static enum comm_result begin_dial(struct mesh *m, struct dialing *d)
         return mesh_fail_files(m, errno);
     if (d->fd < 0)
         return mesh_fail(m, COMM_ERR_SYSTEM, "socket: %s", strerror(errno));
+    m->w->env->own(m->w->env, d->fd, true); /* a child that is forked meanwhile must not keep it */
     if (m->steady)
         tcp_watch_for(m->w, d->fd);
     if (connect(d->fd, (const struct sockaddr *)&card->address, mesh_length_of(&card->address)) == 0 || errno == EINPROGRESS)
@@ -44,7 +45,7 @@ enum comm_result mesh_dial(struct mesh *m, uint32_t peer, uint32_t lane)
     if (result == COMM_OK)
         m->dialing++;
     else if (d->fd >= 0)
-        close(d->fd);
+        pending_close(m->w->env, d->fd);
     return result;
 }
 
@@ -66,13 +67,13 @@ static struct greeting greeting_for(const struct mesh *m, const struct dialing *
 }
 
 /* The greeting has been sent. If it only asks to be dialed, that is all; otherwise the peer confirms that it has a place. */
-static void greeted(struct dialing *d, bool *done)
+static void greeted(const struct mesh *m, struct dialing *d, bool *done)
 {
     d->stage = DIAL_GREETED;
     pending_wait_for(d->fd, sizeof(struct welcome));
     *done = d->lane >= TCP_SOCKETS;
     if (*done)
-        close(d->fd);
+        pending_close(m->w->env, d->fd);
 }
 
 /* Called when connecting has succeeded or failed. */
@@ -94,7 +95,7 @@ static enum comm_result greet(struct mesh *m, struct dialing *d, bool *done)
         return fail_peer(m, d->peer, COMM_ERR_PEER, strerror(error));
     d->stage = DIAL_ASKED;
     if (!m->key)
-        greeted(d, done);
+        greeted(m, d, done);
     return COMM_OK;
 }
 
@@ -104,7 +105,7 @@ static enum comm_result had_no_place(struct mesh *m, struct dialing *d)
 {
     if (m->steady)
         return fail_peer(m, d->peer, COMM_ERR_PEER, "it accepted the connection and closed it");
-    close(d->fd);
+    pending_close(m->w->env, d->fd);
     return begin_dial(m, d);
 }
 
@@ -148,7 +149,7 @@ static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
     int error = mesh_send_now(d->fd, sealed, sizeof sealed);
     if (error)
         return fail_peer(m, d->peer, COMM_ERR_PEER, strerror(error));
-    greeted(d, done);
+    greeted(m, d, done);
     return COMM_OK;
 }
 
@@ -170,8 +171,9 @@ static enum comm_result confirm(struct mesh *m, struct dialing *d, bool *done)
     if (!mesh_same_word(w.word, m->mine.word))
         return fail_peer(m, d->peer, COMM_ERR_AUTH, "what listens there is not that rank: it does not know this rank's word");
     pending_wait_for(d->fd, 1);
-    if (!mesh_keep(m, d->peer, d->lane, d->fd, m->key ? &d->shake.seal : NULL))
+    if (!mesh_seal(m, d->peer, d->lane, m->key ? &d->shake.seal : NULL))
         return fail_peer(m, d->peer, COMM_ERR_MEMORY, "no memory for the connection");
+    mesh_keep(m, d->peer, d->lane, d->fd);
     *done = true;
     return COMM_OK;
 }
@@ -192,7 +194,7 @@ void mesh_drop_dials(struct mesh *m, uint32_t peer)
 {
     for (uint32_t i = m->dialing; i-- > 0;)
         if (m->dials[i].peer == peer) {
-            close(m->dials[i].fd);
+            pending_close(m->w->env, m->dials[i].fd);
             forget_dial(m, i);
         }
 }
@@ -205,7 +207,7 @@ static enum comm_result end_dial(struct mesh *m, uint32_t at, enum comm_result r
     if (result != COMM_OK && m->steady)
         base_log(m->w->log, LOG_DEBUG, "tcp: %s", m->config->error_text);
     if (result != COMM_OK && d->fd >= 0)
-        close(d->fd);
+        pending_close(m->w->env, d->fd);
     forget_dial(m, at);
     return m->steady ? COMM_OK : result;
 }

@@ -104,6 +104,8 @@ static bool open_outside(struct tcp_wire *w, struct mesh *m)
 {
     m->outside = epoll_create1(EPOLL_CLOEXEC);
     acceptor_of(w)->rest = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    w->env->own(w->env, m->outside, true);
+    w->env->own(w->env, acceptor_of(w)->rest, true);
     return m->outside >= 0 && acceptor_of(w)->rest >= 0;
 }
 
@@ -143,6 +145,7 @@ void tcp_acceptor_close(struct tcp_wire *w)
         return;
     if (d->mesh)
         mesh_close(d->mesh);
+    w->env->own(w->env, d->rest, false);
     if (d->rest >= 0)
         close(d->rest);
     if (d->graph.relay)

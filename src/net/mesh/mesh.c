@@ -54,8 +54,25 @@ bool mesh_same_word(const unsigned char a[MESH_WORD], const unsigned char b[MESH
     return !differs;
 }
 
-/* keys: of the connection's handshake, or NULL. False: no memory. */
-bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const struct seal *keys)
+bool mesh_seal(const struct mesh *m, uint32_t rank, uint32_t which, const struct seal *keys)
+{
+    struct tcp_lane *lane = &m->w->links[rank].lane[which];
+    bool checked = m->w->checked && which != TCP_BEAT; /* a changed heartbeat has the same meaning */
+
+    if (!m->w->sealed && !checked)
+        return true;
+    return tcp_lane_seal(lane, keys, m->w->sealed ? (enum crypto_kind)m->how[lane->link->peer] : CRYPTO_NONE);
+}
+
+void mesh_unseal(const struct mesh *m, uint32_t rank, uint32_t which)
+{
+    struct tcp_lane *lane = &m->w->links[rank].lane[which];
+
+    record_end(lane->records);
+    lane->records = NULL;
+}
+
+void mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd)
 {
     struct tcp_lane *lane = &m->w->links[rank].lane[which];
     struct sockaddr_storage other;
@@ -66,15 +83,11 @@ bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const stru
     if (!m->steady && getpeername(fd, (struct sockaddr *)&other, &length) == 0) /* once steady, other threads may be reading it */
         mesh_name_address(&other, lane->link->address, sizeof lane->link->address);
     mesh_set_options(m->w, fd, m->cards[peer].host == m->mine.host);
-    if ((m->w->sealed || (m->w->checked && lane->lane != TCP_BEAT)) && /* a changed heartbeat has the same meaning */
-        !tcp_lane_seal(lane, keys, m->w->sealed ? (enum crypto_kind)m->how[peer] : CRYPTO_NONE))
-        return false;
     lane->fd = fd;
     m->w->env->own(m->w->env, fd, true);
     lane->link->sure |= which == TCP_LANE_SMALL && (!m->steady || m->w->rank < peer); /* a dialer is told that it was admitted */
     if (m->steady)
         tcp_lane_up(lane);
-    return true;
 }
 
 /* How many descriptors a rank needs while it connects: for all its connections, or for those to neighbours. */
@@ -139,6 +152,8 @@ enum comm_result mesh_turn(struct mesh *m, int wait_ms)
     }
     for (uint32_t i = pending_peers; i-- > 0;)
         mesh_hear_one(m, i, m->wait[1 + i].revents);
+    if (!m->steady && m->lacks_memory && result == COMM_OK)
+        result = mesh_fail(m, COMM_ERR_MEMORY, "rank %d has no memory for a connection", m->w->rank);
     if (m->wait[0].revents && result == COMM_OK)
         mesh_accept_pending(m, 1, &result);
     return result;
@@ -180,9 +195,9 @@ static enum comm_result connect_all(struct mesh *m)
             result = mesh_dial(m, (uint32_t)peer, lane);
     while (result == COMM_OK && (m->missing || m->dialing))
         result = connect_more(m);
-    pending_close_all(&m->pending_peers);
+    pending_close_all(&m->pending_peers, m->w->env);
     for (; m->dialing; crypto_wipe(&m->dials[m->dialing], sizeof m->dials[m->dialing]))
-        close(m->dials[--m->dialing].fd);
+        pending_close(m->w->env, m->dials[--m->dialing].fd);
     return result;
 }
 
@@ -348,10 +363,11 @@ static enum comm_result meet(struct mesh *m)
 
 void mesh_close(struct mesh *m)
 {
-    pending_close_all(&m->pending_peers);
+    pending_close_all(&m->pending_peers, m->w->env);
     while (m->dialing)
-        close(m->dials[--m->dialing].fd);
+        pending_close(m->w->env, m->dials[--m->dialing].fd);
     close_listener(m);
+    m->w->env->own(m->w->env, m->outside, false);
     if (m->outside >= 0)
         close(m->outside);
     secret_give(m, m->bytes);

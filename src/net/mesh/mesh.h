@@ -78,7 +78,8 @@ struct mesh {
     int64_t looked_ns;         /* when this rank last checked whether a rank is gone */
     int64_t refused_ns, until; /* until: shortly before the world's deadline, so that all ranks can still learn which one is at fault */
     char refusal[PENDING_WHY];
-    bool steady; /* the world is open: new connections are started, and failed dials are tried again */
+    bool steady;       /* the world is open: new connections are started, and failed dials are tried again */
+    bool lacks_memory; /* a connection could not be admitted. While the world opens that is an error; later the peer dials again */
     size_t bytes;
 };
 
@@ -108,7 +109,10 @@ void mesh_close(struct mesh *m);
 enum comm_result mesh_fail(const struct mesh *m, enum comm_result result, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int mesh_send_now(int fd, const void *bytes, size_t count); /* returns 0, or an errno */
 bool mesh_same_word(const unsigned char a[MESH_WORD], const unsigned char b[MESH_WORD]);
-bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const struct seal *keys);
+/* The memory for the connection's records, if it has them. keys: of its handshake, or NULL. False: no memory. */
+bool mesh_seal(const struct mesh *m, uint32_t rank, uint32_t which, const struct seal *keys);
+void mesh_unseal(const struct mesh *m, uint32_t rank, uint32_t which);
+void mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd); /* after mesh_seal */
 uint32_t mesh_files_for(const struct mesh *m);
 enum comm_result mesh_fail_files(const struct mesh *m, int error);
 

@@ -182,29 +182,35 @@ static int64_t epoll_cancel(struct poller *poller, uint32_t socket, enum poller_
     return w->result;
 }
 
+static void mark(struct epoll_poller *p, uint32_t socket, bool receive, bool send)
+{
+    struct epoll_socket *s = &p->socket[socket];
+
+    if (s->fd < 0)
+        return;
+    s->way[POLLER_RECEIVE].ready |= receive;
+    p->blocked -= send && !s->way[POLLER_SEND].ready;
+    s->way[POLLER_SEND].ready |= send;
+    enlist(p, socket, POLLER_RECEIVE);
+    enlist(p, socket, POLLER_SEND);
+}
+
+/* Edges that nobody needs, of data that was read without them, may fill a call's events. The edges after them are asked for at once. */
 static void look(struct epoll_poller *p)
 {
     struct epoll_event ready[EPOLL_EVENTS];
-    int n = posix_epoll_wait(p->poller.fd, ready, EPOLL_EVENTS, 0);
+    uint32_t asked = 0;
+    int n;
 
-    for (int i = 0; i < n; i++) {
-        uint32_t socket = ready[i].data.u32, seen = ready[i].events;
-        struct epoll_socket *s = &p->socket[socket];
-        if (s->fd < 0)
-            continue;
-        if (seen & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
-            s->way[POLLER_RECEIVE].ready = true;
-        if (seen & (EPOLLOUT | EPOLLHUP | EPOLLERR)) {
-            p->blocked -= !s->way[POLLER_SEND].ready;
-            s->way[POLLER_SEND].ready = true;
-        }
-        enlist(p, socket, POLLER_RECEIVE);
-        enlist(p, socket, POLLER_SEND);
-    }
-    for (uint32_t i = 0; i < p->unwatcheds; i++) {
-        p->socket[p->unwatched[i]].way[POLLER_RECEIVE].ready = true;
-        enlist(p, p->unwatched[i], POLLER_RECEIVE);
-    }
+    do {
+        n = posix_epoll_wait(p->poller.fd, ready, EPOLL_EVENTS, 0);
+        for (int i = 0; i < n; i++)
+            mark(p, ready[i].data.u32, ready[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR),
+                 ready[i].events & (EPOLLOUT | EPOLLHUP | EPOLLERR));
+        asked += EPOLL_EVENTS;
+    } while (n == EPOLL_EVENTS && !p->listed && asked < p->sockets);
+    for (uint32_t i = 0; i < p->unwatcheds; i++) /* a send waits here only if the kernel had no memory to watch its socket again */
+        mark(p, p->unwatched[i], true, true);
 }
 
 /* An attempt on a socket that is not watched found nothing. After enough of these, the socket is watched again. */
@@ -305,7 +311,11 @@ static uint32_t epoll_reap(struct poller *poller, struct poller_event *events, u
         look(p);
     else
         told += try_hot(p, events + told, max - told, hot, hots);
-    return p->listed ? told + try_listed(p, events + told, max - told) : told;
+    if (p->listed)
+        told += try_listed(p, events + told, max - told);
+    while (!told && p->listed) /* the caller may sleep now, and the edges of those that were not tried are over */
+        told = try_listed(p, events, max);
+    return told;
 }
 
 static int64_t epoll_attempt(struct poller *poller, uint32_t socket)

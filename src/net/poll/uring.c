@@ -8,7 +8,7 @@
 #include <liburing.h>
 #include <sys/socket.h>
 
-enum { BATCH_REFUSED_MOST = 16 };
+enum { BATCH_REFUSED_MOST = 16, OPERATIONS = IORING_OP_RECV + 1 };
 #define NOT_EXECUTED INT64_MIN
 
 struct batch {
@@ -18,6 +18,21 @@ struct batch {
     struct msghdr message[BATCH_MOST];
 };
 
+/* Rings are older than sends and receives on them, which came with Linux 5.6, as did the question for them: before, each would end with
+ * EINVAL, like a broken connection. Returns 0, or -errno. */
+static int check_operations(struct io_uring *ring)
+{
+    static const unsigned needed[] = {IORING_OP_RECVMSG, IORING_OP_SENDMSG, IORING_OP_RECV, IORING_OP_SEND};
+    _Alignas(struct io_uring_probe) char room[sizeof(struct io_uring_probe) + OPERATIONS * sizeof(struct io_uring_probe_op)] = {0};
+    struct io_uring_probe *known = (struct io_uring_probe *)(void *)room;
+    int error = io_uring_register_probe(ring, known, OPERATIONS);
+    bool all = true;
+
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        all &= needed[i] <= known->last_op && (known->ops[needed[i]].flags & IO_URING_OP_SUPPORTED);
+    return error == -EINVAL || (!error && !all) ? -EOPNOTSUPP : error;
+}
+
 int batch_open(const struct comm_env *env, struct batch **batch)
 {
     struct batch *b = env->take(env, sizeof *b, 64);
@@ -25,7 +40,12 @@ int batch_open(const struct comm_env *env, struct batch **batch)
     if (!b)
         return -ENOMEM;
     int error = io_uring_queue_init(BATCH_MOST, &b->ring, 0);
+    bool made = !error;
+    if (made)
+        error = check_operations(&b->ring);
     if (error) {
+        if (made)
+            io_uring_queue_exit(&b->ring);
         env->give(env, b, sizeof *b);
         return error;
     }

@@ -39,7 +39,7 @@ struct line {
     uint64_t ticks;  /* counter at the last reading, and ... */
     int64_t ns;      /* ... CLOCK_MONOTONIC then */
     uint64_t rate;   /* ns per tick, with 32 fractional bits */
-    uint64_t follow; /* ticks for which the line is valid; 0: no line yet */
+    uint64_t follow; /* ticks for which the line is valid; 0: no line yet, or nothing agrees with it */
     int64_t last;    /* the highest time returned */
 };
 
@@ -76,7 +76,8 @@ static int64_t tell(int64_t ns)
     return line.last;
 }
 
-/* Computes a new line from the last reading and this one, if they are far enough apart. */
+/* Computes a new line from the last reading and this one, if they are far enough apart. It is followed if it agrees with the one before: if
+ * the machine was suspended between two readings, the counter may have gone on without the clock. */
 static void draw(uint64_t ticks, int64_t ns)
 {
     uint64_t elapsed = (uint64_t)(ns - line.ns), passed = ticks - line.ticks, before = line.rate;
@@ -90,7 +91,7 @@ static void draw(uint64_t ticks, int64_t ns)
     line.ticks = ticks;
     line.ns = ns;
     line.rate = jumped ? 0 : rate;
-    line.follow = line.rate ? (uint64_t)(((wide)follow_ns << 32) / line.rate) : 0;
+    line.follow = before && line.rate ? (uint64_t)(((wide)follow_ns << 32) / line.rate) : 0;
 }
 
 __attribute__((noinline)) static int64_t read_truth(void)

@@ -46,6 +46,7 @@ struct record_layer {
     size_t about;          /* bytes of a head before its tag */
     size_t begin, end, in; /* begin, end: of out_bytes, what is sealed and not sent; in: bytes received and not opened */
     size_t room;           /* size of each buffer */
+    bool failed;           /* a record could not be made. Its number is used up, so none can follow */
     size_t bytes;          /* of this allocation */
     unsigned char *out_bytes, *in_bytes;
     _Alignas(FRAME_LINE) unsigned char memory[];
@@ -114,22 +115,25 @@ static bool next_record(struct record_layer *s, int way, uint64_t *number)
            ((!*number || *number % REKEY_RECORDS || crypto_cipher_rekey(s->cipher[way])) && *number != CRYPTO_LAST_NONCE);
 }
 
-/* Writes the head, and after it the sealed bytes. from may be that place. */
+/* Writes the head, and after it the sealed bytes. from may be that place, so what was not sealed may be plain text, and never leaves. */
 static bool close_record(struct record_layer *s, unsigned char *head, const unsigned char *from, size_t bytes)
 {
     unsigned char *to = head + RECORD_HEAD, *tag = head + s->about;
-    uint64_t number;
+    uint64_t number = 0;
 
     memset(head, 0, RECORD_HEAD);
     base_put32(head, (uint32_t)bytes);
-    if (!next_record(s, 0, &number))
+    s->failed = s->failed || !next_record(s, 0, &number);
+    if (!s->failed && s->cipher[0])
+        s->failed = !crypto_seal(s->cipher[0], number, head, s->about, from, bytes, to, tag);
+    if (s->failed)
         return false;
+    if (!s->cipher[0]) {
+        if (from != to)
+            memcpy(to, from, bytes);
+        base_put32(tag, check_of(s, number, head, to, bytes));
+    }
     s->end += RECORD_HEAD + bytes;
-    if (s->cipher[0])
-        return crypto_seal(s->cipher[0], number, head, s->about, from, bytes, to, tag);
-    if (from != to)
-        memcpy(to, from, bytes);
-    base_put32(tag, check_of(s, number, head, to, bytes));
     return true;
 }
 

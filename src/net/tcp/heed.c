@@ -25,6 +25,7 @@ int tcp_heed_open(struct tcp_wire *w)
     w->monitor.heed = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (w->monitor.heed < 0)
         return errno;
+    w->env->own(w->env, w->monitor.heed, true);
     int error = listen_to(w, EPOLL_CTL_ADD, w->monitor.heed, EPOLLIN | EPOLLET);
     return error ? error : listen_to(w, EPOLL_CTL_ADD, w->poller->fd, EPOLLONESHOT);
 }

@@ -44,6 +44,13 @@ static void close_sockets(struct tcp_wire *w)
         }
 }
 
+static void close_file(const struct tcp_wire *w, int fd)
+{
+    w->env->own(w->env, fd, false);
+    if (fd >= 0)
+        close(fd);
+}
+
 void tcp_destroy(struct tcp_wire *w)
 {
     const struct comm_env *env = w->env;
@@ -52,14 +59,11 @@ void tcp_destroy(struct tcp_wire *w)
     close_sockets(w);
     if (w->poller)
         w->poller->class->close(w->poller);
-    if (w->burst.timer >= 0)
-        close(w->burst.timer);
-    if (w->monitor.heed >= 0)
-        close(w->monitor.heed);
+    close_file(w, w->burst.timer);
+    close_file(w, w->monitor.heed);
     for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++)
         record_end(w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS].records);
-    if (w->monitor.deaths >= 0)
-        close(w->monitor.deaths);
+    close_file(w, w->monitor.deaths);
     for (uint32_t order = TCP_ORDER_LEAST; order <= TCP_ORDER_MOST; order++)
         for (struct tcp_block *b = w->memory.free_block[order], *next; b; b = next) {
             next = b->next;
@@ -172,8 +176,10 @@ static enum comm_result open_pollers(struct tcp_wire *w, const struct wire_confi
     w->monitor.deaths = epoll_create1(EPOLL_CLOEXEC);
     if (w->monitor.deaths < 0)
         return broken(config, "epoll_create1", errno);
+    w->env->own(w->env, w->monitor.deaths, true); /* a forked child's copy would stay in the engine's bell when this wire is closed */
     struct epoll_event event = {.events = EPOLLIN | EPOLLET};
     w->burst.timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    w->env->own(w->env, w->burst.timer, true);
     if (w->burst.timer < 0 || epoll_ctl(w->monitor.deaths, EPOLL_CTL_ADD, w->burst.timer, &event) < 0)
         return broken(config, "a timer", errno);
     int error = tcp_heed_open(w);
