@@ -32,7 +32,7 @@ struct comm_mpi_meeting {
     double until;     /* by MPI_Wtime() */
     const char *why;
     enum comm_result result; /* an error: the ranks meet no more, as `why` says */
-    int ranks, one_host;
+    int ranks;
     int unfinished; /* MPI has a call that has not ended, and with it own and words for as long as the program runs */
 };
 
@@ -187,44 +187,37 @@ static inline void comm_mpi_part(struct comm_mpi_meeting *m)
 {
     if (m->unfinished)
         return;
-    MPI_Comm_free(m->own);
+    if (*m->own != MPI_COMM_NULL)
+        MPI_Comm_free(m->own);
     free(m->words);
 }
 
-/* Not for programs: makes the meeting's communicator, by the only call on the program's, which all ranks have left together. Finds out
- * whether the ranks share a host. A rank without memory says so here, so that all ranks fail. */
+/* Not for programs: makes the meeting's communicator, by the only call on the program's, which all ranks have left together. A rank without
+ * memory is not in it, so the others see that one is missing. */
 static inline enum comm_result comm_mpi_meet(MPI_Comm mpi, MPI_Comm *own, struct comm_mpi_meeting *m)
 {
-    MPI_Comm host;
-    int here = 0, mine = -1;
+    int ranks = 0;
 
     memset(m, 0, sizeof *m);
     m->own = own;
+    *own = MPI_COMM_NULL;
     m->words = (long long *)malloc(4 * sizeof *m->words);
     m->why = "MPI reported an error of this communicator";
-    m->unfinished = 1; /* an error of MPI */
     m->result = COMM_ERR_BACKEND;
-    if (MPI_Comm_split(mpi, 0, 0, own) != MPI_SUCCESS)
-        return m->result;
-    MPI_Comm_set_errhandler(*own, MPI_ERRORS_RETURN);
-    if (MPI_Comm_size(*own, &m->ranks) != MPI_SUCCESS ||
-        MPI_Comm_split_type(*own, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host) != MPI_SUCCESS)
-        return m->result;
-    MPI_Comm_size(host, &here);
-    MPI_Comm_free(&host);
-    if (m->words)
-        mine = here == m->ranks;
-    if (MPI_Allreduce(&mine, &m->one_host, 1, MPI_INT, MPI_MIN, *own) != MPI_SUCCESS)
-        return m->result;
-    m->unfinished = 0;
-    m->result = COMM_OK;
-    if (m->one_host < 0) {
-        m->result = m->words ? COMM_ERR_REFUSED : COMM_ERR_MEMORY;
+    MPI_Comm_size(mpi, &ranks);
+    if (MPI_Comm_split(mpi, m->words ? 0 : MPI_UNDEFINED, 0, own) == MPI_SUCCESS) {
+        if (*own != MPI_COMM_NULL) {
+            MPI_Comm_set_errhandler(*own, MPI_ERRORS_RETURN);
+            MPI_Comm_size(*own, &m->ranks);
+        }
+        m->result = !m->words ? COMM_ERR_MEMORY : m->ranks < ranks ? COMM_ERR_REFUSED : COMM_OK;
         m->why = m->words ? "another rank has no memory to meet" : "no memory to meet";
-        comm_mpi_part(m);
     }
+    if (m->result != COMM_OK)
+        comm_mpi_part(m);
     return m->result;
 }
+
 /* Not for programs: the last word of a meeting has a few seconds, also if opening the world took all the time. */
 static inline double comm_mpi_later(double until)
 {
@@ -242,9 +235,8 @@ static inline double comm_mpi_later(double until)
  * order. backend=shm+mpi needs MPI_THREAD_MULTIPLE. Below that level, open one world at a time with backend=mpi.
  *
  * The only call on mpi is MPI_Comm_split, which makes a communicator for the meeting. It has no deadline: all ranks have to reach it. (A
- * nonblocking call could not be withdrawn after one, and the program's next collective on mpi might meet it.) Right after it the ranks find
- * out who shares a host (MPI_Comm_split_type, MPI_Allreduce), without a deadline too. From then on it blocks like comm_open() at most
- * COMM_OPEN_TIMEOUT, or else open_timeout_ns, except in what backend=mpi and shm+mpi wait for (docs/guide/mpi.md), and
+ * nonblocking call could not be withdrawn after one, and the program's next collective on mpi might meet it.) From then on it blocks like
+ * comm_open() at most COMM_OPEN_TIMEOUT, or else open_timeout_ns, except in what backend=mpi and shm+mpi wait for (docs/guide/mpi.md), and
  * whatever the result is, nothing of this library is left on mpi. After COMM_ERR_TIMEOUT and COMM_ERR_BACKEND MPI may still have a
  * collective of the meeting, on that communicator, because MPI cannot cancel it. Then some libraries may not return from MPI_Finalize.
  *
@@ -281,8 +273,6 @@ static inline enum comm_result comm_mpi_open(MPI_Comm mpi, const struct comm_con
     own.id = NULL;
     own.exchange = comm_mpi_exchange;
     own.exchange_arg = &meeting;
-    if (!own.backend && !meeting.one_host)
-        own.backend = "shm+tcp";
     r = comm_open(&own, world);
     if (r == COMM_OK)
         meeting.until = comm_mpi_later(meeting.until);

@@ -36,7 +36,9 @@ struct comm_id {
  * Exchanges data between the ranks of a world that is opening, for programs that have a store or MPI of their own.
  *
  * Every rank passes `bytes` bytes and gets those of all ranks, as an allgather. comm_open() calls it on the thread that opens, several
- * times, and the same number of times on every rank if all name the same backend. It may block; the library cannot interrupt it.
+ * times, and the same number of times on every rank if all name the same backend. It may block; the library cannot interrupt it. So a rank
+ * that has no memory, or that cannot use the backend, calls it once to say so, and the others return an error too. A rank whose options are
+ * wrong does not call it.
  *
  * @param arg    config.exchange_arg
  * @param in     this rank's data

@@ -228,6 +228,28 @@ RIG_TEST(a_store_that_fails)
     run(store_fails);
 }
 
+/* A rank that fails before the ranks meet says so in the store, where the others wait for it without a limit of this library's. */
+static void one_cannot_open(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct speaker s = {.rank = rank, .fails_at = -1};
+    struct comm_communicator *world = NULL, *closed = NULL;
+    char text[512] = "";
+    (void)proc;
+    (void)none;
+    forget_launcher();
+    if (rank == 1) {
+        MUST(comm_open(COMM_CONFIG(.rank = 0, .ranks = 1, .backend = "local"), &closed));
+        MUST(comm_close(closed, RIG_PATIENCE));
+    }
+    IS(open_by_store(&s, closed, 10 * RIG_S, &world, text, sizeof text), COMM_ERR_CLOSED);
+    CHECK(world == NULL && strstr(text, rank == 1 ? "engine_of" : "rank 1 cannot open (COMM_ERR_CLOSED)"));
+}
+
+RIG_TEST(a_rank_that_fails_before_it_meets)
+{
+    run(one_cannot_open);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ a second world */
 /* Two worlds on one engine, with an event between them; a wait on one also moves the other. */
 static void second_world(struct proc *proc, int32_t rank, struct comm_communicator *none)
@@ -274,9 +296,10 @@ RIG_TEST(two_worlds_on_one_engine)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(processes_meet_by_an_id),        cmocka_unit_test(a_rank_that_never_comes),
-        cmocka_unit_test(processes_meet_through_a_store), cmocka_unit_test(a_store_that_fails),
-        cmocka_unit_test(two_worlds_on_one_engine),       cmocka_unit_test(processes_of_two_hosts_meet_through_a_store),
+        cmocka_unit_test(processes_meet_by_an_id),           cmocka_unit_test(a_rank_that_never_comes),
+        cmocka_unit_test(processes_meet_through_a_store),    cmocka_unit_test(a_store_that_fails),
+        cmocka_unit_test(two_worlds_on_one_engine),          cmocka_unit_test(processes_of_two_hosts_meet_through_a_store),
+        cmocka_unit_test(a_rank_that_fails_before_it_meets),
     };
     return cmocka_run_group_tests_name("engine_opening", tests, NULL, NULL);
 }

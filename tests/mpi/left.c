@@ -2,18 +2,40 @@
  * What comm_mpi_open() leaves to the program where it fails (commstream/mpi.h): nothing on the program's MPI_Comm, and no world on any
  * rank.
  *
- *   left silent | late
+ *   left silent | late | memory | broken
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
 #include <commstream/commstream.h>
 
+#include <stdlib.h>
+
+static int blocks; /* of memory */
+static bool has_none;
+
+static void *count_malloc(size_t bytes)
+{
+    void *at = has_none ? NULL : malloc(bytes);
+    blocks += at != NULL;
+    return at;
+}
+
+static void count_free(void *at)
+{
+    blocks -= at != NULL;
+    free(at);
+}
+
 /* Fails on rank 1, when all ranks have opened. */
 static enum comm_result open_here(const struct comm_config *config, struct comm_communicator **world);
 #define comm_open open_here
+#define malloc count_malloc
+#define free count_free
 #include <commstream/mpi.h>
 #undef comm_open
+#undef malloc
+#undef free
 
 #include <string.h>
 
@@ -21,7 +43,7 @@ enum { TURNS = 5 };
 
 static char text[640];
 static int rank;
-static bool fails_late, is_silent;
+static bool fails_late, is_silent, splits_nothing;
 static int made, freed; /* communicators of MPI */
 static MPI_Comm unheard = MPI_COMM_NULL;
 
@@ -46,14 +68,10 @@ int MPI_Iallreduce(const void *in, void *out, int n, MPI_Datatype type, MPI_Op o
 
 int MPI_Comm_split(MPI_Comm mpi, int color, int key, MPI_Comm *out)
 {
-    made++;
+    if (splits_nothing)
+        return MPI_ERR_OTHER;
+    made += color != MPI_UNDEFINED;
     return PMPI_Comm_split(mpi, color, key, out);
-}
-
-int MPI_Comm_split_type(MPI_Comm mpi, int type, int key, MPI_Info info, MPI_Comm *out)
-{
-    made++;
-    return PMPI_Comm_split_type(mpi, type, key, info, out);
 }
 
 int MPI_Comm_free(MPI_Comm *mpi)
@@ -130,17 +148,51 @@ static void late(void)
     program_goes_on();
     world_opens();
     EQUAL(made, freed);
+    EQUAL(blocks, 0);
+}
+
+/* Rank 1 has no memory, or MPI makes no communicator on any rank. */
+static void early(enum comm_result mine, enum comm_result others, const char *why)
+{
+    struct comm_communicator *world = NULL;
+    int64_t since = rig_now();
+    IS(open_world(0, &world), rank == 1 ? mine : others);
+    CHECK(!world && strstr(text, why) && rig_now() - since < RIG_PATIENCE);
+    has_none = splits_nothing = false;
+    EQUAL(blocks, 0);
+    program_goes_on();
+    world_opens();
+    EQUAL(made, freed);
+    EQUAL(blocks, 0);
+}
+
+static void memory(void)
+{
+    has_none = rank == 1;
+    early(COMM_ERR_MEMORY, COMM_ERR_REFUSED, "no memory to meet");
+}
+
+static void broken(void)
+{
+    splits_nothing = true;
+    early(COMM_ERR_BACKEND, COMM_ERR_BACKEND, "MPI reported an error");
 }
 
 int main(int count, char **argument)
 {
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } cases[] = {{"silent", silent}, {"late", late}, {"memory", memory}, {"broken", broken}};
+    size_t at = 0;
     rig_end_after(100);
     MPI_Init(NULL, NULL);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (count > 1 && strcmp(argument[1], "silent") == 0)
-        silent();
-    else
-        late();
+    while (count > 1 && at < sizeof cases / sizeof *cases && strcmp(cases[at].name, argument[1]) != 0)
+        at++;
+    if (count != 2 || at == sizeof cases / sizeof *cases)
+        return 2;
+    cases[at].run();
     MPI_Finalize();
     return 0;
 }

@@ -78,10 +78,11 @@ struct both {
     pthread_barrier_t here;
     char all[2 * 1024];
 };
+struct lacking;
 struct side {
     struct both *both;
     int32_t rank;
-    bool over_tcp;
+    const struct lacking *lacking;
     enum comm_result result;
     char text[300];
 };
@@ -106,17 +107,46 @@ static int no_random(const struct comm_env *env, void *memory, size_t bytes)
     return -1;
 }
 
-extern const struct boot_class boot_unix; /* as src/core/wire/table.c names it */
+/* This rank's first request for memory fails. */
+static _Thread_local int taken;
 
-static void *open_without_random(void *arg)
+static void *take_later(const struct comm_env *env, size_t bytes, size_t align)
+{
+    (void)env;
+    return taken++ ? wire_default_env()->take(wire_default_env(), bytes, align) : NULL;
+}
+
+extern const struct boot_class boot_unix, boot_tcp; /* as src/core/wire/table.c names them */
+
+enum lack { LACKS_NOTHING, LACKS_RANDOM, LACKS_MEMORY, LACKS_A_BACKEND };
+static const struct lacking {
+    enum lack lack;
+    bool over_tcp;
+    int32_t rank;
+    enum comm_result result;
+    const char *own, *others;
+} lacking[] = {
+    {LACKS_RANDOM, false, 0, COMM_ERR_SYSTEM, "no randomness for the name of the meeting", "rank 0 cannot open (COMM_ERR_SYSTEM)"},
+    {LACKS_RANDOM, true, 0, COMM_ERR_SYSTEM, "no randomness for the meeting", "rank 0: no randomness for the meeting"},
+    {LACKS_MEMORY, false, 0, COMM_ERR_MEMORY, "no memory to meet 2 ranks", "rank 0 cannot open (COMM_ERR_MEMORY)"},
+    {LACKS_MEMORY, false, 1, COMM_ERR_MEMORY, "no memory to meet 2 ranks", "rank 1 cannot open (COMM_ERR_MEMORY)"},
+    {LACKS_MEMORY, true, 0, COMM_ERR_MEMORY, "no memory to meet 2 ranks", "rank 0: no memory to meet 2 ranks"},
+    {LACKS_MEMORY, true, 1, COMM_ERR_MEMORY, "no memory to meet 2 ranks", "rank 1: no memory to meet 2 ranks"},
+    {LACKS_A_BACKEND, false, 0, COMM_ERR_UNSUPPORTED, "it lacks the backend", "rank 0 cannot open (COMM_ERR_UNSUPPORTED)"},
+    {LACKS_A_BACKEND, true, 1, COMM_ERR_UNSUPPORTED, "it lacks the backend", "rank 1: it lacks the backend"},
+};
+
+static void *open_lacking(void *arg)
 {
     static const struct base_log quiet = {.level = 0, .rank = -1};
     struct side *side = arg;
     struct comm_env env = *wire_default_env();
     struct wire_boot *boot = NULL;
+    enum lack lack = side->rank == side->lacking->rank ? side->lacking->lack : LACKS_NOTHING;
 
-    if (side->rank == 0)
-        env.random = no_random;
+    taken = 0;
+    env.random = lack == LACKS_RANDOM ? no_random : env.random;
+    env.take = lack == LACKS_MEMORY ? take_later : env.take;
     struct boot_config config = {.env = &env,
                                  .log = &quiet,
                                  .rank = side->rank,
@@ -125,42 +155,42 @@ static void *open_without_random(void *arg)
                                  .deadline = env.now(&env) + 10 * SECOND,
                                  .exchange = exchange_of_both,
                                  .exchange_arg = side,
+                                 .failed = lack == LACKS_A_BACKEND ? COMM_ERR_UNSUPPORTED : COMM_OK,
                                  .error_text = side->text,
                                  .error_text_bytes = sizeof side->text};
-    side->result = side->over_tcp ? boot_exchange_open(&config, NULL, COMM_OK, &boot) : boot_unix.open(&config, &boot);
+    if (config.failed != COMM_OK)
+        snprintf(side->text, sizeof side->text, "it lacks the backend");
+    side->result = side->lacking->over_tcp ? boot_tcp.open(&config, &boot) : boot_unix.open(&config, &boot);
     return NULL;
 }
 
-/* Opens both sides, of which rank 0 fails. It must say so inside the exchange: a rank that stays away leaves the others waiting in it. */
-static void open_both(bool over_tcp, const char *text)
+/* A rank that fails must say so inside the exchange: if it stays away, the others wait for it there. */
+static void open_both(const struct lacking *l)
 {
     struct both both;
-    struct side side[2] = {{.both = &both, .rank = 0, .over_tcp = over_tcp}, {.both = &both, .rank = 1, .over_tcp = over_tcp}};
+    struct side side[2] = {{.both = &both, .rank = 0, .lacking = l}, {.both = &both, .rank = 1, .lacking = l}};
     pthread_t thread[2];
 
     pthread_barrier_init(&both.here, NULL, 2);
     alarm(30); /* no wait inside the exchange has a limit */
     for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_create(&thread[i], NULL, open_without_random, &side[i]), 0);
+        assert_int_equal(pthread_create(&thread[i], NULL, open_lacking, &side[i]), 0);
     for (int i = 0; i < 2; i++)
         pthread_join(thread[i], NULL);
     alarm(0);
-    for (int i = 0; i < 2; i++)
-        if (side[i].result != COMM_ERR_SYSTEM || !strstr(side[i].text, text))
-            fail_msg("rank %d: %d \"%s\"", i, (int)side[i].result, side[i].text);
+    for (int i = 0; i < 2; i++) {
+        const char *text = i == l->rank ? l->own : l->others;
+        if (side[i].result != l->result || strncmp(side[i].text, text, strlen(text)) != 0)
+            fail_msg("rank %d of case %d: %d \"%s\"", i, (int)(l - lacking), (int)side[i].result, side[i].text);
+    }
     pthread_barrier_destroy(&both.here);
 }
 
-static void no_randomness_for_a_name(void **state)
+static void a_rank_that_cannot_open(void **state)
 {
     (void)state;
-    open_both(false, "no randomness for the name of the meeting");
-}
-
-static void no_randomness_for_a_secret(void **state)
-{
-    (void)state;
-    open_both(true, "no randomness for the meeting");
+    for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++)
+        open_both(&lacking[i]);
 }
 
 /* What fails before: here the secret. */
@@ -168,8 +198,6 @@ struct guarded {
     struct side side;
     const char *secret;
 };
-
-extern const struct boot_class boot_tcp;
 
 static void *open_guarded(void *arg)
 {
@@ -218,8 +246,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(broken_exchange),
-        cmocka_unit_test(no_randomness_for_a_name),
-        cmocka_unit_test(no_randomness_for_a_secret),
+        cmocka_unit_test(a_rank_that_cannot_open),
         cmocka_unit_test(a_secret_that_is_too_short),
     };
 

@@ -159,11 +159,11 @@ static void *program_main(void *arg)
     return NULL;
 }
 
-static void start_program(struct program *p, enum other how, pthread_t *thread)
+static void start_program(struct program *p, enum other how, bool given, pthread_t *thread)
 {
     char old_address[64], why[MEETING_WHY];
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct meeting old = {.job = base_hash(0, 'j'), .run = 1, .ranks = 2, .host = "127.0.0.1", .keyed = 1, .key = {7}};
+    struct meeting old = {.job = base_hash(0, 'j'), .run = 1, .ranks = 2, .host = "127.0.0.1", .keyed = !given, .key = {7}};
 
     guest_free_address(AF_INET, old_address);
     old.port = (uint32_t)strtoul(strchr(old_address, ':') + 1, NULL, 10);
@@ -182,6 +182,7 @@ static void stop_program(struct program *p, pthread_t thread)
     close(p->listener);
 }
 
+/* With the secret of the file, and with one that the ranks were given. */
 static void stale_port(void **state)
 {
     struct program p;
@@ -189,10 +190,12 @@ static void stale_port(void **state)
     pthread_t thread;
 
     (void)state;
-    for (int how = 0; how < OTHERS; how++) {
-        start_program(&p, (enum other)how, &thread);
+    for (int how = 0; how < 2 * OTHERS; how++) {
+        start_program(&p, (enum other)(how % OTHERS), how >= OTHERS, &thread);
         guest_pair(g, address);
         g[0].late = SECOND / 2;
+        if (how >= OTHERS)
+            g[0].secret = g[1].secret = "0123456789abcdef0123456789abcdef";
         guest_meet(g, 2);
         stop_program(&p, thread);
         guest_expect(&g[0], COMM_OK, "");
@@ -201,24 +204,32 @@ static void stale_port(void **state)
     }
 }
 
-/* No rank 0 comes, and the error says what may be wrong. */
+/* No rank 0 comes, and the error says what may be wrong: of a file with a secret, of one without if a secret was given, and of one that
+ * says otherwise than this rank. */
 static void stale_port_to_the_end(void **state)
 {
+    static const struct {
+        bool without, given;
+        enum comm_result result;
+        const char *text;
+    } cases[] = {{false, false, COMM_ERR_TIMEOUT, "did not prove the secret in it; did an earlier run leave that file?"},
+                 {true, true, COMM_ERR_TIMEOUT, "did not prove the job's secret; did an earlier run leave that file?"},
+                 {false, true, COMM_ERR_AUTH, "if an earlier run left the file /tmp/"}};
     struct program p;
-    struct guest bare[2], keyed[2];
+    struct guest g[2];
     pthread_t thread;
 
     (void)state;
-    guest_pair(bare, address);
-    guest_pair(keyed, address);
-    bare[1].patience = keyed[1].patience = SECOND / 2;
-    keyed[1].secret = "0123456789abcdef0123456789abcdef";
-    start_program(&p, OTHER_TALKS, &thread);
-    guest_meet(&bare[1], 1);
-    guest_meet(&keyed[1], 1);
-    stop_program(&p, thread);
-    guest_expect(&bare[1], COMM_ERR_TIMEOUT, "did an earlier run leave that file?");
-    guest_expect(&keyed[1], COMM_ERR_AUTH, "if an earlier run left the file /tmp/");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int how = 0; how < OTHERS; how++) {
+            guest_pair(g, address);
+            g[1].patience = SECOND / 2;
+            g[1].secret = cases[i].given ? "0123456789abcdef0123456789abcdef" : NULL;
+            start_program(&p, (enum other)how, cases[i].without, &thread);
+            guest_meet(&g[1], 1);
+            stop_program(&p, thread);
+            guest_expect(&g[1], cases[i].result, cases[i].text);
+        }
 }
 
 static void nobody_writes(void **state)

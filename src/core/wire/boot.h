@@ -20,7 +20,9 @@ struct boot_config {
     struct wire_boot *outer; /* the boot inside which this one runs; if that one is over (is_over), so is this one at once. NULL: none */
     int (*exchange)(void *arg, const void *in, size_t bytes, void *out); /* the launcher's own allgather, or NULL */
     void *exchange_arg;
-    const void *secret; /* of the job, from the program; NULL: there is none, or the environment has it */
+    enum comm_result failed; /* not OK, only with `exchange`: this rank cannot open, as error_text says. Then open comes to the exchange to
+                              * say so, since the others would wait for it there, and returns this */
+    const void *secret;      /* of the job, from the program; NULL: there is none, or the environment has it */
     size_t secret_bytes;
     bool secret_implied; /* the secret was not requested explicitly: it is no error if it cannot be used */
     char *error_text;

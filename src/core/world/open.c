@@ -171,7 +171,8 @@ static enum comm_result enlist_world(struct engine *e, struct world *w)
     return COMM_ERR_FULL;
 }
 
-static enum comm_result meet(struct opening *o)
+/* failed: not OK if this rank comes only to say that it cannot open. */
+static enum comm_result meet(struct opening *o, enum comm_result failed)
 {
     struct boot_config boot = {.env = o->env,
                                .log = &o->log,
@@ -182,6 +183,7 @@ static enum comm_result meet(struct opening *o)
                                .deadline = o->deadline,
                                .exchange = o->config.exchange,
                                .exchange_arg = o->config.exchange_arg,
+                               .failed = failed,
                                .secret = o->config.secret ? o->config.secret
                                          : o->config.id   ? o->identity.secret
                                                           : NULL,
@@ -190,7 +192,18 @@ static enum comm_result meet(struct opening *o)
                                .error_text = o->text,
                                .error_text_bytes = sizeof o->text};
 
+    o->comes = true;
     return o->backend->boot ? o->backend->boot->open(&boot, &o->boot) : COMM_OK;
+}
+
+/* The other ranks would wait for this one in the program's exchange, which has no deadline of this library's. */
+static void say_failed(struct opening *o, enum comm_result failed)
+{
+    if (failed == COMM_OK || o->comes || !o->config.exchange || !o->backend)
+        return;
+    if (!o->text[0])
+        base_copy_text(o->text, sizeof o->text, base_result_text(failed));
+    (void)meet(o, failed);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ wire and world */
@@ -242,7 +255,7 @@ static enum comm_result make_world(struct opening *o)
     w->down = o->env->take(o->env, (size_t)w->ranks * sizeof *w->down, 64);
     if (!w->down)
         return COMM_ERR_MEMORY;
-    enum comm_result r = meet(o);
+    enum comm_result r = meet(o, COMM_OK);
     w->rank = o->boot ? o->launch.rank : -1;
     if (r == COMM_OK)
         r = open_terms(o, w);
@@ -332,6 +345,7 @@ static enum comm_result prepare(struct opening *o)
         r = find_engine(o);
     if (r == COMM_OK)
         r = make_world(o);
+    say_failed(o, r);
     return r;
 }
 

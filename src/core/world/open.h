@@ -29,6 +29,7 @@ struct opening {
     struct engine *engine;
     struct world *world;
     struct wire_boot *boot;
+    bool comes;                 /* this rank has come to where the ranks meet */
     struct identity identity;   /* from config.id */
     const char *address, *met;  /* HOST:PORT of rank 0, and its source; NULL: not given */
     const char *const *devices; /* from comm_open_local */

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { AGREEMENT_MAGIC = 0x6d6d6f63, VERSION_BYTES = 60 /* of a version in a text */ };
+enum { AGREEMENT_MAGIC = 0x6d6d6f63, VERSION_BYTES = 60 /* of a version in a text */, FEW_RANKS = 128 };
 
 /* The host of a rank, as the kernel or COMM_HOST names it. Its ranks need no network among themselves. */
 struct host_place {
@@ -130,7 +130,10 @@ enum comm_result open_count_local(struct opening *o)
         return COMM_OK;
     o->env->identity(o->env, &identity);
     uint64_t mine = place_of(o, &identity, launch->rank).host;
-    uint64_t *all = o->env->take(o->env, (size_t)launch->ranks * sizeof *all, 64);
+    /* The other ranks would wait in the exchange for one without memory. */
+    uint64_t few[FEW_RANKS] = {0}, *taken = NULL, *all = few;
+    if (launch->ranks > FEW_RANKS)
+        all = taken = o->env->take(o->env, (size_t)launch->ranks * sizeof *all, 64);
     if (!all) {
         base_format(o->text, sizeof o->text, "no memory to meet %d ranks", launch->ranks);
         return COMM_ERR_MEMORY;
@@ -145,7 +148,7 @@ enum comm_result open_count_local(struct opening *o)
         launch->local_rank += all[rank] == mine && rank < launch->rank;
         launch->local_ranks += all[rank] == mine || rank == launch->rank;
     }
-    o->env->give(o->env, all, (size_t)launch->ranks * sizeof *all);
+    env_give_back(o->env, taken, (size_t)launch->ranks * sizeof *taken);
     return r;
 }
 

@@ -303,14 +303,14 @@ static enum io await_word(const struct boot_star *b)
 static enum comm_result unknown(const struct boot_star *b)
 {
     return boot_fail(&b->config, COMM_ERR_TIMEOUT,
-                     "rank 0 did not come in time: what listens where COMM_ADDRESS=%s says did not prove the secret in it; did an earlier "
-                     "run leave that file?",
-                     b->config.address);
+                     "rank 0 did not come in time: what listens where COMM_ADDRESS=%s says did not prove the %s; did an earlier run leave "
+                     "that file?",
+                     b->config.address, b->unsure ? "secret in it" : "job's secret");
 }
 
-static enum comm_result unproved(const struct boot_star *b, enum handshake_fault fault)
+static enum comm_result unproved(const struct boot_star *b, enum handshake_fault fault, bool again)
 {
-    if (b->unsure)
+    if (again)
         return unknown(b);
     return boot_fail(&b->config, COMM_ERR_AUTH, "rank %d and rank 0 did not prove the job's secret to each other: of rank 0, %s",
                      b->config.rank, handshake_fault_text(fault));
@@ -322,6 +322,7 @@ static enum comm_result prove_by(struct boot_star *b, struct handshake *shake, b
     const struct handshake_names names = {HANDSHAKE_MEETING, (uint32_t)b->config.rank, 0, 0, 0};
     unsigned char hello[HANDSHAKE_HELLO], answer[HANDSHAKE_ANSWER];
     uint32_t magic;
+    bool stranger; /* it uses another protocol */
 
     if (!handshake_hello(shake, b->config.env, b->keys->job, &names, hello))
         return boot_fail(&b->config, COMM_ERR_SYSTEM, "no memory or randomness for the handshake");
@@ -332,19 +333,20 @@ static enum comm_result prove_by(struct boot_star *b, struct handshake *shake, b
         io = boot_receive_all(&b->config, b->root, answer, HANDSHAKE_HEAD);
     *again = io == IO_GONE;
     if (io != IO_OK)
-        return b->unsure ? unknown(b) : star_root_lost(b, io);
+        return b->maybe_old ? unknown(b) : star_root_lost(b, io);
     memcpy(&magic, answer, sizeof magic);
+    stranger = magic != BOOT_MAGIC && magic != HANDSHAKE_MAGIC;
     enum handshake_fault fault = magic == BOOT_MAGIC ? HANDSHAKE_NO_SECRET : handshake_read_head(answer);
     if (!fault) {
         io = boot_receive_all(&b->config, b->root, answer + HANDSHAKE_HEAD, sizeof answer - HANDSHAKE_HEAD);
         if (io != IO_OK)
-            return b->unsure ? unknown(b) : star_root_lost(b, io);
+            return b->maybe_old ? unknown(b) : star_root_lost(b, io);
         fault = handshake_finish(shake, answer);
     }
     if (!fault)
         b->seal[0] = shake->seal;
-    *again = fault && b->unsure;
-    return fault ? unproved(b, fault) : COMM_OK;
+    *again = fault && (b->unsure || (stranger && b->maybe_old));
+    return fault ? unproved(b, fault, *again) : COMM_OK;
 }
 
 /* Wipes the handshake, whatever the result is. */

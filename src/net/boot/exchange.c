@@ -95,26 +95,48 @@ static enum comm_result make_card(const struct boot_config *c, struct card *mine
     return COMM_OK;
 }
 
-static enum comm_result meet(struct boot_exchange *b, bool keyed, enum comm_result failed)
+static struct card card_of(const struct boot_config *c)
+{
+    return (struct card){.magic = CARD_MAGIC, .version = CARD_VERSION, .rank = c->rank, .ranks = c->ranks};
+}
+
+/* This rank cannot open. What comes is not used. It has rank 0's word, so it is wiped. */
+static enum comm_result say_failed(const struct boot_config *c, enum comm_result failed)
+{
+    struct card mine = card_of(c);
+    size_t bytes = (size_t)c->ranks * sizeof mine;
+    struct card *all = c->env->take(c->env, bytes, 64);
+
+    if (!all)
+        return failed;
+    mine.result = failed;
+    base_copy_text(mine.text, sizeof mine.text, c->error_text);
+    (void)!c->exchange(c->exchange_arg, &mine, sizeof mine, all);
+    crypto_wipe(all, bytes);
+    c->env->give(c->env, all, bytes);
+    return failed;
+}
+
+static enum comm_result no_memory(const struct boot_config *c)
+{
+    return boot_fail(c, COMM_ERR_MEMORY, "no memory to meet %d ranks", c->ranks);
+}
+
+static enum comm_result meet(struct boot_exchange *b, bool keyed)
 {
     const struct boot_config *c = &b->config;
-    struct card mine = {.magic = CARD_MAGIC, .version = CARD_VERSION, .rank = c->rank, .ranks = c->ranks};
+    struct card mine = card_of(c);
     char why[200];
 
-    if (failed == COMM_OK)
-        failed = make_card(c, &mine, why, sizeof why);
-    mine.result = failed;
-    if (failed != COMM_OK)
-        base_copy_text(mine.text, sizeof mine.text, c->error_text);
+    enum comm_result result = make_card(c, &mine, why, sizeof why);
     size_t bytes = (size_t)c->ranks * sizeof mine;
     struct card *all = secret_take(bytes); /* secret memory, because rank 0's word becomes the secret */
-    if (!all)
-        return boot_fail(c, COMM_ERR_MEMORY, "no memory to meet %d ranks", c->ranks);
-    enum comm_result result = failed;
-    if (failed == COMM_OK)
+    if (!all && result == COMM_OK)
+        result = no_memory(c);
+    if (result == COMM_OK)
         result = exchange_allgather(&b->boot, &mine, sizeof mine, all);
     else
-        (void)!c->exchange(c->exchange_arg, &mine, sizeof mine, all);
+        (void)say_failed(c, result);
     if (result == COMM_OK)
         result = use_cards(b, all, keyed);
     if (result == COMM_OK && b->boot.address[0])
@@ -147,20 +169,22 @@ static const struct boot_class boot_exchange = {
 enum comm_result boot_exchange_open(const struct boot_config *config, const unsigned char *key, enum comm_result failed,
                                     struct wire_boot **boot)
 {
+    if (failed != COMM_OK)
+        return say_failed(config, failed);
     struct boot_exchange *b = config->env->take(config->env, sizeof *b, 64);
+    unsigned char *own = secret_take(CRYPTO_KEY);
 
-    if (!b)
-        return boot_fail(config, COMM_ERR_MEMORY, "no memory to meet %d ranks", config->ranks);
+    if (!b || !own) {
+        secret_give(own, CRYPTO_KEY);
+        env_give_back(config->env, b, sizeof *b);
+        return say_failed(config, no_memory(config));
+    }
     b->boot.class = &boot_exchange;
     b->config = *config;
-    b->key = secret_take(CRYPTO_KEY);
-    if (!b->key) {
-        exchange_close(&b->boot);
-        return boot_fail(config, COMM_ERR_MEMORY, "no memory to meet %d ranks", config->ranks);
-    }
+    b->key = own;
     if (key)
         memcpy(b->key, key, CRYPTO_KEY);
-    enum comm_result result = meet(b, key != NULL, failed);
+    enum comm_result result = meet(b, key != NULL);
     if (result == COMM_OK)
         *boot = &b->boot;
     else

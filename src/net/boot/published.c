@@ -1,7 +1,8 @@
 /*
  * What rank 0 publishes in a medium. A file may be one that an earlier run left, because its rank 0 was killed. Such a file names an
  * address where nobody listens any more, or another program. So what it says is believed only of a listener that knows the file's secret,
- * which no other run has; until one does, rank 0 is not there yet.
+ * which no other run has; until one does, rank 0 is not there yet. If the job was given a secret, the file has none: then a listener that
+ * uses another protocol is not rank 0, and one that uses this protocol and has another secret is an error.
  */
 #define _GNU_SOURCE
 #include "net/boot/published.h"
@@ -68,7 +69,8 @@ static void use_meeting(struct boot_star *b, const struct meeting *m)
         star_use_key(b, m->key, true);
     else if (!p->given)
         star_use_no_key(b);
-    b->unsure = place_may_be_old(p) && m->keyed && !p->given;
+    b->maybe_old = place_may_be_old(p);
+    b->unsure = b->maybe_old && m->keyed && !p->given;
     base_copy_text(p->host, sizeof p->host, m->host);
     base_format(p->port, sizeof p->port, "%u", m->port);
     p->known = p->medium->of_one_job;

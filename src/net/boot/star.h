@@ -51,6 +51,7 @@ struct boot_star {
     bool again;         /* rank 0 listened a moment ago; if nobody does any more, it is gone */
     bool nobody;        /* the last attempt found that nobody listens */
     bool unsure;        /* the key is from where an earlier run may have left it: who does not know it is not this run's rank 0 */
+    bool maybe_old;     /* the address is from a file that an earlier run may have left: another program may listen there by now */
     uint32_t refused;   /* number of pending peers that were refused */
     int64_t refused_ns; /* when a refusal was last logged */
     char refusal[160];

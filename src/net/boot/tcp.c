@@ -354,12 +354,15 @@ static enum comm_result tcp_boot_open(const struct boot_config *config, struct w
 {
     struct meeting_secrets *s = secret_take(sizeof *s);
     bool there = false, far = config->address && config->address[0];
+    unsigned char *key = s ? s->key : NULL;
+    enum comm_result result = config->failed;
 
-    if (!s)
-        return boot_fail(config, COMM_ERR_MEMORY, "no memory to meet %d ranks", config->ranks);
-    unsigned char *key = s->key;
-    enum comm_result result = secret_find(config, key, &there);
-    s->place.held = -1;
+    if (result == COMM_OK && !s)
+        result = boot_fail(config, COMM_ERR_MEMORY, "no memory to meet %d ranks", config->ranks);
+    if (result == COMM_OK) {
+        result = secret_find(config, key, &there);
+        s->place.held = -1;
+    }
     if (!far && config->exchange)
         result = boot_exchange_open(config, there ? key : NULL, result, boot);
     else if (result == COMM_OK && far)

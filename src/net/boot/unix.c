@@ -3,8 +3,8 @@
 #define _GNU_SOURCE
 #include "net/boot/star.h"
 
-#include "base/check.h"
 #include "base/format.h"
+#include "base/result.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -135,41 +135,62 @@ static enum comm_result unix_dial(struct boot_star *b)
 static const struct star_kind kind = {.listen = unix_listen, .dial = unix_dial};
 
 /* ------------------------------------------------------------------------------------------------------------ the class */
-/* Distributes an unguessable name through the program's own exchange. Rank 0 calls the exchange also if it has no name, since the others
- * would wait for it there. Bytes that are all zero tell them so. */
-static enum comm_result agree_on_token(struct boot_star *b, unsigned char *token, size_t bytes)
-{
-    static const unsigned char none[16];
-    const struct comm_env *env = b->config.env;
-    size_t all_bytes = (size_t)b->config.ranks * bytes;
-    unsigned char *all = env->take(env, all_bytes, 64);
-    enum comm_result result = COMM_OK;
+/* What each rank says in the program's exchange: rank 0 the name of the meeting, which is random, the others nothing but zeros. A rank that
+ * cannot open says why in place of that, since the others would wait for it there. */
+struct token {
+    unsigned char name[12];
+    int32_t rest; /* of the name; with a name of zeros: the result of a rank that cannot open */
+};
 
-    BASE_ASSERT(bytes == sizeof none);
+static enum comm_result result_of(const struct token *token, int32_t rank)
+{
+    static const unsigned char none[sizeof token->name];
+    bool named = memcmp(token->name, none, sizeof none) != 0;
+
+    return named || (rank && !token->rest) ? COMM_OK : token->rest < 0 ? (enum comm_result)token->rest : COMM_ERR_SYSTEM;
+}
+
+/* failed: this rank's failure. Returns it, or that of the lowest rank that has one, or OK. */
+static enum comm_result agree_on_token(const struct boot_config *c, enum comm_result failed, struct token *token)
+{
+    const struct comm_env *env = c->env;
+    size_t bytes = (size_t)c->ranks * sizeof *token;
+    struct token *all = env->take(env, bytes, 64);
+
     if (!all)
-        return boot_fail(&b->config, COMM_ERR_MEMORY, "no memory for %zu bytes of the exchange", all_bytes);
-    if (b->config.rank || env->random(env, token, bytes))
-        memset(token, 0, bytes);
-    if (b->config.exchange(b->config.exchange_arg, token, bytes, all))
-        result = boot_fail(&b->config, COMM_ERR_BACKEND, "the program's exchange failed");
-    else if (!memcmp(all, none, bytes))
-        result = boot_fail(&b->config, COMM_ERR_SYSTEM, "rank 0 has no randomness for the name of the meeting");
-    else
-        memcpy(token, all, bytes);
-    env->give(env, all, all_bytes);
+        return failed != COMM_OK ? failed : boot_fail(c, COMM_ERR_MEMORY, "no memory for %zu bytes of the exchange", bytes);
+    if (failed == COMM_OK && c->rank == 0 && env->random(env, token, sizeof *token))
+        failed = boot_fail(c, COMM_ERR_SYSTEM, "no randomness for the name of the meeting");
+    if (failed != COMM_OK)
+        *token = (struct token){.rest = (int32_t)failed};
+    bool done = c->exchange(c->exchange_arg, token, sizeof *token, all) == 0;
+    enum comm_result result = failed;
+    if (!done && result == COMM_OK)
+        result = boot_fail(c, COMM_ERR_BACKEND, "the program's exchange failed");
+    for (int32_t i = 0; i < c->ranks && result == COMM_OK; i++) {
+        result = result_of(&all[i], i);
+        if (result != COMM_OK)
+            boot_fail(c, result, "rank %d cannot open (%s); its own error says why", i, base_result_name(result));
+    }
+    *token = all[0];
+    env->give(env, all, bytes);
     return result;
 }
 
 static enum comm_result unix_open(const struct boot_config *config, struct wire_boot **boot)
 {
-    unsigned char token[16] = {0};
+    struct token token = {.rest = 0};
     struct unix_place place;
-    struct boot_star *b = star_make(config, &boot_unix, &kind);
+    enum comm_result result = config->failed;
+    struct boot_star *b = result == COMM_OK ? star_make(config, &boot_unix, &kind) : NULL;
 
+    if (!b && result == COMM_OK)
+        result = COMM_ERR_MEMORY;
+    if (config->exchange)
+        result = agree_on_token(config, result, &token);
     if (!b)
-        return COMM_ERR_MEMORY;
-    enum comm_result result = config->exchange ? agree_on_token(b, token, sizeof token) : COMM_OK;
-    name_job(b, config->exchange ? token : NULL, sizeof token, &place);
+        return result;
+    name_job(b, config->exchange ? (unsigned char *)&token : NULL, sizeof token, &place);
     b->place = &place;
     if (result == COMM_OK)
         result = star_meet(b);

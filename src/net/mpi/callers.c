@@ -6,6 +6,7 @@
  *
  * A wire's calls are made under its lock. A channel's are made under its communicator's, which this module does not know, so it notes that
  * it is inside one. A fence for each of them would cost a short collective more than the rest, so the one thread that asks pays for all.
+ * Opening, making an MPI_Comm, closing, and asking for the text of an error are rare. They are on the list of callers only meanwhile.
  */
 #define _GNU_SOURCE
 #include "net/mpi/mpi_module.h"
@@ -39,6 +40,18 @@ void mpi_caller_remove(struct mpi_caller *caller)
             break;
         }
     pthread_mutex_unlock(&lock);
+}
+
+void mpi_call_begin(struct mpi_caller *caller)
+{
+    *caller = (struct mpi_caller){.inside = true};
+    mpi_caller_add(caller);
+}
+
+void mpi_call_end(struct mpi_caller *caller)
+{
+    atomic_store_explicit(&caller->inside, false, memory_order_release); /* before the lock, which MPI_Finalize may hold meanwhile */
+    mpi_caller_remove(caller);
 }
 
 static void nap(long ns)

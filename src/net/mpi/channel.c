@@ -72,8 +72,10 @@ static void channel_free(struct mpi_channel *c)
 static void channel_end(struct mpi_channel *c)
 {
     mpi_forget_all(c);
+    mpi_go_in(&c->caller);
     if (c->comm != MPI_COMM_NULL && c->comm != c->world->base && !mpi_is_over())
         MPI_Comm_free(&c->comm); /* only at MULTIPLE a communicator has one of its own */
+    mpi_go_out(&c->caller);
     channel_free(c);
 }
 
@@ -124,10 +126,13 @@ int mpi_create_group(const struct mpi_world *w, const int *members, int size, in
         MPI_Group_free(&group);
     }
     MPI_Group_free(&all);
-    if (code != MPI_SUCCESS)
-        return code;
-    MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN); /* it has its parent's, which by default ends the job */
-    return MPI_Barrier(*comm);
+    if (code == MPI_SUCCESS) {
+        MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN); /* it has its parent's, which by default ends the job */
+        code = MPI_Barrier(*comm);
+    }
+    if (code != MPI_SUCCESS) /* it is never freed: what others send on it may come when a new one has its number */
+        *comm = MPI_COMM_NULL;
+    return code;
 }
 
 /* Only while the world opens: its ranks have met, and each of them waits here for the others. */
@@ -139,9 +144,12 @@ static void make_base(struct mpi_channel *c)
     c->comm = c->world->base;
 }
 
-/* The program may have finalized MPI since the ranks agreed on it. */
+/* The program may have finalized MPI since the ranks agreed on it. MPI_Finalize waits for this call too. */
 static enum mpi_join_state create(struct mpi_channel *c)
 {
+    struct mpi_caller caller;
+
+    mpi_call_begin(&caller);
     if (mpi_is_over()) {
         c->code = MPI_OVER;
     } else if (c->makes_base) {
@@ -151,20 +159,16 @@ static enum mpi_join_state create(struct mpi_channel *c)
         if (c->code == MPI_SUCCESS)
             give_tag_back(c);
     }
+    mpi_call_end(&caller);
     return c->code == MPI_SUCCESS ? MPI_JOINED : MPI_JOIN_FAILED;
 }
 
-/* MPI_Finalize waits for this thread too. With the store of its state the channel is the communicator's alone, which may free it and its
- * world at once. */
+/* With the store of its state the channel is the communicator's alone, which may free it and its world at once. */
 static void *create_in_thread(void *arg)
 {
     struct mpi_channel *c = arg;
-    struct mpi_caller caller = {.inside = true};
-
-    mpi_caller_add(&caller); /* before it looks whether MPI is over */
     enum mpi_join_state state = create(c);
-    atomic_store_explicit(&caller.inside, false, memory_order_release);
-    mpi_caller_remove(&caller);
+
     if (atomic_exchange_explicit(&c->state, (int)state, memory_order_acq_rel) == MPI_JOIN_LEFT)
         channel_end(c);
     return NULL;

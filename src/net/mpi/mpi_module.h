@@ -151,6 +151,10 @@ static inline void mpi_go_out(struct mpi_caller *caller)
 }
 void mpi_caller_add(struct mpi_caller *caller);
 void mpi_caller_remove(struct mpi_caller *caller); /* does nothing if it was not added */
+/* Around calls that are rare, by a caller of their own. In between, the thread begins no other: that would wait for MPI_Finalize, which
+ * waits for this one. */
+void mpi_call_begin(struct mpi_caller *caller);
+void mpi_call_end(struct mpi_caller *caller);
 void mpi_await_callers(void);
 
 /* processes.c */

@@ -77,11 +77,13 @@ void mpi_standing_ended(struct mpi_standing *s, MPI_Request request)
 
 static void free_one(struct mpi_channel *c, struct mpi_standing *s)
 {
+    mpi_go_in(&c->caller);
     if (s->request != MPI_REQUEST_NULL && !mpi_is_over() && mpi_may_call(c->world)) {
         mpi_enter(c->world);
         MPI_Request_free(&s->request);
         mpi_exit(c->world);
     }
+    mpi_go_out(&c->caller);
     free(s->place.vectors);
     free(s->place.stage);
     free(s);

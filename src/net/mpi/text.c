@@ -30,9 +30,11 @@ void mpi_library_text(char *text, size_t bytes)
 void mpi_explain(struct native *native, int32_t code, char *text, size_t bytes)
 {
     char whole[MPI_MAX_ERROR_STRING] = "";
+    struct mpi_caller caller;
     int length = 0;
 
     (void)native;
+    mpi_call_begin(&caller);
     if (code == MPI_OVER)
         snprintf(whole, sizeof whole, "MPI_Finalize was called while the communicator was open");
     else if (code == MPI_OTHER_THREAD)
@@ -41,6 +43,7 @@ void mpi_explain(struct native *native, int32_t code, char *text, size_t bytes)
         snprintf(whole, sizeof whole, "no memory for a call of MPI");
     else if (!mpi_is_over())
         MPI_Error_string(code, whole, &length);
+    mpi_call_end(&caller);
     snprintf(text, bytes, "%s", whole);
 }
 

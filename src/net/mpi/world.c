@@ -163,13 +163,17 @@ enum comm_result mpi_probe(const struct native_config *config, char version[NATI
 {
     enum comm_result r = mpi_library_open(config);
     int level = MPI_THREAD_MULTIPLE;
+    struct mpi_caller caller;
     bool runs = false;
 
-    if (r == COMM_OK)
-        mpi_library_text(version, NATIVE_VERSION_BYTES);
-    if (r == COMM_OK)
-        r = look_at_mpi(config, &runs, &level);
-    return r == COMM_OK ? check_level(config, runs, level) : r;
+    if (r != COMM_OK)
+        return r;
+    mpi_library_text(version, NATIVE_VERSION_BYTES);
+    mpi_call_begin(&caller);
+    r = look_at_mpi(config, &runs, &level);
+    r = r == COMM_OK ? check_level(config, runs, level) : r;
+    mpi_call_end(&caller);
+    return r;
 }
 
 /* level: what to ask for; receives what MPI gives. */
@@ -327,19 +331,27 @@ int mpi_make_base_of(struct mpi_world *w, const int *members, int tag, int tag_i
 
 int mpi_make_base(struct mpi_world *w, const struct mpi_card *cards, int tag_index)
 {
+    struct mpi_caller caller;
+
     for (int i = 0; i < w->ranks; i++)
         w->members[i] = cards[i].parent_rank;
-    return mpi_make_base_of(w, w->members, cards[0].tag, tag_index);
+    mpi_call_begin(&caller);
+    int code = mpi_is_over() ? MPI_OVER : mpi_make_base_of(w, w->members, cards[0].tag, tag_index);
+    mpi_call_end(&caller);
+    return code;
 }
 
 enum comm_result mpi_start_process(const struct native_config *config, int *level)
 {
     enum comm_result r = mpi_library_open(config);
+    struct mpi_caller caller;
 
     if (r != COMM_OK)
         return r;
     pthread_mutex_lock(&process.lock);
+    mpi_call_begin(&caller);
     r = find_mpi(config, level);
+    mpi_call_end(&caller);
     pthread_mutex_unlock(&process.lock);
     return r;
 }
@@ -406,11 +418,14 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
 {
     enum comm_result r = mpi_library_open(config);
     struct mpi_world *w = r == COMM_OK ? make_world(config) : NULL;
+    struct mpi_caller caller;
 
     if (!w)
         return r == COMM_OK ? COMM_ERR_MEMORY : r;
     pthread_mutex_lock(&process.lock);
+    mpi_call_begin(&caller);
     r = find_place(config, w);
+    mpi_call_end(&caller);
     pthread_mutex_unlock(&process.lock);
     if (r != COMM_OK) {
         free_world(w);
@@ -421,21 +436,30 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
     return COMM_OK;
 }
 
+static void free_base(struct mpi_world *w)
+{
+    struct mpi_caller caller;
+
+    mpi_call_begin(&caller);
+    if (w->base != MPI_COMM_NULL && !mpi_is_over() && mpi_may_call(w)) {
+        mpi_enter(w);
+        MPI_Comm_free(&w->base);
+        mpi_exit(w);
+    }
+    mpi_call_end(&caller);
+}
+
 void mpi_close(struct native *native)
 {
     struct mpi_world *w = (struct mpi_world *)native;
 
     if (native->flags & NATIVE_GONE)
         mpi_failed();
-    atomic_fetch_sub(&process.natives, 1);
-    if (atomic_load(&process.unfinished))
-        return; /* channels that were kept still refer to it */
-    if (w->base != MPI_COMM_NULL && !mpi_is_over() && mpi_may_call(w)) {
-        mpi_enter(w);
-        MPI_Comm_free(&w->base);
-        mpi_exit(w);
+    if (!atomic_load(&process.unfinished)) { /* otherwise channels that were kept still refer to it */
+        free_base(w);
+        free_world(w);
     }
-    free_world(w);
+    atomic_fetch_sub(&process.natives, 1); /* at last: the process may be about to end MPI */
 }
 
 const struct native_class mpi_native_class = {

@@ -15,8 +15,19 @@ struct ends {
     MPI_Request request[ENDS_A_CALL];
 };
 
+/* How the receive of a payload has ended. */
+static enum mpiwire_state state_of(const struct mpiwire_block *b, int code, const MPI_Status *status)
+{
+    int length = 0;
+
+    if (code != MPI_SUCCESS)
+        return mpiwire_is_too_long(code) ? MPIWIRE_WRONG : MPIWIRE_LOST;
+    MPI_Get_count(status, MPI_BYTE, &length);
+    return (uint64_t)length == b->length - MPIWIRE_HEAD ? MPIWIRE_HERE : MPIWIRE_WRONG;
+}
+
 /* A request fails if its rank died, which the guard reports, or if MPI lacks something. */
-static void note_end(struct ends *e, int at, int code)
+static void note_end(struct ends *e, int at, int code, const MPI_Status *status)
 {
     struct mpiwire_block *b = e->block[at];
 
@@ -25,7 +36,7 @@ static void note_end(struct ends *e, int at, int code)
     if (e->open[at])
         b->open &= ~e->open[at];
     else
-        b->state = code == MPI_SUCCESS ? MPIWIRE_HERE : MPIWIRE_LOST;
+        b->state = state_of(b, code, status);
 }
 
 static void ask(struct ends *e)
@@ -38,9 +49,9 @@ static void ask(struct ends *e)
     int code = MPI_Testsome(e->count, e->request, &ended, index, status);
     bool says_each = code == MPI_SUCCESS || code == MPI_ERR_IN_STATUS; /* otherwise MPI can serve none of them */
     for (int i = 0; says_each && i < ended; i++)
-        note_end(e, index[i], code == MPI_SUCCESS ? MPI_SUCCESS : status[i].MPI_ERROR);
+        note_end(e, index[i], code == MPI_SUCCESS ? MPI_SUCCESS : status[i].MPI_ERROR, &status[i]);
     for (int i = 0; !says_each && i < e->count; i++)
-        note_end(e, i, code);
+        note_end(e, i, code, NULL);
     e->count = 0;
 }
 

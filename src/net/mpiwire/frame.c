@@ -122,8 +122,16 @@ void mpiwire_break(struct mpiwire_channel *c, uint32_t peer, enum comm_result re
     if (m->broken)
         return;
     m->broken = (int32_t)result;
-    m->broken_ns = result == COMM_ERR_MEMORY ? 0 : c->wire->env->now(c->wire->env) + GUARD_SAYS_NS;
+    m->broken_ns = result == COMM_ERR_BACKEND ? c->wire->env->now(c->wire->env) + GUARD_SAYS_NS : 0;
     c->wire->goners++; /* so that each pass looks for it */
+}
+
+void mpiwire_stray(struct mpiwire *w, int32_t rank, enum comm_result result)
+{
+    for (struct mpiwire_channel *c = w->channels; c; c = c->next)
+        for (uint32_t i = 0; i < c->size && !c->aborted && !c->by_guard; i++)
+            if (rank < 0 ? w->joined[c->world[i]] : c->world[i] == rank)
+                mpiwire_break(c, i, result, rank >= 0);
 }
 
 void mpiwire_refused(struct mpiwire *w, struct mpiwire_block *b)
@@ -169,9 +177,9 @@ static void lose(struct mpiwire_channel *c, uint32_t peer, wire_key key)
 
     if (c->member[peer].lost)
         return;
-    if (!event.kind) { /* it is this rank's: it has no memory, or the program has called MPI_Finalize */
+    if (!event.kind) { /* it is this rank's: it has no memory, or the program has called MPI_Finalize; but wrong frames are the peer's */
         event.result = c->member[peer].broken ? c->member[peer].broken : COMM_ERR_STATE;
-        event.tag = WIRE_GAVE_UP;
+        event.tag = event.result == COMM_ERR_CORRUPT ? WIRE_SILENT : WIRE_GAVE_UP;
     }
     event.kind = WIRE_EVENT_LOST;
     event.peer = (int32_t)peer;

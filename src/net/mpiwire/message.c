@@ -162,7 +162,10 @@ static void granted(struct mpiwire_channel *c, uint32_t peer, const struct mpiwi
     uint64_t take;
 
     memcpy(&take, payload, sizeof take);
-    if (!m || m->granted || take > m->bytes)
+    bool wrong = m && (m->granted || take > m->bytes);
+    if (wrong)
+        mpiwire_break(c, peer, COMM_ERR_CORRUPT, true);
+    if (!m || wrong)
         return;
     m->granted = true;
     m->take = take;
@@ -222,7 +225,11 @@ static void piece_came(struct mpiwire_channel *c, uint32_t peer, const struct mp
 {
     struct mpiwire_message *m = find(c->arrived, peer, wire_key_seq(head->key));
 
-    if (!m || !m->granted || head->bytes > m->take - m->done)
+    bool wrong = m && (!m->granted || head->bytes > m->take - m->done);
+
+    if (wrong)
+        mpiwire_break(c, peer, COMM_ERR_CORRUPT, true);
+    if (!m || wrong)
         return;
     memcpy(m->at + m->done, payload, head->bytes);
     m->done += head->bytes;
@@ -249,6 +256,8 @@ void mpiwire_message_came(struct mpiwire_channel *c, struct mpiwire_block *b)
     } else if (head->kind == MPIWIRE_CONSUMED) {
         m->consumed = wire_key_seq(head->key);
         m->room_taken = head->tag;
+    } else {
+        mpiwire_break(c, head->from, COMM_ERR_CORRUPT, true);
     }
     if (!kept)
         mpiwire_block_give(c->wire, b);

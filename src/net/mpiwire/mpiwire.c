@@ -38,7 +38,8 @@ static enum comm_result make_base(const struct wire_config *config, struct mpi_w
     if (r == COMM_OK && cards[0].tag < 0)
         r = complain(config, COMM_ERR_FULL, "rank 0 has no tag of MPI_COMM_WORLD left for one more world");
     else if (r == COMM_OK && mpi_make_base(world, cards, tag) != MPI_SUCCESS)
-        r = complain(config, COMM_ERR_BACKEND, "MPI_Comm_create_group failed for the ranks of this world");
+        r = mpi_is_over() ? complain(config, COMM_ERR_STATE, "MPI_Finalize was called while the world was opening")
+                          : complain(config, COMM_ERR_BACKEND, "MPI_Comm_create_group failed for the ranks of this world");
     free(cards);
     if (r != COMM_OK && r != COMM_ERR_BACKEND) /* then some ranks may still be in the call */
         mpi_tag_give(world, tag);

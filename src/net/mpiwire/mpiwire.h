@@ -73,8 +73,8 @@ _Static_assert(sizeof(struct mpiwire_head) == MPIWIRE_HEAD, "payloads begin at a
 
 enum mpiwire_open { MPIWIRE_OPEN_REQUEST = 1, MPIWIRE_OPEN_HEAD = 2 };
 /* What has come of a frame. LACKS: the head, and there was no memory for the payload, which waits in MPI. COMES: the head, and MPI has a
- * receive for the payload. LOST: the head, and the payload never comes. */
-enum mpiwire_state { MPIWIRE_HERE = 0, MPIWIRE_LACKS, MPIWIRE_COMES, MPIWIRE_LOST };
+ * receive for the payload. LOST: the head, and the payload never comes. WRONG: the head, and a payload of another length. */
+enum mpiwire_state { MPIWIRE_HERE = 0, MPIWIRE_LACKS, MPIWIRE_COMES, MPIWIRE_LOST, MPIWIRE_WRONG };
 
 /* The memory of a frame. The head and the payload follow it. */
 struct mpiwire_block {
@@ -83,7 +83,7 @@ struct mpiwire_block {
     MPI_Request head;                 /* send of a long frame: of its head */
     uint32_t class;                   /* log2 of its size in bytes */
     uint32_t open;                    /* send: bits of the requests that have not ended, enum mpiwire_open */
-    int32_t peer;                     /* world rank: whom it goes to, or came from */
+    int32_t peer;                     /* world rank: whom it goes to, or came from; of a receive that waits: its source for MPI */
     enum mpiwire_state state;         /* receive */
     uint64_t length;                  /* receive: bytes of head and payload */
     struct mpiwire_message *piece_of; /* send: the message that this is a piece of, or NULL */
@@ -258,10 +258,13 @@ void mpiwire_receive_end(struct mpiwire *w);  /* withdraws the receives that wai
 void mpiwire_tell(struct mpiwire_channel *c, const struct wire_event *event); /* without memory its peer's link breaks */
 /* A frame from this member (deaf), or to it, was lost on this rank: the channel fails with that result. */
 void mpiwire_break(struct mpiwire_channel *c, uint32_t peer, enum comm_result result, bool deaf);
+/* A frame of this world rank was lost on this rank, or is wrong, whatever channel it was for. rank < 0: MPI does not say whose it was. */
+void mpiwire_stray(struct mpiwire *w, int32_t rank, enum comm_result result);
 void mpiwire_refused(struct mpiwire *w, struct mpiwire_block *b); /* MPI did not send this frame */
 /* Reports LOST for members that have died or left, and of which a frame was lost, or after MPI_Finalize. */
 void mpiwire_lose(struct mpiwire_channel *c);
 struct mpiwire_channel *mpiwire_find(struct mpiwire *w, uint64_t id);
+bool mpiwire_is_too_long(int code); /* MPI says that what came is longer than the receive */
 
 /* ends.c: the caller holds the lock */
 /* Notes which payloads have come and, if asked, which sends have ended. */

@@ -30,7 +30,17 @@ static struct mpiwire_channel *receiver_of(struct mpiwire *w, const struct mpiwi
     const struct mpiwire_head *head = (const struct mpiwire_head *)(const void *)b->frame;
     struct mpiwire_channel *c = mpiwire_find(w, head->id);
 
-    return c && !c->aborted && head->from < c->size && head->from != c->rank && c->world[head->from] == b->peer ? c : NULL;
+    if (!c || c->aborted || (head->from < c->size && head->from != c->rank && c->world[head->from] == b->peer))
+        return c && !c->aborted ? c : NULL;
+    mpiwire_stray(w, b->peer, COMM_ERR_CORRUPT);
+    return NULL;
+}
+
+bool mpiwire_is_too_long(int code)
+{
+    int class = MPI_SUCCESS;
+
+    return MPI_Error_class(code, &class) == MPI_SUCCESS && class == MPI_ERR_TRUNCATE;
 }
 
 static void hear_exposure(struct mpiwire_channel *c, struct mpiwire_member *m, struct mpiwire_block *b)
@@ -135,16 +145,16 @@ static void begin_oldest(struct mpiwire *w)
 /* Whether a frame, with all that its source sent before it, has come. */
 static bool has_come(const struct mpiwire *w, const struct mpiwire_block *b)
 {
-    return w->behind[b->peer] != w->turn && (b->state == MPIWIRE_HERE || b->state == MPIWIRE_LOST);
+    return w->behind[b->peer] != w->turn && b->state != MPIWIRE_LACKS && b->state != MPIWIRE_COMES;
 }
 
-/* MPI has failed to receive a payload: its source died, or MPI lacks something. */
+/* MPI has failed to receive a payload: its source died, or MPI lacks something. Or it is not as long as its head says. */
 static void lost(struct mpiwire *w, struct mpiwire_block *b)
 {
     struct mpiwire_channel *c = receiver_of(w, b);
 
     if (c)
-        mpiwire_break(c, mpiwire_head_of(b)->from, COMM_ERR_BACKEND, true);
+        mpiwire_break(c, mpiwire_head_of(b)->from, b->state == MPIWIRE_WRONG ? COMM_ERR_CORRUPT : COMM_ERR_BACKEND, true);
     mpiwire_block_give(w, b);
 }
 
@@ -183,6 +193,7 @@ static void go_on(struct mpiwire *w)
 
 static void post(struct mpiwire *w, struct mpiwire_block *b, int source)
 {
+    b->peer = source;
     if (MPI_Irecv(b->frame, MPIWIRE_HEAD + MPIWIRE_WHOLE, MPI_BYTE, source, MPIWIRE_TAG, w->world->base, &b->request) != MPI_SUCCESS) {
         mpiwire_block_give(w, b);
         go_on(w);
@@ -221,23 +232,37 @@ static void post_all(struct mpiwire *w)
     }
 }
 
-/* A frame that no rank of this library would send is dropped. */
+static bool is_peer(const struct mpiwire *w, int source)
+{
+    return source >= 0 && source < w->ranks && w->joined[source];
+}
+
+/* Whether a rank of this library would send such a frame. */
 static bool is_sound(const struct mpiwire *w, struct mpiwire_block *b, int length, int source)
 {
     const struct mpiwire_head *head = mpiwire_head_of(b);
 
-    if (length < MPIWIRE_HEAD || source < 0 || source >= w->ranks)
+    if (length < MPIWIRE_HEAD || !is_peer(w, source))
         return false;
     if (head->bytes > MPIWIRE_WHOLE)
         return length == MPIWIRE_HEAD && head->bytes <= INT32_MAX - MPIWIRE_HEAD;
     return head->bytes == (uint64_t)length - MPIWIRE_HEAD;
 }
 
+/* MPI has failed to receive a frame, or it is unsound. A frame may be lost, and without it a call may wait until its deadline. */
+static void reject(struct mpiwire *w, struct mpiwire_block *b, int code, int source)
+{
+    bool wrong = code == MPI_SUCCESS || mpiwire_is_too_long(code);
+
+    mpiwire_stray(w, is_peer(w, source) ? source : -1, wrong ? COMM_ERR_CORRUPT : COMM_ERR_BACKEND);
+    mpiwire_block_give(w, b);
+}
+
 /* The next frame that has come, or NULL. */
 static struct mpiwire_block *next_frame(struct mpiwire *w)
 {
     struct mpiwire_block *b = w->posted[w->posted_first], *small;
-    MPI_Status status;
+    MPI_Status status = {.MPI_SOURCE = b->peer};
     int here = 0, length = 0;
 
     int code = MPI_Test(&b->request, &here, &status);
@@ -250,7 +275,7 @@ static struct mpiwire_block *next_frame(struct mpiwire *w)
     if (code == MPI_SUCCESS)
         MPI_Get_count(&status, MPI_BYTE, &length);
     if (code != MPI_SUCCESS || !is_sound(w, b, length, status.MPI_SOURCE)) {
-        mpiwire_block_give(w, b);
+        reject(w, b, code, status.MPI_SOURCE);
         return NULL;
     }
     b->peer = status.MPI_SOURCE;

@@ -68,6 +68,7 @@ typedef struct {
 /* 20.4: numbers */
 enum {
     MPI_SUCCESS = 0,
+    MPI_ERR_TRUNCATE = 15,
     MPI_ERR_IN_STATUS = 19,
     MPI_UNDEFINED = -32766,
     MPI_ANY_SOURCE = -1,
@@ -97,10 +98,10 @@ typedef int MPI_Comm_delete_attr_function(MPI_Comm, int, void *, void *);
     X(Query_thread, (int *))                                                                                                               \
     X(Is_thread_main, (int *))                                                                                                             \
     X(Get_library_version, (char *, int *))                                                                                                \
+    X(Error_class, (int, int *))                                                                                                           \
     X(Error_string, (int, char *, int *))                                                                                                  \
     X(Comm_rank, (MPI_Comm, int *))                                                                                                        \
     X(Comm_size, (MPI_Comm, int *))                                                                                                        \
-    X(Comm_split, (MPI_Comm, int, int, MPI_Comm *))                                                                                        \
     X(Comm_group, (MPI_Comm, MPI_Group *))                                                                                                 \
     X(Comm_create_group, (MPI_Comm, MPI_Group, int, MPI_Comm *))                                                                           \
     X(Comm_free, (MPI_Comm *))                                                                                                             \
@@ -141,10 +142,10 @@ extern struct mpi_abi mpi_abi;
 #define MPI_Query_thread mpi_abi.Query_thread
 #define MPI_Is_thread_main mpi_abi.Is_thread_main
 #define MPI_Get_library_version mpi_abi.Get_library_version
+#define MPI_Error_class mpi_abi.Error_class
 #define MPI_Error_string mpi_abi.Error_string
 #define MPI_Comm_rank mpi_abi.Comm_rank
 #define MPI_Comm_size mpi_abi.Comm_size
-#define MPI_Comm_split mpi_abi.Comm_split
 #define MPI_Comm_group mpi_abi.Comm_group
 #define MPI_Comm_create_group mpi_abi.Comm_create_group
 #define MPI_Comm_free mpi_abi.Comm_free
