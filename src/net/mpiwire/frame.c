@@ -15,15 +15,15 @@ enum { EVENTS_FIRST = 64 };
 /* ------------------------------------------------------------------------------------------------------------ blocks */
 struct mpiwire_block *mpiwire_block_take(struct mpiwire *w, size_t payload)
 {
-    uint32_t class = 8;
+    uint32_t class = 7;
 
-    while ((UINT64_C(1) << class) < payload + MPIWIRE_HEAD + sizeof(struct mpiwire_block))
+    while ((UINT64_C(1) << class) < payload)
         class ++;
     struct mpiwire_block *b = class < MPIWIRE_CLASSES ? w->spare[class] : NULL;
     if (b)
         w->spare[class] = b->next;
     else if (class < MPIWIRE_CLASSES)
-        b = aligned_alloc(64, (size_t)1 << class);
+        b = aligned_alloc(64, ((size_t)1 << class) + MPIWIRE_HEAD + sizeof(struct mpiwire_block));
     if (b)
         *b = (struct mpiwire_block){.class = class};
     return b;

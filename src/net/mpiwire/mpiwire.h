@@ -18,26 +18,27 @@
 #include "wire/wire.h"
 
 enum {
-    MPIWIRE_TAG = 1,      /* heads, with the payloads of short frames */
-    MPIWIRE_TAG_LONG = 2, /* payloads of long frames, in the order of their heads */
-    MPIWIRE_POSTED = 16,  /* receives that wait in MPI for frames of any rank */
-    MPIWIRE_WHOLE = 3968, /* the longest payload that is sent with its head: together less than the limit (4 KiB) up to which Open MPI sends
-                           * at once through shared memory */
-    MPIWIRE_SMALL = 384,  /* what comes up to this length is moved to a block of its size, so that the long one can be posted again */
+    MPIWIRE_TAG = 1,       /* heads, with the payloads of short frames */
+    MPIWIRE_TAG_LONG = 2,  /* payloads of long frames, in the order of their heads */
+    MPIWIRE_POSTED = 16,   /* receives that wait in MPI for frames of any rank */
+    MPIWIRE_WHOLE = 32768, /* the longest payload that is sent with its head: less than the limit (64 KiB) up to which Open MPI sends at
+                            * once over TCP. Two messages take twice as long as one */
+    MPIWIRE_SMALL = 2112, /* what comes up to this length is moved to a block of its size, so that the long one can be posted again. To move
+                           * more takes longer than to post another block */
     MPIWIRE_BUCKETS = 64,
-    MPIWIRE_INLINE = 240,       /* exposures on once-edges up to this size, .. */
-    MPIWIRE_FRAME = 2048,       /* .. and up to this one have room for twice the window of operations, .. */
-    MPIWIRE_PAGES = 16384,      /* .. up to this one for at least 8 and at most as many, .. */
-    MPIWIRE_PAGES_SHOWN = 512,  /* .. of all peers together for this many, .. */
-    MPIWIRE_ONCE_PLACES = 8,    /* .. and longer ones for 8 */
-    MPIWIRE_AREAS = 16,         /* number of operations whose streams have room at the same time */
-    MPIWIRE_TELLS = 4,          /* a sender hears of a quarter of its room that is free again: it goes on meanwhile */
-    MPIWIRE_CREDITS = 4,        /* exposures of one such stream that the reader has not yet released */
-    MPIWIRE_EAGER = 4096,       /* a message up to this size is sent at once, */
-    MPIWIRE_EAGER_ROOM = 65536, /* unless this many bytes of ones longer than MPIWIRE_INLINE are unreceived */
-    MPIWIRE_DATA = 1 << 18,     /* size of a piece of a longer message */
-    MPIWIRE_DATA_AHEAD = 4,     /* pieces of one message that may be in flight */
-    MPIWIRE_CLASSES = 40,       /* size classes of blocks: powers of two */
+    MPIWIRE_INLINE = 240,          /* exposures on once-edges up to this size, .. */
+    MPIWIRE_FRAME = 2048,          /* .. and up to this one have room for twice the window of operations, .. */
+    MPIWIRE_PAGES = 16384,         /* .. up to this one for at least 8 and at most as many, .. */
+    MPIWIRE_PAGES_SHOWN = 512,     /* .. of all peers together for this many, .. */
+    MPIWIRE_ONCE_PLACES = 8,       /* .. and longer ones for 8 */
+    MPIWIRE_AREAS = 16,            /* number of operations whose streams have room at the same time */
+    MPIWIRE_TELLS = 4,             /* a sender hears of a quarter of its room that is free again: it goes on meanwhile */
+    MPIWIRE_CREDITS = 4,           /* exposures of one such stream that the reader has not yet released */
+    MPIWIRE_EAGER = MPIWIRE_WHOLE, /* a message up to this size is sent at once, */
+    MPIWIRE_EAGER_ROOM = 1 << 18,  /* unless this many bytes of ones longer than MPIWIRE_INLINE are unreceived */
+    MPIWIRE_DATA = 1 << 18,        /* size of a piece of a longer message */
+    MPIWIRE_DATA_AHEAD = 4,        /* pieces of one message that may be in flight */
+    MPIWIRE_CLASSES = 40,          /* size classes of blocks: payloads of powers of two */
     MPIWIRE_HEAD = 64,
 };
 
@@ -81,7 +82,7 @@ struct mpiwire_block {
     struct mpiwire_block *next;
     MPI_Request request;              /* of a frame, or of the payload of a long frame */
     MPI_Request head;                 /* send of a long frame: of its head */
-    uint32_t class;                   /* log2 of its size in bytes */
+    uint32_t class;                   /* log2 of the longest payload that it has room for */
     uint32_t open;                    /* send: bits of the requests that have not ended, enum mpiwire_open */
     int32_t peer;                     /* world rank: whom it goes to, or came from */
     enum mpiwire_state state;         /* receive */
