@@ -107,7 +107,7 @@ static struct mpiwire_block *begin_payload(struct mpiwire *w, struct mpiwire_blo
 static void keep(struct mpiwire *w, struct mpiwire_block *b)
 {
     w->lacking += b->state == MPIWIRE_LACKS;
-    w->waiting[b->peer]++;
+    w->source[b->peer].waiting++;
     b->next = NULL;
     *w->receiving_last = b;
     w->receiving_last = &b->next;
@@ -135,7 +135,7 @@ static void begin_oldest(struct mpiwire *w)
 /* Whether a frame, with all that its source sent before it, has come. */
 static bool has_come(const struct mpiwire *w, const struct mpiwire_block *b)
 {
-    return w->behind[b->peer] != w->turn && (b->state == MPIWIRE_HERE || b->state == MPIWIRE_LOST);
+    return w->source[b->peer].behind != w->turn && (b->state == MPIWIRE_HERE || b->state == MPIWIRE_LOST);
 }
 
 /* MPI has failed to receive a payload: its source died, or MPI lacks something. */
@@ -156,14 +156,14 @@ static bool take_long(struct mpiwire *w)
     w->turn++;
     while ((b = *at)) {
         if (!has_come(w, b)) {
-            w->behind[b->peer] = w->turn;
+            w->source[b->peer].behind = w->turn;
             at = &b->next;
             continue;
         }
         *at = b->next;
         if (!*at)
             w->receiving_last = at;
-        w->waiting[b->peer]--;
+        w->source[b->peer].waiting--;
         any = true;
         if (b->state == MPIWIRE_HERE)
             took(w, b);
@@ -228,8 +228,8 @@ static bool is_sound(const struct mpiwire *w, struct mpiwire_block *b, int lengt
 
     if (length < MPIWIRE_HEAD || source < 0 || source >= w->ranks)
         return false;
-    if (head->bytes > MPIWIRE_WHOLE)
-        return length == MPIWIRE_HEAD && head->bytes <= INT32_MAX - MPIWIRE_HEAD;
+    if (length == MPIWIRE_HEAD) /* the sender decides whether the payload is a message of its own */
+        return head->bytes <= INT32_MAX - MPIWIRE_HEAD;
     return head->bytes == (uint64_t)length - MPIWIRE_HEAD;
 }
 
@@ -255,7 +255,7 @@ static struct mpiwire_block *next_frame(struct mpiwire *w)
     }
     b->peer = status.MPI_SOURCE;
     b->length = (uint64_t)length;
-    b->state = mpiwire_head_of(b)->bytes > MPIWIRE_WHOLE ? MPIWIRE_LACKS : MPIWIRE_HERE;
+    b->state = length == MPIWIRE_HEAD && mpiwire_head_of(b)->bytes ? MPIWIRE_LACKS : MPIWIRE_HERE;
     small = length <= MPIWIRE_SMALL ? mpiwire_block_take(w, (size_t)length - MPIWIRE_HEAD) : NULL;
     if (!small)
         return b;
@@ -279,7 +279,7 @@ static bool take_frames(struct mpiwire *w)
         post_all(w);
     while (count < FRAMES_A_LOOK && w->posts && (b = next_frame(w))) {
         count++;
-        if (b->state == MPIWIRE_HERE && !w->waiting[b->peer])
+        if (b->state == MPIWIRE_HERE && !w->source[b->peer].waiting)
             took(w, b);
         else
             keep(w, b);
