@@ -104,7 +104,7 @@ static void cut_short(struct comm_communicator *c, size_t n)
 
 static void messages(void)
 {
-    static const size_t lengths[] = {0, 1, 240, 241, 4096, 4097, 262144, 262145, LONGEST};
+    static const size_t lengths[] = {0, 1, 240, 241, 2048, 2049, 32768, 32769, 262144, 262145, LONGEST};
     struct comm_communicator *world = open_world();
     struct comm_request q;
     char byte;

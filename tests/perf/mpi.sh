@@ -47,6 +47,10 @@ section "backend shm+mpi, 2 ranks of one machine that are two hosts for the libr
 for collective in allreduce broadcast allgather_v alltoall sendrecv; do
     COMM_HOST=a,b $launch -n 2 "$over" $collective --backend shm+mpi --level multiple --max "$max" --rounds "$rounds"
 done
+section "the same, and each rank writes what it sends before each call"
+for collective in allreduce broadcast alltoall; do
+    COMM_HOST=a,b $launch -n 2 "$over" $collective --written --backend shm+mpi --level multiple --max "$max" --rounds "$rounds"
+done
 if command -v mpiexec.hydra > /dev/null && [ -x "$build/bin/mpi_over_mpich" ]; then
     section "the same with MPICH"
     for collective in allreduce broadcast allgather_v alltoall sendrecv; do
@@ -56,11 +60,14 @@ if command -v mpiexec.hydra > /dev/null && [ -x "$build/bin/mpi_over_mpich" ]; t
 fi
 section "backend shm, a message of this library beside one of MPI"
 $launch -n 2 "$over" sendrecv --backend shm --level multiple --max 8192 --rounds "$rounds"
+# Each host's daemon would bind its first rank to the first CPU, which both hosts share. Then every round trip takes time slices.
+pinned='exec taskset -c $((OMPI_COMM_WORLD_RANK % CPUS)) "$0" "$@"'
 for each in 1 2; do
     section "backend shm+mpi, 2 hosts, ranks on each: $each"
-    for collective in allreduce broadcast allgather_v; do
-        "$build/bin/mpi_in_hosts" $launch --host "10.77.0.1:$each,10.77.0.2:$each" --mca plm_rsh_agent "$here/in_host.sh" \
-            -n $((2 * each)) "$over" $collective --backend shm+mpi --level multiple --max "$max" --rounds "$rounds"
+    for collective in allreduce broadcast allgather_v alltoall; do
+        CPUS=$(nproc) "$build/bin/mpi_in_hosts" $launch --bind-to none --host "10.77.0.1:$each,10.77.0.2:$each" \
+            --mca plm_rsh_agent "$here/in_host.sh" -x CPUS -n $((2 * each)) sh -c "$pinned" \
+            "$over" $collective --backend shm+mpi --level multiple --max "$max" --rounds "$rounds"
     done
 done
 section "opening, $ranks ranks of one host"

@@ -3,10 +3,12 @@
  * mpi, or shm+mpi. Both run in one process, with the same MPI, in alternating batches. So both have the same neighbours, the same distance
  * between the CPUs, and the same thread level, which alone changes a small exchange of Open MPI by half.
  *
- *   mpirun -n 2 mpi_over_openmpi [COLLECTIVE] [--min BYTES] [--max BYTES] [--rounds N] [--level LEVEL] [--backend NAME]
+ *   mpirun -n 2 mpi_over_openmpi [COLLECTIVE] [--min BYTES] [--max BYTES] [--rounds N] [--level LEVEL] [--backend NAME] [--written]
  *   mpirun -n 256 mpi_over_openmpi open [--rounds N] [--backend NAME]
  *
- * LEVEL is single, serialized or multiple. There is a program for each MPI: mpi_over_mpich is started by mpiexec.hydra.
+ * LEVEL is single, serialized or multiple. There is a program for each MPI: mpi_over_mpich is started by mpiexec.hydra. With --written each
+ * rank writes what it sends before each call, as a program does that computes. The time of this is part of both figures. Otherwise what MPI
+ * reads is always the same, and lies in the reader's cache.
  *
  * Prints the least of all rounds of each, their difference, their ratio, and the geometric mean of the ratios. With --limit the exit status
  * is 1 if the mean is above 1.1 or one ratio above 1.3. "open" prints how long MPI_Init_thread took, and what opening and closing a world
@@ -31,7 +33,7 @@ struct bench {
     MPI_Comm comm;
     int rank, ranks, rounds;
     size_t min, max;
-    bool limit;
+    bool limit, written;
     float *in, *out;
     size_t *counts;
     int *numbers, *places;
@@ -107,13 +109,27 @@ static void ours(const struct bench *b, int n)
     must(comm_wait(q, COMM_FOREVER), "wait");
 }
 
+/* What this rank sends in a call, as if it had computed that. */
+static void write_input(const struct bench *b, size_t bytes, int call)
+{
+    bool casts = strcmp(b->collective, "broadcast") == 0, spreads = strcmp(b->collective, "alltoall") == 0;
+
+    if (casts && b->rank == 0)
+        memset(b->out, call & 1, bytes);
+    else if (!casts)
+        memset(b->in, call & 1, spreads ? bytes * (size_t)b->ranks : bytes);
+}
+
 /* Microseconds per call, on the slowest rank. */
 static double batch(const struct bench *b, void (*call)(const struct bench *, int), int n, int calls)
 {
     MPI_Barrier(b->comm);
     double begin = MPI_Wtime();
-    for (int i = 0; i < calls; i++)
+    for (int i = 0; i < calls; i++) {
+        if (b->written)
+            write_input(b, (size_t)n * sizeof(float), i);
         call(b, n);
+    }
     double us = (MPI_Wtime() - begin) * 1e6 / calls;
     MPI_Allreduce(MPI_IN_PLACE, &us, 1, MPI_DOUBLE, MPI_MAX, b->comm);
     return us;
@@ -176,6 +192,8 @@ static int read_arguments(struct bench *b, int count, char **argument)
             b->backend = value, i++;
         else if (strcmp(argument[i], "--limit") == 0)
             b->limit = true;
+        else if (strcmp(argument[i], "--written") == 0)
+            b->written = true;
         else
             b->collective = argument[i];
     }

@@ -35,8 +35,7 @@ void mpiwire_destroy(struct mpiwire *w)
     free_lists(w);
     free(w->gone);
     free(w->gone_ns);
-    free(w->behind);
-    free(w->waiting);
+    free(w->source);
     free(w->joined);
     free(w->ended);
     free(w);

@@ -1,7 +1,9 @@
 /*
  * Whether MPI may carry what goes between hosts beside MPI's own collectives. It may not below MPI_THREAD_MULTIPLE, since this library's
  * threads look at MPI too, and not where a send to a rank that died may end the process or never return. Then the guard is the wire.
+ * Also, into which pieces the wire cuts long data.
  */
+#define _GNU_SOURCE
 #include "net/mpiwire/mpiwire.h"
 
 #include "base/log.h"
@@ -10,6 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { MACHINE_BYTES = 64 };
 
 enum fit { FITS = 0, BELOW_MULTIPLE = 1, DIES_WITH_PEERS = 2 };
 
@@ -103,5 +108,21 @@ enum comm_result mpiwire_fits(const struct wire_config *config, bool *fits)
     else if (r == COMM_OK)
         r = judge(config, cards, fits);
     free(cards);
+    return r;
+}
+
+enum comm_result mpiwire_choose_piece(const struct wire_config *config, uint64_t *piece)
+{
+    char mine[MACHINE_BYTES] = "", *all = calloc((size_t)config->ranks, sizeof mine);
+    bool near = true;
+
+    if (!all)
+        return COMM_ERR_MEMORY;
+    (void)gethostname(mine, sizeof mine);
+    enum comm_result r = config->boot->class->allgather(config->boot, mine, sizeof mine, all);
+    for (int32_t i = 0; r == COMM_OK && i < config->ranks; i++)
+        near &= memcmp(all + (size_t)i * sizeof mine, mine, sizeof mine) == 0;
+    *piece = near ? MPIWIRE_DATA_NEAR : MPIWIRE_DATA;
+    free(all);
     return r;
 }

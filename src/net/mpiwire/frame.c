@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EVENTS_FIRST = 64 };
+enum { EVENTS_FIRST = 64, AT_ONCE_BYTES = 8192 };
 
 /* How long after a member's end its last frames may still be in flight in MPI. */
 #define LAST_FRAMES_NS INT64_C(500000000)
@@ -15,15 +15,15 @@ enum { EVENTS_FIRST = 64 };
 /* ------------------------------------------------------------------------------------------------------------ blocks */
 struct mpiwire_block *mpiwire_block_take(struct mpiwire *w, size_t payload)
 {
-    uint32_t class = 8;
+    uint32_t class = 7;
 
-    while ((UINT64_C(1) << class) < payload + MPIWIRE_HEAD + sizeof(struct mpiwire_block))
+    while ((UINT64_C(1) << class) < payload)
         class ++;
     struct mpiwire_block *b = class < MPIWIRE_CLASSES ? w->spare[class] : NULL;
     if (b)
         w->spare[class] = b->next;
     else if (class < MPIWIRE_CLASSES)
-        b = aligned_alloc(64, (size_t)1 << class);
+        b = aligned_alloc(64, ((size_t)1 << class) + MPIWIRE_HEAD + sizeof(struct mpiwire_block));
     if (b)
         *b = (struct mpiwire_block){.class = class};
     return b;
@@ -41,10 +41,21 @@ static bool start(struct mpiwire *w, const void *at, size_t bytes, int32_t to, i
     return !mpi_is_over() && MPI_Isend(at, (int)bytes, MPI_BYTE, to, tag, w->world->base, request) == MPI_SUCCESS;
 }
 
+/* Whether a payload is a message of its own. MPICH sends up to 8 KiB at once within a machine, and a payload of this length, which is
+ * common, would be longer with its head. */
+static bool is_apart(size_t payload)
+{
+#ifdef MPICH_VERSION
+    if (payload <= AT_ONCE_BYTES && payload > AT_ONCE_BYTES - MPIWIRE_HEAD)
+        return true;
+#endif
+    return payload > MPIWIRE_WHOLE;
+}
+
 /* False: MPI refused a part. The block is freed with those of ended sends. */
 static bool start_sends(struct mpiwire *w, struct mpiwire_block *b, size_t payload, int32_t to)
 {
-    bool is_long = payload > MPIWIRE_WHOLE;
+    bool is_long = is_apart(payload);
 
     if (!start(w, b->frame, MPIWIRE_HEAD + (is_long ? 0 : payload), to, MPIWIRE_TAG, is_long ? &b->head : &b->request))
         return false;

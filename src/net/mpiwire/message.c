@@ -107,20 +107,22 @@ enum wire_result mpiwire_expose_message(struct mpiwire_channel *c, const struct 
 }
 
 /* The length of the next piece; 0: its bytes are not there yet. */
-static uint64_t next_piece(const struct mpiwire_message *m)
+static uint64_t next_piece(const struct mpiwire *w, const struct mpiwire_message *m)
 {
     uint64_t there = m->there ? atomic_load_explicit(m->there, memory_order_acquire) : m->take;
     uint64_t left = (there < m->take ? there : m->take) - m->done;
 
-    return left < MPIWIRE_DATA ? left : MPIWIRE_DATA;
+    return left < w->piece ? left : w->piece;
 }
 
 /* Sends as many pieces as may be in flight. The user may reuse the buffer when the last piece has been copied. */
 static void send_pieces(struct mpiwire_channel *c, struct mpiwire_message *m)
 {
+    uint32_t ahead = mpiwire_is_near(c->wire) ? MPIWIRE_DATA_AHEAD_NEAR : MPIWIRE_DATA_AHEAD;
+
     m->lacks = false;
-    while (m->done < m->take && m->ahead < MPIWIRE_DATA_AHEAD) {
-        uint64_t bytes = next_piece(m);
+    while (m->done < m->take && m->ahead < ahead) {
+        uint64_t bytes = next_piece(c->wire, m);
         if (!bytes) {
             m->lacks = c->lacks = c->wire->lacks = true;
             return;

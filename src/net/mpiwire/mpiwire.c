@@ -68,12 +68,15 @@ static enum comm_result start_mpi(const struct wire_config *config, struct mpiwi
     if (r != COMM_OK)
         return r;
     w->world = (struct mpi_world *)opened;
-    if (w->world->shared)
-        r = make_base(config, w->world);
-    else
+    if (w->world->shared) {
+        r = mpiwire_choose_piece(config, &w->piece);
+        if (r == COMM_OK)
+            r = make_base(config, w->world);
+    } else {
         r = complain(
             config, COMM_ERR_CONFIG,
             "backend=shm+mpi needs MPI_THREAD_MULTIPLE, since this library's threads look at MPI too, and MPI was started below it");
+    }
     if (r != COMM_OK)
         mpi_close(opened);
     return r;
@@ -97,13 +100,12 @@ static enum comm_result open_over_mpi(const struct wire_config *config, struct w
     w->receiving_last = &w->receiving;
     w->gone = calloc(ranks, sizeof *w->gone);
     w->gone_ns = calloc(ranks, sizeof *w->gone_ns);
-    w->behind = calloc(ranks, sizeof *w->behind);
-    w->waiting = calloc(ranks, sizeof *w->waiting);
+    w->source = calloc(ranks, sizeof *w->source);
     w->joined = calloc(ranks, sizeof *w->joined);
     w->ended = calloc(ranks, sizeof *w->ended);
     for (int32_t i = 0; w->joined && i < w->ranks; i++)
         w->joined[i] = wire_joins(config, config->rank, i);
-    bool has_memory = w->gone && w->gone_ns && w->behind && w->waiting && w->joined && w->ended;
+    bool has_memory = w->gone && w->gone_ns && w->source && w->joined && w->ended;
     enum comm_result r = has_memory ? start_mpi(config, w) : COMM_ERR_MEMORY;
     if (r != COMM_OK) {
         mpiwire_destroy(w);
@@ -155,7 +157,7 @@ static struct mpiwire_channel *make(struct mpiwire *w, const struct wire_team *t
     c->size = (uint32_t)team->size;
     c->world = team->world;
     c->areas = limits->minimal ? 1 : MPIWIRE_AREAS;
-    c->credits = limits->minimal ? 1 : limits->credits ? limits->credits : MPIWIRE_CREDITS;
+    c->credits = limits->minimal ? 1 : limits->credits ? limits->credits : mpiwire_is_near(w) ? MPIWIRE_CREDITS_NEAR : MPIWIRE_CREDITS;
     c->rendezvous = limits->rendezvous;
     c->member = calloc(size, sizeof *c->member);
     c->acked = calloc(size * c->areas * WIRE_STREAM_EDGES * c->credits, sizeof *c->acked);
@@ -165,6 +167,16 @@ static struct mpiwire_channel *make(struct mpiwire *w, const struct wire_team *t
     free(c->acked);
     free(c);
     return NULL;
+}
+
+/* A chunk of a stream that is one message of MPI takes half as long as a longer one over a network. Within a machine MPI copies each
+ * message at once, and fewer long ones are faster. */
+static void cut_chunks(struct mpiwire_channel *c, const struct wire_limits *limits)
+{
+    struct wire_caps *caps = &c->handle.caps;
+
+    if (!limits->chunk && !mpiwire_is_near(c->wire))
+        caps->chunk_all = caps->chunk_private = caps->chunk_least = c->wire->piece;
 }
 
 /* A rank may be at most this many operations ahead: half of what the guard keeps of each rank's calls. */
@@ -250,6 +262,7 @@ static enum comm_result offer(struct mpiwire *w, const struct wire_team *team, c
     c->handle.caps = c->guard->caps;
     c->handle.caps.note_lead_ns += NOTE_LEAD_NS;
     c->handle.caps.takes_growing = true;
+    cut_chunks(c, limits);
     make_rooms(c, limits->minimal);
     c->handle.calls = c->guard->calls;
     if (w->or_guard && limits->survivors)

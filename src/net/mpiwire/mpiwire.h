@@ -18,26 +18,30 @@
 #include "wire/wire.h"
 
 enum {
-    MPIWIRE_TAG = 1,      /* heads, with the payloads of short frames */
-    MPIWIRE_TAG_LONG = 2, /* payloads of long frames, in the order of their heads */
-    MPIWIRE_POSTED = 16,  /* receives that wait in MPI for frames of any rank */
-    MPIWIRE_WHOLE = 3968, /* the longest payload that is sent with its head: together less than the limit (4 KiB) up to which Open MPI sends
-                           * at once through shared memory */
-    MPIWIRE_SMALL = 384,  /* what comes up to this length is moved to a block of its size, so that the long one can be posted again */
+    MPIWIRE_TAG = 1,       /* heads, with the payloads of short frames */
+    MPIWIRE_TAG_LONG = 2,  /* payloads of long frames, in the order of their heads */
+    MPIWIRE_POSTED = 16,   /* receives that wait in MPI for frames of any rank */
+    MPIWIRE_WHOLE = 32768, /* the longest payload that is sent with its head: less than the limit (64 KiB) up to which Open MPI sends at
+                            * once over TCP. Two messages take twice as long as one */
+    MPIWIRE_SMALL = 2112, /* what comes up to this length is moved to a block of its size, so that the long one can be posted again. To move
+                           * more takes longer than to post another block */
     MPIWIRE_BUCKETS = 64,
-    MPIWIRE_INLINE = 240,       /* exposures on once-edges up to this size, .. */
-    MPIWIRE_FRAME = 2048,       /* .. and up to this one have room for twice the window of operations, .. */
-    MPIWIRE_PAGES = 16384,      /* .. up to this one for at least 8 and at most as many, .. */
-    MPIWIRE_PAGES_SHOWN = 512,  /* .. of all peers together for this many, .. */
-    MPIWIRE_ONCE_PLACES = 8,    /* .. and longer ones for 8 */
-    MPIWIRE_AREAS = 16,         /* number of operations whose streams have room at the same time */
-    MPIWIRE_TELLS = 4,          /* a sender hears of a quarter of its room that is free again: it goes on meanwhile */
-    MPIWIRE_CREDITS = 4,        /* exposures of one such stream that the reader has not yet released */
-    MPIWIRE_EAGER = 4096,       /* a message up to this size is sent at once, */
-    MPIWIRE_EAGER_ROOM = 65536, /* unless this many bytes of ones longer than MPIWIRE_INLINE are unreceived */
-    MPIWIRE_DATA = 1 << 18,     /* size of a piece of a longer message */
-    MPIWIRE_DATA_AHEAD = 4,     /* pieces of one message that may be in flight */
-    MPIWIRE_CLASSES = 40,       /* size classes of blocks: powers of two */
+    MPIWIRE_INLINE = 240,          /* exposures on once-edges up to this size, .. */
+    MPIWIRE_FRAME = 2048,          /* .. and up to this one have room for twice the window of operations, .. */
+    MPIWIRE_PAGES = 16384,         /* .. up to this one for at least 8 and at most as many, .. */
+    MPIWIRE_PAGES_SHOWN = 512,     /* .. of all peers together for this many, .. */
+    MPIWIRE_ONCE_PLACES = 8,       /* .. and longer ones for 8 */
+    MPIWIRE_AREAS = 16,            /* number of operations whose streams have room at the same time */
+    MPIWIRE_TELLS = 4,             /* a sender hears of a quarter of its room that is free again: it goes on meanwhile */
+    MPIWIRE_CREDITS = 8,           /* exposures of one such stream that the reader has not yet released, */
+    MPIWIRE_CREDITS_NEAR = 4,      /* or, if all ranks are on one machine, so many longer ones */
+    MPIWIRE_EAGER = MPIWIRE_WHOLE, /* a message up to this size is sent at once, */
+    MPIWIRE_EAGER_ROOM = 1 << 18,  /* unless this many bytes of ones longer than MPIWIRE_INLINE are unreceived */
+    MPIWIRE_DATA = MPIWIRE_WHOLE,  /* size of a piece of a longer message, */
+    MPIWIRE_DATA_NEAR = 1 << 18,   /* if all ranks are on one machine */
+    MPIWIRE_DATA_AHEAD = 16,       /* pieces of one message that may be in flight, */
+    MPIWIRE_DATA_AHEAD_NEAR = 4,   /* of the longer ones */
+    MPIWIRE_CLASSES = 40,          /* size classes of blocks: payloads of powers of two */
     MPIWIRE_HEAD = 64,
 };
 
@@ -81,7 +85,7 @@ struct mpiwire_block {
     struct mpiwire_block *next;
     MPI_Request request;              /* of a frame, or of the payload of a long frame */
     MPI_Request head;                 /* send of a long frame: of its head */
-    uint32_t class;                   /* log2 of its size in bytes */
+    uint32_t class;                   /* log2 of the longest payload that it has room for */
     uint32_t open;                    /* send: bits of the requests that have not ended, enum mpiwire_open */
     int32_t peer;                     /* world rank: whom it goes to, or came from; of a receive that waits: its source for MPI */
     enum mpiwire_state state;         /* receive */
@@ -173,6 +177,12 @@ struct mpiwire_channel {
     struct wire_traffic traffic;
 };
 
+/* What a rank sends to this one. */
+struct mpiwire_source {
+    uint64_t behind;  /* the last turn in which an older frame had not arrived */
+    uint32_t waiting; /* how many of its frames are in the list `receiving` */
+};
+
 struct mpiwire {
     struct wire wire; /* first */
     struct wire *guard;
@@ -187,10 +197,10 @@ struct mpiwire {
     uint32_t unasked;                                  /* frames sent since MPI was asked which sends have ended */
     uint32_t pieces;                                   /* of messages, on their way: the next ones leave when these have ended */
     struct mpiwire_block *receiving, **receiving_last; /* long frames whose heads are here, and all that their sources sent later */
-    uint32_t *waiting;                                 /* by world rank: how many of those */
     uint32_t lacking;                                  /* how many of those lack memory */
-    uint64_t *behind; /* by world rank: the last turn in which an older frame of the rank had not arrived */
+    struct mpiwire_source *source;                     /* by world rank */
     uint64_t turn;
+    uint64_t piece; /* the longest piece of a stream or message */
     struct mpiwire_slot *spare_slots;
     struct mpiwire_message *spare_messages;
     struct wire_event *gone; /* by world rank: how the rank ended; kind 0: it has not */
@@ -214,6 +224,10 @@ static inline struct mpiwire_channel *mpiwire_of(struct wire_channel *channel)
 {
     return (struct mpiwire_channel *)channel;
 }
+static inline bool mpiwire_is_near(const struct mpiwire *w) /* all ranks are on one machine */
+{
+    return w->piece == MPIWIRE_DATA_NEAR;
+}
 static inline bool mpiwire_reached(uint32_t at, uint32_t wanted)
 {
     return (int32_t)(at - wanted) >= 0;
@@ -233,6 +247,9 @@ uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max
 /* fits.c: of a wire for which the guard may stand in, whether it must on any rank. The guard is open, so all ranks come here. The lowest
  * rank says why. */
 enum comm_result mpiwire_fits(const struct wire_config *config, bool *fits);
+/* How long pieces of streams and messages are: by whether all ranks are on machines of one name, by which MPI decides too whether it copies
+ * from process to process. The guard is open, so all ranks come here. */
+enum comm_result mpiwire_choose_piece(const struct wire_config *config, uint64_t *piece);
 void mpiwire_tell_of_guard(const struct wire_config *config, const char *why); /* rank 0 logs it */
 void mpiwire_warn_of_deaths(const struct wire_config *config);                 /* the same, where nothing but MPI carries it */
 

@@ -117,7 +117,7 @@ static struct mpiwire_block *begin_payload(struct mpiwire *w, struct mpiwire_blo
 static void keep(struct mpiwire *w, struct mpiwire_block *b)
 {
     w->lacking += b->state == MPIWIRE_LACKS;
-    w->waiting[b->peer]++;
+    w->source[b->peer].waiting++;
     b->next = NULL;
     *w->receiving_last = b;
     w->receiving_last = &b->next;
@@ -145,7 +145,7 @@ static void begin_oldest(struct mpiwire *w)
 /* Whether a frame, with all that its source sent before it, has come. */
 static bool has_come(const struct mpiwire *w, const struct mpiwire_block *b)
 {
-    return w->behind[b->peer] != w->turn && b->state != MPIWIRE_LACKS && b->state != MPIWIRE_COMES;
+    return w->source[b->peer].behind != w->turn && b->state != MPIWIRE_LACKS && b->state != MPIWIRE_COMES;
 }
 
 /* MPI has failed to receive a payload: its source died, or MPI lacks something. Or it is not as long as its head says. */
@@ -166,14 +166,14 @@ static bool take_long(struct mpiwire *w)
     w->turn++;
     while ((b = *at)) {
         if (!has_come(w, b)) {
-            w->behind[b->peer] = w->turn;
+            w->source[b->peer].behind = w->turn;
             at = &b->next;
             continue;
         }
         *at = b->next;
         if (!*at)
             w->receiving_last = at;
-        w->waiting[b->peer]--;
+        w->source[b->peer].waiting--;
         any = true;
         if (b->state == MPIWIRE_HERE)
             took(w, b);
@@ -244,8 +244,8 @@ static bool is_sound(const struct mpiwire *w, struct mpiwire_block *b, int lengt
 
     if (length < MPIWIRE_HEAD || !is_peer(w, source))
         return false;
-    if (head->bytes > MPIWIRE_WHOLE)
-        return length == MPIWIRE_HEAD && head->bytes <= INT32_MAX - MPIWIRE_HEAD;
+    if (length == MPIWIRE_HEAD) /* the sender decides whether the payload is a message of its own */
+        return head->bytes <= INT32_MAX - MPIWIRE_HEAD;
     return head->bytes == (uint64_t)length - MPIWIRE_HEAD;
 }
 
@@ -280,7 +280,7 @@ static struct mpiwire_block *next_frame(struct mpiwire *w)
     }
     b->peer = status.MPI_SOURCE;
     b->length = (uint64_t)length;
-    b->state = mpiwire_head_of(b)->bytes > MPIWIRE_WHOLE ? MPIWIRE_LACKS : MPIWIRE_HERE;
+    b->state = length == MPIWIRE_HEAD && mpiwire_head_of(b)->bytes ? MPIWIRE_LACKS : MPIWIRE_HERE;
     small = length <= MPIWIRE_SMALL ? mpiwire_block_take(w, (size_t)length - MPIWIRE_HEAD) : NULL;
     if (!small)
         return b;
@@ -304,7 +304,7 @@ static bool take_frames(struct mpiwire *w)
         post_all(w);
     while (count < FRAMES_A_LOOK && w->posts && (b = next_frame(w))) {
         count++;
-        if (b->state == MPIWIRE_HERE && !w->waiting[b->peer])
+        if (b->state == MPIWIRE_HERE && !w->source[b->peer].waiting)
             took(w, b);
         else
             keep(w, b);
