@@ -18,7 +18,7 @@ enum comm_result plan_start_wait(struct comm_state *b, const struct plan_step *s
     return r;
 }
 
-bool plan_keep_waits(struct comm_state *b, const struct comm_plan *plan)
+enum comm_result plan_keep_waits(struct comm_state *b, const struct comm_plan *plan)
 {
     uint32_t count = 0;
 
@@ -29,7 +29,7 @@ bool plan_keep_waits(struct comm_state *b, const struct comm_plan *plan)
         count += !point.word && timeline_point_test(&point) == COMM_PENDING;
         timeline_point_drop(&point);
     }
-    return !count || queue_wait_keep(b, count);
+    return count ? queue_wait_keep(b, count) : COMM_OK;
 }
 
 void plan_leave_waits(struct comm_state *b, const struct comm_plan *plan)
