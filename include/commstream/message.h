@@ -12,7 +12,7 @@
  * **Memory.** Between ranks of one host the receiver keeps messages of at most 40 bytes until receives match them, however many there are.
  * Longer ones wait at their sender once a few KiB are under way, and so do all messages over a network.
  *
- * **Errors.** COMM_ERR_ARGUMENT, COMM_ERR_UNSUPPORTED (on nccl: this tag or peer with device memory), COMM_ERR_MEMORY, COMM_ERR_FULL
+ * **Errors.** COMM_ERR_ARGUMENT, COMM_ERR_UNSUPPORTED (on nccl: this peer with device memory and tag 0), COMM_ERR_MEMORY, COMM_ERR_FULL
  * (nothing was queued: make progress and call again), COMM_ERR_CLOSED, COMM_ERR_FORKED, or the error that the communicator failed with.
  */
 #ifndef COMMSTREAM_MESSAGE_H
@@ -38,8 +38,9 @@ extern "C" {
  * The request completes when `buf` may be reused; this does not mean that the message was received. A send that is still pending fails the
  * communicator: with COMM_ERR_TIMEOUT at its deadline, with COMM_ERR_CLOSED if its receiver closes. Like MPI_Isend and ncclSend.
  *
- * On backend nccl `buf` may be device memory. The tag is then 0, the two ranks give the same length, and the message occupies the stream
- * of c until both ends are there: put sends and receives that wait for each other into one group.
+ * On backend nccl with device memory and tag 0 the two ranks give the same length, and the message occupies the stream of c until both
+ * ends are there: put sends and receives that wait for each other into one group. With another tag it is staged, and begins when the stream
+ * has passed what is there at the call.
  *
  * @param c     communicator
  * @param buf   n elements; the library reads them until the request completes
@@ -60,8 +61,8 @@ COMM_MUST enum comm_result comm_send(struct comm_communicator *c, const void *bu
  * that matches nothing ends alone, too: with COMM_ERR_CANCELLED by comm_cancel() and comm_close(), with COMM_ERR_TIMEOUT at its deadline,
  * and with COMM_ERR_CLOSED if the peer closes (COMM_ANY_PEER: all other ranks). Like MPI_Irecv and ncclRecv.
  *
- * On backend nccl `buf` may be device memory, as in comm_send(). The peer is then a rank, the tag is 0 or COMM_ANY_TAG, and comm_cancel()
- * returns COMM_ERR_STATE.
+ * On backend nccl with device memory and tag 0 or COMM_ANY_TAG, which means 0 there, the peer is a rank, and comm_cancel() returns
+ * COMM_ERR_STATE. With another tag it is staged, as in comm_send().
  *
  * @param c       communicator
  * @param buf     room for n elements; the library's until the request completes

@@ -104,9 +104,12 @@ static bool forget(struct cuda_device *d)
         for (uint32_t i = 0; i < CUDA_SLOTS; i++)
             if (d->slot[i].event)
                 calls->cuEventDestroy(d->slot[i].event);
-        for (uint32_t i = 0; i < CUDA_PARKS; i++)
-            if (d->park[i])
-                calls->cuStreamDestroy(d->park[i]);
+        for (uint32_t i = 0; i < CUDA_PARKS; i++) {
+            if (d->park[i].event)
+                calls->cuEventDestroy(d->park[i].event);
+            if (d->park[i].stream)
+                calls->cuStreamDestroy(d->park[i].stream);
+        }
         for (uint32_t i = 0; i < DEVICE_WAYS; i++)
             if (d->copies[i].stream)
                 calls->cuStreamDestroy(d->copies[i].stream);

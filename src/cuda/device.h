@@ -43,7 +43,17 @@ struct cuda_slot {
     uint64_t value;   /* of its current or last place */
     uint32_t next;    /* in the free or the pending list: 1 + index, or 0 at the end. Slots from `used` on are in neither */
     uint32_t gives;   /* a word to free when this place is reached, or 0 */
-    bool host_writes; /* the host writes the word: the slot is a park */
+    bool host_writes; /* the host writes the word: a park waits for it */
+};
+
+/* A stream of this room's that stands for others until a word has a value. Its waits end in order. */
+struct cuda_park {
+    struct CUstream_st *stream; /* created at the first wait */
+    struct CUevent_st *event;   /* recorded behind each wait: a stream that waits for it waits for the record of that moment */
+    uint64_t waits;             /* put on the stream, which writes the number that it has passed to its word */
+    uint32_t gate;              /* the gate whose waits it has, or has had; 0: another kind of wait */
+    bool kept;                  /* for that gate */
+    bool recount;               /* the stream could not be told to write the number */
 };
 
 struct cuda_device {
@@ -64,10 +74,7 @@ struct cuda_device {
     uint64_t word_taken[CUDA_WORDS / 64]; /* used by a channel, or lost because a stream may still write it */
     _Atomic uint32_t pending;
     _Atomic int64_t rest_until; /* without memops: when the events should be queried again */
-    struct CUstream_st *park[CUDA_PARKS];
-    bool recount[CUDA_PARKS];
-    uint64_t parks[CUDA_PARKS]; /* waits put on each stream; the stream writes the number that it passed to its word */
-    uint32_t parks_kept;        /* so many that do not block now are kept for waits that come (cuda_keep_parks) */
+    struct cuda_park park[CUDA_PARKS];
     struct cuda_copies {
         struct CUstream_st *stream; /* created at the first copy in this direction */
         uint32_t word;              /* the stream counts copies here; 0: it cannot, and places use slots */
@@ -119,10 +126,15 @@ enum comm_result cuda_place(struct cuda_device *d, struct CUstream_st *stream, s
 bool cuda_has_place(struct cuda_device *d); /* false: cuda_place would return FULL */
 enum comm_result cuda_wait(struct cuda_device *d, struct CUstream_st *stream, const struct device_place *place);
 enum comm_result cuda_park(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place);
-/* From then on all others find so many fewer. Who kept them gives each back just before its cuda_park. False: there are not so many. */
-bool cuda_keep_parks(struct cuda_device *d, uint32_t count);
 /* The stream waits until the device's `word` is at least value. Another stream, or the host instead of it, writes the word. */
 enum comm_result cuda_wait_word(struct cuda_device *d, struct CUstream_st *stream, uint32_t word, uint64_t value);
+/* The same for a gate: a word that only the host writes, and for which one stream waits, with larger and larger values. However many of
+ * these waits are open, they take one of the parks. *counts: a park stands for it, so the host must write the value; also after an error.
+ */
+enum comm_result cuda_wait_gate(struct cuda_device *d, struct CUstream_st *stream, uint32_t gate, uint64_t value, bool *counts);
+/* Between the two calls cuda_wait_gate is not FULL for this gate. False: all parks stand for others, and nothing is kept. */
+bool cuda_keep_park(struct cuda_device *d, uint32_t gate);
+void cuda_leave_park(struct cuda_device *d, uint32_t gate);
 /* Takes a word for a channel. Returns its index in `words`, or 0 if none is left. The channel counts on from the word's present value. */
 uint32_t cuda_take_word(struct cuda_device *d);
 void cuda_give_word(struct cuda_device *d, uint32_t word);

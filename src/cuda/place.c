@@ -2,6 +2,9 @@
  * A device keeps its places in slots. Each slot has an event and a word. A slot is free again when its place is reached. Each new place of
  * the slot has a larger value, so a copy of an old place stays reached and needs no owner. A stream that waits for a place waits for the
  * event of its slot. If the slot holds a later place already, the place was reached and the stream need not wait.
+ *
+ * What waits for a word that the host writes is a park stream, since it blocks its hardware queue. There are few of them, so all such waits
+ * of one stream, which follow one another anyway, are on one of them (a gate).
  */
 #include "cuda/device.h"
 
@@ -160,49 +163,74 @@ static uint32_t park_word(uint32_t park)
 
 static bool stands(const struct cuda_device *d, uint32_t park)
 {
-    return atomic_load_explicit(&d->words[park_word(park)], memory_order_acquire) < d->parks[park];
+    return atomic_load_explicit(&d->words[park_word(park)], memory_order_acquire) < d->park[park].waits;
 }
 
-/* How many can take a wait; *first: one of them. */
-static uint32_t free_parks(const struct cuda_device *d, uint32_t *first)
+/* The park for one more wait: for a gate the one that has its waits, otherwise one that is free. CUDA_PARKS: there is none. */
+static uint32_t find_park(const struct cuda_device *d, uint32_t gate)
 {
-    uint32_t count = 0;
+    uint32_t found = CUDA_PARKS;
 
     for (uint32_t i = CUDA_PARKS; i-- > 0;) {
-        if (stands(d, i))
-            continue;
-        *first = i;
-        count++;
+        const struct cuda_park *p = &d->park[i];
+        bool held = p->kept || stands(d, i);
+        if (held && gate && p->gate == gate)
+            return i;
+        found = held ? found : i;
     }
-    return count;
+    return found;
 }
 
-bool cuda_keep_parks(struct cuda_device *d, uint32_t count)
+bool cuda_keep_park(struct cuda_device *d, uint32_t gate)
 {
-    uint32_t first;
-    bool there = free_parks(d, &first) >= d->parks_kept + count;
+    uint32_t found = find_park(d, gate);
 
-    if (there)
-        d->parks_kept += count;
-    else
+    if (found == CUDA_PARKS) {
         (void)cuda_poll(d); /* as in take_park */
-    return there;
+        return false;
+    }
+    d->park[found].gate = gate;
+    d->park[found].kept = true;
+    return true;
 }
 
-static enum comm_result take_park(struct cuda_device *d, uint32_t *index)
+void cuda_leave_park(struct cuda_device *d, uint32_t gate)
+{
+    for (uint32_t i = 0; i < CUDA_PARKS; i++)
+        if (d->park[i].gate == gate)
+            d->park[i].kept = false;
+}
+
+static unsigned make_park(struct cuda_device *d, struct cuda_park *p)
 {
     int least = 0, greatest = 0;
+    unsigned result = CUDA_OK;
 
-    if (free_parks(d, index) <= d->parks_kept) {
+    if (!p->event)
+        result = d->calls->cuEventCreate(&p->event, CUDA_EVENT_DISABLE_TIMING);
+    if (result != CUDA_OK) {
+        p->event = NULL;
+        return result;
+    }
+    d->calls->cuCtxGetStreamPriorityRange(&least, &greatest);
+    result = d->calls->cuStreamCreateWithPriority(&p->stream, CUDA_STREAM_NON_BLOCKING, greatest);
+    if (result != CUDA_OK)
+        p->stream = NULL;
+    return result;
+}
+
+static enum comm_result take_park(struct cuda_device *d, uint32_t gate, uint32_t *index)
+{
+    unsigned result = CUDA_OK;
+
+    *index = find_park(d, gate);
+    if (*index == CUDA_PARKS) {
         (void)cuda_poll(d); /* a count that failed may be all that is missing */
         return COMM_ERR_FULL;
     }
-    if (d->park[*index])
-        return COMM_OK;
-    d->calls->cuCtxGetStreamPriorityRange(&least, &greatest);
-    unsigned result = d->calls->cuStreamCreateWithPriority(&d->park[*index], CUDA_STREAM_NON_BLOCKING, greatest);
-    if (result != CUDA_OK)
-        d->park[*index] = NULL;
+    d->park[*index].gate = gate;
+    if (!d->park[*index].stream)
+        result = make_park(d, &d->park[*index]);
     return cuda_result(result);
 }
 
@@ -210,40 +238,33 @@ static enum comm_result take_park(struct cuda_device *d, uint32_t *index)
  */
 static void count_parks(struct cuda_device *d, uint32_t park)
 {
-    d->recount[park] = d->calls->cuStreamWriteValue64(d->park[park], cuda_word_there(d, park_word(park)), d->parks[park], 0) != CUDA_OK;
+    struct cuda_park *p = &d->park[park];
+
+    p->recount = d->calls->cuStreamWriteValue64(p->stream, cuda_word_there(d, park_word(park)), p->waits, 0) != CUDA_OK;
 }
 
-/* Puts on a park stream: a wait for a word, the record of the slot's event, the write of the slot's word unless the host writes it, and
- * the count. */
-static unsigned stand(struct cuda_device *d, uint32_t park, cuda_address there, uint64_t value, uint32_t index)
+/* Puts on a park stream a wait for a word, the record of its event, and the count, and makes the stream wait for the event. *on: the wait
+ * is on the park stream, also after an error. */
+static unsigned stand(struct cuda_device *d, uint32_t park, uint32_t word, uint64_t value, struct CUstream_st *stream, bool *on)
 {
     const struct cuda_calls *calls = d->calls;
-    struct cuda_slot *s = &d->slot[index];
-    unsigned result = calls->cuStreamWaitValue64(d->park[park], there, value, CUDA_WAIT_GEQ);
+    struct cuda_park *p = &d->park[park];
+    unsigned result = calls->cuStreamWaitValue64(p->stream, cuda_word_there(d, word), value, CUDA_WAIT_GEQ);
 
-    if (result != CUDA_OK) {
-        atomic_store_explicit(&d->words[index], s->value, memory_order_release);
+    *on = result == CUDA_OK;
+    if (!*on)
         return result;
-    }
-    result = calls->cuEventRecord(s->event, d->park[park]);
-    if (!s->host_writes) {
-        if (result == CUDA_OK)
-            result = calls->cuStreamWriteValue64(d->park[park], cuda_word_there(d, index), s->value, 0);
-        s->host_writes = result != CUDA_OK; /* the stream will not write it, so the host must */
-    }
-    d->parks[park]++;
+    result = calls->cuEventRecord(p->event, p->stream);
+    p->waits++;
     count_parks(d, park);
-    return result;
+    return result == CUDA_OK ? calls->cuStreamWaitEvent(stream, p->event, 0) : result;
 }
 
-/* Makes the stream wait, through a park stream, for the word at `there`. If `there` is 0, it waits for the slot's word, which the host
- * writes. */
-static enum comm_result relay(struct cuda_device *d, struct CUstream_st *stream, cuda_address there, uint64_t value,
-                              struct device_place *place)
+enum comm_result cuda_park(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place)
 {
     uint32_t index = 0, park = 0;
-    bool by_host = there == 0;
-    enum comm_result r = d->memops ? take_park(d, &park) : COMM_ERR_UNSUPPORTED;
+    bool on;
+    enum comm_result r = d->memops ? take_park(d, 0, &park) : COMM_ERR_UNSUPPORTED;
 
     if (r == COMM_OK)
         r = take_slot(d, &index);
@@ -251,28 +272,32 @@ static enum comm_result relay(struct cuda_device *d, struct CUstream_st *stream,
         return r;
     struct cuda_slot *s = &d->slot[index];
     s->value++;
-    s->host_writes = by_host;
-    unsigned result = stand(d, park, by_host ? cuda_word_there(d, index) : there, by_host ? s->value : value, index);
-    if (result == CUDA_OK)
-        result = d->calls->cuStreamWaitEvent(stream, s->event, 0);
-    if (result != CUDA_OK && s->host_writes) /* release the park stream, which would wait for ever */
+    s->host_writes = true;
+    unsigned result = stand(d, park, index, s->value, stream, &on);
+    if (result != CUDA_OK) /* release the park stream, which would wait for ever */
         atomic_store_explicit(&d->words[index], s->value, memory_order_release);
     keep_slot(d, index, place);
     return cuda_result(result);
 }
 
-enum comm_result cuda_park(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place)
+enum comm_result cuda_wait_gate(struct cuda_device *d, struct CUstream_st *stream, uint32_t gate, uint64_t value, bool *counts)
 {
-    return relay(d, stream, 0, 0, place);
+    uint32_t park = 0;
+    enum comm_result r = d->memops ? take_park(d, gate, &park) : COMM_ERR_UNSUPPORTED;
+
+    *counts = false;
+    return r == COMM_OK ? cuda_result(stand(d, park, gate, value, stream, counts)) : r;
 }
 
 enum comm_result cuda_wait_word(struct cuda_device *d, struct CUstream_st *stream, uint32_t word, uint64_t value)
 {
-    struct device_place ignored;
+    uint32_t park = 0;
+    bool on;
 
     if (atomic_load_explicit(&d->words[word], memory_order_acquire) >= value)
         return COMM_OK;
-    return relay(d, stream, cuda_word_there(d, word), value, &ignored);
+    enum comm_result r = d->memops ? take_park(d, 0, &park) : COMM_ERR_UNSUPPORTED;
+    return r == COMM_OK ? cuda_result(stand(d, park, word, value, stream, &on)) : r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the rest */
@@ -325,7 +350,7 @@ bool cuda_poll(struct cuda_device *d)
     sweep(d);
     bool more = atomic_load_explicit(&d->pending, memory_order_relaxed) != 0;
     for (uint32_t i = 0; i < CUDA_PARKS; i++) {
-        if (d->recount[i])
+        if (d->park[i].recount)
             count_parks(d, i);
         more |= stands(d, i);
     }

@@ -220,11 +220,11 @@ RIG_TEST(host_memory_is_refused)
     uint32_t host[WORDS] = {0};
     open_set(&set, 1, &(struct mock_options){.seed = 1}, NULL);
     struct comm_communicator *c = set.rig.world[0];
-    IS(comm_send(c, set.side[0].in, WORDS, COMM_U32, 0, 1, NULL), COMM_ERR_UNSUPPORTED);
-    CHECK(strstr(detail(c), "the tag is not 0; expected 0"));
+    IS(comm_recv(c, set.side[0].in, WORDS, COMM_U32, COMM_ANY_PEER, 0, NULL, NULL), COMM_ERR_UNSUPPORTED);
+    CHECK(strstr(detail(c), "peer is COMM_ANY_PEER; expected a rank, or a tag other than 0"));
     struct comm_error refusal = {.size = sizeof refusal};
     MUST(comm_error_detail(c, &refusal));
-    CHECK(strcmp(refusal.operation, "send") == 0);
+    CHECK(strcmp(refusal.operation, "recv") == 0);
     IS(comm_allreduce(c, host, set.side[0].out, WORDS, COMM_U32, COMM_SUM, NULL), COMM_ERR_ARGUMENT);
     CHECK(strstr(detail(c), "in is host memory; expected the device's"));
     IS(comm_broadcast(c, host, WORDS, COMM_U32, 0, NULL), COMM_ERR_ARGUMENT);
@@ -233,7 +233,7 @@ RIG_TEST(host_memory_is_refused)
     struct comm_communicator *recorder;
     struct comm_plan *plan;
     MUST(comm_plan_begin(c, &recorder));
-    MUST(comm_send(recorder, set.side[0].in, WORDS, COMM_U32, 0, 1, NULL));
+    MUST(comm_recv(recorder, set.side[0].in, WORDS, COMM_U32, COMM_ANY_PEER, 0, NULL, NULL));
     MUST(comm_plan_end(recorder, &plan));
     IS(comm_plan_start(plan, NULL), COMM_ERR_UNSUPPORTED);
     comm_plan_free(plan);

@@ -115,7 +115,7 @@ RIG_CASE(pointers_are_asked_about_inside_a_context)
     uint32_t got[WORDS];
     bench_read(&set.side[0].bench, set.side[0].stream, got, set.side[0].out, WORDS);
     EQUAL(got[0], 7);
-    IS(comm_send(c, set.side[0].in, WORDS, COMM_U32, 0, 1, NULL), COMM_ERR_UNSUPPORTED);
+    IS(comm_recv(c, set.side[0].out, WORDS, COMM_U32, COMM_ANY_PEER, 0, NULL, NULL), COMM_ERR_UNSUPPORTED);
     (void)!comm_sync(c, COMM_FOREVER);
     real_close(&set);
 }

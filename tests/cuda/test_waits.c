@@ -1,81 +1,9 @@
-/* Streams wait for the host, and the host waits for streams. Tests parks, gates, sleeping threads, and waits for failed operations. */
-#include "../conform/rig.h"
-#include "bench.h"
-#include "mock.h"
+/* Streams wait for the host, and the host waits for streams. Tests gates, sleeping threads, and waits for failed operations. */
+#include "waits.h"
+
 #include "now.h"
 
-#include <commstream/cuda.h>
-
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-enum { WORDS = 16 };
-struct bed {
-    struct comm_communicator *nccl, *host[2];
-    struct bench bench;
-    struct CUstream_st *compute, *other;
-    uint32_t *in, *out;
-    struct comm_event *event;
-};
-
-/* A world of one rank on a device, and a host world of two ranks on the same engine. */
-static void make_bed(struct bed *bed, const struct mock_options *options)
-{
-    mock_reset(options);
-    mock_run(true);
-    *bed = (struct bed){0};
-    MUST(comm_open_local(COMM_CONFIG(.backend = "nccl", .progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = 30 * RIG_S), 1, NULL,
-                         &bed->nccl));
-    MUST(comm_open_local(COMM_CONFIG(.engine_of = bed->nccl, .operation_timeout_ns = 30 * RIG_S), 2, NULL, bed->host));
-    bench_open(&bed->bench, 0);
-    bed->compute = bench_stream(&bed->bench);
-    bed->other = bench_stream(&bed->bench);
-    bed->in = bench_memory(&bed->bench, WORDS);
-    bed->out = bench_memory(&bed->bench, WORDS);
-    MUST(comm_event_create(bed->nccl, &bed->event));
-}
-
-static void drop_bed(struct bed *bed)
-{
-    comm_event_free(bed->event);
-    for (int r = 0; r < 2; r++)
-        MUST(comm_close(bed->host[r], COMM_DEFAULT_TIMEOUT));
-    MUST(comm_close(bed->nccl, COMM_DEFAULT_TIMEOUT));
-    while (!mock_idle())
-        rig_nap(RIG_MS);
-    bench_free(&bed->bench, bed->in);
-    bench_free(&bed->bench, bed->out);
-    bench_drop_stream(&bed->bench, bed->compute);
-    bench_drop_stream(&bed->bench, bed->other);
-    bench_close(&bed->bench);
-    mock_run(false);
-    if (mock_live())
-        mock_list_live();
-    EQUAL(mock_live(), 0);
-}
-
-static void set_flag(void *arg)
-{
-    atomic_store((_Atomic int *)arg, 1);
-}
-
-static bool comes(_Atomic int *flag)
-{
-    int64_t start = rig_now();
-
-    while (!atomic_load(flag))
-        if (rig_now() - start > 5 * RIG_S)
-            return false;
-        else
-            rig_nap(RIG_MS / 10);
-    return true;
-}
 
 static int threads(void)
 {
@@ -104,9 +32,6 @@ static int threads_at_rest(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ streams wait for the host */
-static const struct mock_options settings[] = {{.seed = 1, .queues = 1}, {.seed = 2, .queues = 32}, {.seed = 3, .queues = 2}};
-enum { SETTINGS = sizeof settings / sizeof *settings };
-
 RIG_TEST(contract_6_7_a_stream_stands_until_the_host_goes_on)
 {
     struct bed bed;
@@ -191,95 +116,6 @@ RIG_TEST(a_queue_on_a_device_waits_for_the_host)
         EQUAL(got[3], 5);
         drop_bed(&bed);
     }
-}
-
-/* A plan with two waits finds one park, and leaves it to others. */
-static void starts_no_plan(struct comm_communicator *c, struct comm_event *const *gate)
-{
-    struct comm_communicator *recorder;
-    struct comm_plan *plan;
-    MUST(comm_plan_begin(c, &recorder));
-    for (int i = 0; i < 2; i++)
-        MUST(comm_queue_wait_event(recorder, gate[i]));
-    MUST(comm_plan_end(recorder, &plan));
-    IS(comm_plan_start(plan, NULL), COMM_ERR_FULL);
-    comm_plan_free(plan);
-}
-
-RIG_TEST(too_many_parks_are_full)
-{
-    enum { PARKS = 4 };
-    struct bed bed;
-    struct comm_event *gate[PARKS + 1];
-    make_bed(&bed, &settings[1]);
-    for (int i = 0; i <= PARKS; i++) {
-        MUST(comm_event_create(bed.nccl, &gate[i]));
-        MUST(comm_event_reset(gate[i]));
-    }
-    for (int i = 0; i < PARKS; i++) {
-        if (i == PARKS - 1)
-            starts_no_plan(bed.nccl, gate);
-        MUST(comm_stream_wait_event(bed.compute, gate[i]));
-    }
-    IS(comm_stream_wait_event(bed.compute, gate[PARKS]), COMM_ERR_FULL);
-    IS(comm_queue_wait_event(bed.nccl, gate[PARKS]), COMM_ERR_FULL);
-    for (int i = 0; i <= PARKS; i++) {
-        MUST(comm_event_set(gate[i]));
-        comm_event_free(gate[i]);
-    }
-    drop_bed(&bed);
-}
-
-/* Each call of CUDA in a queue wait fails in turn. The wait returns the error, the stream does not stand, and no park is lost. */
-RIG_TEST(a_wait_that_fails_parks_nothing)
-{
-    enum { PARKS = 4 };
-    struct bed bed;
-    struct comm_request q;
-    uint64_t failed = 0;
-    make_bed(&bed, &settings[1]);
-    MUST(comm_event_reset(bed.event));
-    for (uint64_t n = 1; n < 20; n++) {
-        mock_fail(n, false);
-        enum comm_result r = comm_queue_wait_event(bed.nccl, bed.event);
-        bool fails = mock_failed_at() == n;
-        mock_fail(0, false);
-        MUST(comm_allreduce(bed.nccl, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, &q));
-        if (r == COMM_OK) {
-            IS(comm_wait(q, 10 * RIG_MS), COMM_PENDING);
-            MUST(comm_event_set(bed.event));
-        }
-        failed += r != COMM_OK;
-        CHECK(r == COMM_OK || (r == COMM_ERR_BACKEND && fails));
-        MUST(comm_wait(q, RIG_PATIENCE));
-        if (r == COMM_OK)
-            MUST(comm_event_reset(bed.event));
-    }
-    CHECK(failed > PARKS);
-    int64_t end = rig_now() + RIG_PATIENCE;
-    for (int i = 0; i < PARKS; i++) { /* all come back, when the park streams have passed */
-        enum comm_result r;
-        while ((r = comm_queue_wait_event(bed.nccl, bed.event)) == COMM_ERR_FULL && rig_now() < end)
-            CHECK(comm_progress(bed.nccl) >= COMM_OK);
-        MUST(r);
-    }
-    IS(comm_queue_wait_event(bed.nccl, bed.event), COMM_ERR_FULL);
-    MUST(comm_event_set(bed.event));
-    drop_bed(&bed);
-}
-
-RIG_TEST(without_memory_operations_nothing_parks)
-{
-    struct bed bed;
-    _Atomic int ran = 0;
-    make_bed(&bed, &(struct mock_options){.seed = 1, .no_memops = 1});
-    MUST(comm_event_reset(bed.event));
-    IS(comm_stream_wait_event(bed.compute, bed.event), COMM_ERR_UNSUPPORTED);
-    IS(comm_queue_wait_event(bed.nccl, bed.event), COMM_ERR_UNSUPPORTED);
-    mock_kernel(bed.compute, set_flag, &ran);
-    CHECK(comes(&ran));
-    MUST(comm_event_set(bed.event));
-    drop_bed(&bed);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the host waits for streams
@@ -474,9 +310,6 @@ int main(void)
         cmocka_unit_test(a_stream_waits_for_an_operation_of_the_host),
         cmocka_unit_test(many_calls_in_a_stream_end_at_once),
         cmocka_unit_test(a_queue_on_a_device_waits_for_the_host),
-        cmocka_unit_test(too_many_parks_are_full),
-        cmocka_unit_test(a_wait_that_fails_parks_nothing),
-        cmocka_unit_test(without_memory_operations_nothing_parks),
         cmocka_unit_test(contract_3_5_events_hold_places_on_streams),
         cmocka_unit_test(a_queue_of_the_host_waits_for_a_stream),
         cmocka_unit_test(a_queue_on_a_device_waits_for_a_communicator_that_closes),

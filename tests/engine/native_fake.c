@@ -357,12 +357,12 @@ static enum comm_result fake_wait(struct native_channel *channel, const struct n
     return there ? COMM_OK : COMM_ERR_FULL;
 }
 
-static bool fake_keep_waits(struct native_channel *channel, uint32_t count)
+static enum comm_result fake_keep_waits(struct native_channel *channel, uint32_t count)
 {
     pthread_mutex_lock(&lock);
-    bool there = parks_keep(&((struct channel *)channel)->kept, count);
+    enum comm_result r = parks_keep(&((struct channel *)channel)->kept, count);
     pthread_mutex_unlock(&lock);
-    return there;
+    return r;
 }
 
 static void fake_reach(struct native_channel *channel, uint64_t cookie)

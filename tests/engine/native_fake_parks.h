@@ -15,13 +15,13 @@ static inline bool parks_take(uint32_t *kept)
     return there;
 }
 
-static inline bool parks_keep(uint32_t *kept, uint32_t count)
+static inline enum comm_result parks_keep(uint32_t *kept, uint32_t count)
 {
     fake.kept -= *kept;
     bool there = !fake.parks || fake.parked + fake.kept + count <= fake.parks;
-    *kept = there ? count : 0;
+    *kept = there && !fake.parks_not ? count : 0;
     fake.kept += *kept;
-    return there;
+    return fake.parks_not && count ? COMM_ERR_UNSUPPORTED : there ? COMM_OK : COMM_ERR_FULL;
 }
 
 #endif

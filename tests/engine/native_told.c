@@ -149,13 +149,42 @@ RIG_TEST(a_plan_whose_waits_find_no_room)
     EQUAL(fake.parked, 0);
 }
 
+/* The stream can wait for no such point. The plan is refused as the wait itself is, and before anything of it has started. */
+RIG_TEST(a_plan_whose_waits_are_not_possible)
+{
+    struct rig rig;
+    struct comm_communicator *recorder;
+    struct comm_event *gate;
+    struct comm_plan *plan;
+    struct comm_request q;
+    int32_t block[BLOCK] = {0};
+    fake.flags = NATIVE_STREAM;
+    rig_open(&rig, RANKS, NULL);
+    MUST(comm_event_create(rig.world[0], &gate));
+    MUST(comm_event_reset(gate));
+    MUST(comm_plan_begin(rig.world[0], &recorder));
+    MUST(comm_broadcast(recorder, block, BLOCK, COMM_I32, 0, NULL));
+    MUST(comm_queue_wait_event(recorder, gate));
+    MUST(comm_plan_end(recorder, &plan));
+    fake.parks_not = true;
+    uint64_t started = fake.started;
+    IS(comm_plan_start(plan, &q), COMM_ERR_UNSUPPORTED);
+    IS(comm_test(q), COMM_ERR_UNSUPPORTED);
+    EQUAL(fake.started, started);
+    CHECK(strstr(detail_of(rig.world[0]).text, "the stream of fake may not park"));
+    fake.parks_not = false;
+    MUST(comm_event_set(gate));
+    comm_plan_free(plan);
+    comm_event_free(gate);
+    rig_close(&rig);
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_failure_that_a_brief_wait_finds),
-        cmocka_unit_test(a_call_that_finds_a_failure_before_it),
-        cmocka_unit_test(a_queue_wait_that_finds_a_failure_before_it),
-        cmocka_unit_test(a_plan_whose_waits_find_no_room),
+        cmocka_unit_test(a_failure_that_a_brief_wait_finds),           cmocka_unit_test(a_call_that_finds_a_failure_before_it),
+        cmocka_unit_test(a_queue_wait_that_finds_a_failure_before_it), cmocka_unit_test(a_plan_whose_waits_find_no_room),
+        cmocka_unit_test(a_plan_whose_waits_are_not_possible),
     };
     if (count > 1)
         cmocka_set_test_filter(arguments[1]);

@@ -114,9 +114,9 @@ struct p2p_queue {
     uint32_t looks;      /* of short waits */
     uint32_t whole;      /* sends that ended in their call */
     uint32_t ones;       /* part of `pending`: calls on windows that are in progress */
+    uint64_t follows;    /* the entry of the stream that staged messages follow which are posted now; 0: one of their own */
     struct stage *longs; /* of messages that are copied from or to a device in pieces, in the order of their starts */
-    /* A request has ended since sleepers were last woken. */
-    bool finished;
+    bool finished;       /* a request has ended since sleepers were last woken */
     /* These cover the memory of all unfinished messages, and maybe more. */
     struct timeline_range read, write;
 };

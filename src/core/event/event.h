@@ -37,7 +37,7 @@ void events_settle(struct engine *e, const struct comm_communicator *c); /* time
 enum comm_result queue_wait_issue(struct comm_state *b, const struct timeline_point *point, struct comm_request *req);
 enum comm_result queue_wait_call(struct comm_communicator *c, const struct timeline_point *point);
 /* keep_waits of the native, if it has a stream that needs it (wire/native.h). */
-bool queue_wait_keep(struct comm_state *b, uint32_t count);
+enum comm_result queue_wait_keep(struct comm_state *b, uint32_t count);
 /* Adds to a recorded point of a communicator with a stream a place on that stream. */
 void stream_place(struct comm_communicator *c, struct timeline_point *point);
 /* For a queue wait of `c`. If the point is an operation of another stream, makes that stream wait on the device at

@@ -4,10 +4,9 @@
 #include "base/format.h"
 #include "comm/state.h"
 
-static enum comm_result park_stream(struct comm_state *b, struct entry *e, const struct timeline_point *point)
+/* Returns the result of a wait on the stream, with a text unless it is OK. */
+static enum comm_result explained(struct comm_state *b, enum comm_result r)
 {
-    enum comm_result r = b->library->wait(b, e, point);
-
     if (r != COMM_OK) {
         state_keep_refusal(b, 0, r);
         base_format(b->failure.last_refused.text, sizeof b->failure.last_refused.text,
@@ -26,7 +25,7 @@ enum comm_result queue_wait_issue(struct comm_state *b, const struct timeline_po
     if (!e)
         return r;
     e->head.kind = TIMELINE_QUEUE_WAIT;
-    r = b->library_work.flags & NATIVE_STREAM ? park_stream(b, e, point) : COMM_OK;
+    r = b->library_work.flags & NATIVE_STREAM ? explained(b, b->library->wait(b, e, point)) : COMM_OK;
     if (r != COMM_OK)
         return r;
     e->point = timeline_point_copy(point);
@@ -36,11 +35,14 @@ enum comm_result queue_wait_issue(struct comm_state *b, const struct timeline_po
     return COMM_OK;
 }
 
-bool queue_wait_keep(struct comm_state *b, uint32_t count)
+enum comm_result queue_wait_keep(struct comm_state *b, uint32_t count)
 {
     const struct native_class *class = b->native ? b->native->native->class : NULL;
+    enum comm_result r = count ? engine_need_progress_thread(b->unit.engine) : COMM_OK;
 
-    return !class || !class->keep_waits || class->keep_waits(b->native, count);
+    if (r == COMM_OK && class && class->keep_waits)
+        r = class->keep_waits(b->native, count);
+    return explained(b, r);
 }
 
 enum comm_result queue_wait_call(struct comm_communicator *c, const struct timeline_point *point)

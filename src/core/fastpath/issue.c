@@ -2,6 +2,7 @@
 #include "fastpath/fastpath.h"
 #include "fastpath/issue.h"
 
+#include "p2p/p2p.h"
 #include "staged/staged.h"
 
 /* If no device can be opened, device memory is refused before anything reads it. */
@@ -119,6 +120,8 @@ enum comm_result engine_issue_from(struct comm_communicator *c, const struct eng
         return COMM_OK;
     }
     r = state_ready_for_calls(b);
+    if (r == COMM_OK && BASE_UNLIKELY(b->p2p.pending && b->library_work.flags & NATIVE_STREAM))
+        r = p2p_precede_stream(b, &call->read, &call->write);
     if (r == COMM_OK)
         r = state_issue(b, call, NULL, NULL, req);
     state_settle(b);

@@ -11,17 +11,16 @@ static enum comm_result refuse_device(struct comm_state *b, const struct message
     *d = (struct comm_error){.size = sizeof *d, .result = COMM_ERR_UNSUPPORTED, .rank = b->team.rank, .peer = -1};
     base_copy_text(d->operation, sizeof d->operation, call->is_send ? "send" : "recv");
     base_copy_text(d->cause, sizeof d->cause, "refused at the call");
-    base_format(d->text, sizeof d->text, "buf is device memory, whose messages are matched in the order of the calls alone: %s", what);
+    base_format(d->text, sizeof d->text, "buf is device memory, whose messages of tag 0 are matched in the order of the calls alone: %s",
+                what);
     return COMM_ERR_UNSUPPORTED;
 }
 
 /* A stream library knows no tags and must know the peer of each receive. */
 enum comm_result p2p_of_device(struct comm_state *b, const struct message_call *call, struct native_message *message)
 {
-    if (call->tag != 0 && (call->is_send || call->tag != COMM_ANY_TAG))
-        return refuse_device(b, call, "the tag is not 0; expected 0");
     if (call->peer < 0)
-        return refuse_device(b, call, "peer is COMM_ANY_PEER; expected a rank");
+        return refuse_device(b, call, "peer is COMM_ANY_PEER; expected a rank, or a tag other than 0");
     *message = (struct native_message){.at = call->buf, .bytes = call->bytes, .peer = call->peer, .is_send = call->is_send};
     if (call->status)
         *call->status = (struct comm_status){.peer = call->peer, .tag = 0, .bytes = call->bytes};
@@ -31,8 +30,11 @@ enum comm_result p2p_of_device(struct comm_state *b, const struct message_call *
 static enum comm_result post_device(struct comm_state *b, const struct message_call *call, struct comm_request *req)
 {
     struct native_message message;
+    struct timeline_range none = {0, 0}, buf = {(uintptr_t)call->buf, (uintptr_t)call->buf + call->bytes};
     enum comm_result r = p2p_of_device(b, call, &message);
 
+    if (r == COMM_OK)
+        r = p2p_precede_stream(b, call->is_send ? &buf : &none, call->is_send ? &none : &buf);
     return r == COMM_OK ? state_stream_messages(b, &message, 1, req) : r;
 }
 
@@ -119,9 +121,9 @@ enum comm_result engine_message(struct comm_communicator *c, bool is_send, void 
     struct comm_state *b = state_lock(c, &r);
     struct message_call call = {.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .status = status, .is_send = is_send};
 
-    if (b && BASE_UNLIKELY(bytes && state_is_foreign(b, buf)))
+    if (b && BASE_UNLIKELY(bytes && (state_is_foreign(b, buf) || (!b->failed && p2p_is_beside_stream(b, &call)))))
         r = stage_message(b, c, &call, req);
-    else if (b && BASE_UNLIKELY(b->recording.plan || b->failed || (b->library_work.flags && state_is_device_memory(b, buf))))
+    else if (b && BASE_UNLIKELY(b->recording.plan || b->failed || (b->library_work.flags && p2p_is_in_stream(b, &call))))
         r = post_otherwise(b, &call, req);
     else if (b)
         r = post_in_host_memory(b, &call, req);

@@ -263,7 +263,7 @@ static enum comm_result start_or_hold(struct comm_state *b, uint32_t i)
     struct p2p_op *t = &b->p2p.ops[i];
 
     bool alone = b->p2p.pending == 1 && b->line.done + 1 == b->line.next;
-    bool meets = !alone && (timeline_holds(&b->line, t->work, &t->read, &t->write) || p2p_meets_earlier(b, i));
+    bool meets = !alone && (p2p_is_behind(b, t) || timeline_holds(&b->line, t->work, &t->read, &t->write) || p2p_meets_earlier(b, i));
     bool holds = b->failure.proposal.result || meets;
 
     if (BASE_UNLIKELY(t->call.on_device) && !holds) { /* a held send copies its data to the stage while earlier ones do */
@@ -379,8 +379,11 @@ enum comm_result p2p_post(struct comm_state *b, const struct message_call *call,
 enum comm_result p2p_post_pending(struct comm_state *b, const struct message_call *call, uint32_t marker, struct comm_request *req)
 {
     uint32_t i;
+    uint64_t behind = 0;
     enum comm_result r = BASE_UNLIKELY(call->on_device) ? p2p_reach_device(b, call) : COMM_OK;
 
+    if (r == COMM_OK && BASE_UNLIKELY(call->on_device) && b->library_work.flags & NATIVE_STREAM)
+        r = p2p_follow_stream(b, call, &behind);
     if (r == COMM_OK)
         r = p2p_take_slot(b, &i);
     if (r != COMM_OK)
@@ -395,6 +398,7 @@ enum comm_result p2p_post_pending(struct comm_state *b, const struct message_cal
     if (marker != P2P_NONE)
         b->p2p.ops[marker].remaining++;
     t->work = b->line.next;
+    t->behind = behind;
     b->now = state_now(b); /* one time for the whole call */
     t->queued_ns = b->now;
     *(t->is_send ? &t->read : &t->write) = range;

@@ -42,6 +42,7 @@ struct p2p_op {
     struct timeline_range read, write;
     struct message_call call;
     struct stage *stage;           /* for a device buffer; NULL: none, or not started yet */
+    uint64_t behind;               /* on a communicator with a stream: it is held until this entry has ended; 0: by none */
     struct timeline_range buf;     /* the caller's buffer */
     int64_t queued_ns, started_ns; /* started_ns 0: earlier work of this rank holds it back. Its deadline counts from there */
     uint64_t sum;                  /* checksum of a send, with check=buffers */
@@ -54,6 +55,12 @@ static inline void p2p_begins(const struct comm_state *b, struct p2p_op *t)
 {
     if (!t->started_ns)
         t->started_ns = state_now(b);
+}
+
+/* The stream has not passed yet what is before this message. */
+static inline bool p2p_is_behind(const struct comm_state *b, const struct p2p_op *t)
+{
+    return BASE_UNLIKELY(t->behind > b->line.done) && state_entry(b, t->behind)->head.state != TIMELINE_ENDED;
 }
 
 bool p2p_step(struct comm_state *b); /* posts held messages, collects finished ones, completes markers */
@@ -105,6 +112,18 @@ bool p2p_move_longs(struct comm_state *b); /* goes on with the copies of long me
 bool p2p_store(struct comm_state *b, struct p2p_op *t, const struct message_finished *done);
 bool p2p_finish_stored(struct comm_state *b); /* ends the messages whose copies are over; true: some */
 enum comm_result p2p_reach_device(struct comm_state *b, const struct message_call *call);
+
+/* tagged.c: messages of device memory, and the stream of the communicator */
+/* The library does it, in the stream; or it is staged beside the stream. Neither: it is not in memory of a device, or there is no stream.
+ */
+bool p2p_is_in_stream(struct comm_state *b, const struct message_call *call);
+bool p2p_is_beside_stream(struct comm_state *b, const struct message_call *call);
+static inline bool p2p_is_untagged(const struct message_call *call)
+{
+    return call->tag == 0 || (!call->is_send && call->tag == COMM_ANY_TAG);
+}
+/* Before such a message gets its place: *behind is the entry that must end before it may begin. FULL: the queue has no room. */
+enum comm_result p2p_follow_stream(struct comm_state *b, const struct message_call *call, uint64_t *behind);
 
 /* check.c */
 void p2p_check(struct comm_state *b, int64_t now);

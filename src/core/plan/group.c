@@ -11,36 +11,27 @@
 #include <commstream/collective.h>
 
 /* ------------------------------------------------------------------------------------------------------------ conflicts */
-struct ranges {
-    struct timeline_range read, write;
-};
-
 /* The length of bytes is only known when the group ends. */
-static struct ranges ranges_of_bytes(const struct comm_state *b, const struct engine_call *call)
+static struct plan_ranges ranges_of_bytes(const struct comm_state *b, const struct engine_call *call)
 {
     size_t bytes = *(const size_t *)call->in;
     struct timeline_range buf = {(uintptr_t)call->out, (uintptr_t)call->out + (bytes == COMM_ROOT_FAILED ? 0 : bytes)};
 
-    return b->team.rank == call->root ? (struct ranges){.read = buf} : (struct ranges){.write = buf};
+    return b->team.rank == call->root ? (struct plan_ranges){.read = buf} : (struct plan_ranges){.write = buf};
 }
 
-static struct ranges ranges_of(const struct comm_state *b, const struct plan_step *step)
+struct plan_ranges plan_ranges_of(const struct comm_state *b, const struct plan_step *step)
 {
-    struct ranges ranges = {{0, 0}, {0, 0}};
+    struct plan_ranges ranges = {{0, 0}, {0, 0}};
 
     if (step->kind == STEP_CALL && step->call.collective == COLLECTIVE_BROADCAST_BYTES)
         ranges = ranges_of_bytes(b, &step->call);
     else if (step->kind == STEP_CALL)
-        ranges = (struct ranges){step->call.read, step->call.write};
+        ranges = (struct plan_ranges){step->call.read, step->call.write};
     else if (step->kind == STEP_P2P)
         *(step->message.is_send ? &ranges.read : &ranges.write) =
             (struct timeline_range){(uintptr_t)step->message.buf, (uintptr_t)step->message.buf + step->message.bytes};
     return ranges;
-}
-
-static bool meet(const struct ranges *a, const struct ranges *b)
-{
-    return timeline_meet(&a->write, &b->read) || timeline_meet(&a->write, &b->write) || timeline_meet(&a->read, &b->write);
 }
 
 /* Are two steps parts of one call? */
@@ -52,13 +43,13 @@ static bool one_call(const struct comm_plan *plan, uint32_t i, uint32_t k)
 /* Do two members conflict? A comparison with the union of all earlier members usually answers. */
 static bool members_conflict(const struct comm_state *b, const struct comm_plan *plan)
 {
-    struct ranges before = {{0, 0}, {0, 0}};
+    struct plan_ranges before = {{0, 0}, {0, 0}};
 
     for (uint32_t i = 0; i < plan->count; i++) {
-        struct ranges one = ranges_of(b, &plan->step[i]);
-        for (uint32_t k = 0; meet(&before, &one) && k < i; k++) {
-            struct ranges other = ranges_of(b, &plan->step[k]);
-            if (!one_call(plan, i, k) && meet(&other, &one))
+        struct plan_ranges one = plan_ranges_of(b, &plan->step[i]);
+        for (uint32_t k = 0; plan_meet(&before, &one) && k < i; k++) {
+            struct plan_ranges other = plan_ranges_of(b, &plan->step[k]);
+            if (!one_call(plan, i, k) && plan_meet(&other, &one))
                 return true;
         }
         timeline_widen(&before.read, &one.read);

@@ -244,6 +244,9 @@ enum comm_result engine_plan_end(struct comm_communicator *recorder, struct comm
     if (!made)
         return r;
     r = made->refused;
+    if (r == COMM_OK && plan_overtakes(made))
+        r = engine_decline(made->target, COMM_ERR_UNSUPPORTED, NULL,
+                           "plan: a call in the stream uses memory of an earlier message with a tag; expected it in a plan of its own");
     if (r == COMM_OK)
         *plan = made;
     else
@@ -272,12 +275,19 @@ static enum comm_result start_call(struct comm_state *b, const struct comm_plan 
     return r;
 }
 
+/* The recorder of a communicator with a stream does not know where the memory is. */
+static enum comm_result start_message(struct comm_state *b, struct message_call message, uint32_t marker)
+{
+    message.on_device |= p2p_is_beside_stream(b, &message);
+    return p2p_post(b, &message, marker, NULL);
+}
+
 static enum comm_result start_step(struct comm_state *b, const struct comm_plan *plan, uint32_t i, uint32_t marker,
                                    struct comm_request *req)
 {
     switch (plan->step[i].kind) {
     case STEP_P2P:
-        return p2p_post(b, &plan->step[i].message, marker, NULL);
+        return start_message(b, plan->step[i].message, marker);
     case STEP_WAIT:
         return queue_wait_issue(b, &plan->step[i].point, req);
     case STEP_CALL:
@@ -286,18 +296,19 @@ static enum comm_result start_step(struct comm_state *b, const struct comm_plan 
     return start_call(b, plan, i, req);
 }
 
-/* Only the target's state, not the recorder's, can tell whether a message is in device memory. */
+/* A message that the library does. Only the target's state, not the recorder's, can tell whether it is in device memory. */
 static bool is_of_device(struct comm_state *b, const struct plan_step *step)
 {
-    return b->library_work.flags && step->kind == STEP_P2P && state_is_device_memory(b, step->message.buf);
+    return step->kind == STEP_P2P && p2p_is_in_stream(b, &step->message);
 }
 
+/* Each of these, with any tag, is an entry of the queue. */
 static uint32_t device_messages(struct comm_state *b, const struct comm_plan *plan)
 {
     uint32_t count = 0;
 
     for (uint32_t i = 0; b->library_work.flags && plan->messages && i < plan->count; i++)
-        count += is_of_device(b, &plan->step[i]);
+        count += plan->step[i].kind == STEP_P2P && state_is_device_memory(b, plan->step[i].message.buf);
     return count;
 }
 
@@ -313,7 +324,7 @@ static enum comm_result start_device(struct comm_state *b, const struct comm_pla
     for (uint32_t i = first; i < first + most && r == COMM_OK; i++)
         if (is_of_device(b, &plan->step[i]))
             r = p2p_of_device(b, &plan->step[i].message, &messages[count++]);
-    if (r == COMM_OK)
+    if (r == COMM_OK && count)
         r = state_stream_messages(b, messages, count, NULL);
     env_give_back(env, messages, most * sizeof *messages);
     return r;
@@ -355,7 +366,10 @@ static enum comm_result start_members(struct comm_state *b, const struct comm_pl
     if (plan->group && devices && !b->failed)
         one = start_device(b, plan, 0, plan->count);
     r = r == COMM_OK ? one : r;
+    one = b->failed ? COMM_OK : plan_follow_stream(b, plan);
+    r = r == COMM_OK ? one : r;
     one = start_turn(b, plan, true, marker, devices, req);
+    b->p2p.follows = 0;
     return r == COMM_OK ? one : r;
 }
 
@@ -378,7 +392,7 @@ static bool put_in_turn(struct comm_state *b, struct comm_plan *plan)
         return true;
     for (uint32_t i = 0; i < plan->count && !plan->in_turn; i++) {
         plan->step[i].late = !is_of_stream(b, plan, i);
-        plan->has_stream |= !plan->step[i].late;
+        plan->has_stream |= !plan->step[i].late || (plan->step[i].kind == STEP_P2P && p2p_is_beside_stream(b, &plan->step[i].message));
     }
     plan->in_turn = true;
     return !plan->has_stream || state_held_back(b, NULL) == COMM_OK;
@@ -399,15 +413,19 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
 {
     enum comm_result r = COMM_OK;
     uint32_t marker = P2P_NONE, of_devices = device_messages(b, plan);
-    uint32_t work = plan->count - plan->messages + plan->doubles + of_devices;
+    uint32_t work = plan->count - plan->messages + plan->doubles + of_devices + (of_devices != 0); /* plan_follow_stream */
 
     BASE_ASSERT(!b->recording.plan); /* a recorder has no queue */
-    bool held_back = !put_in_turn(b, plan);
+    r = put_in_turn(b, plan) ? plan_meet_stream(b, plan) : COMM_ERR_FULL;
     if (b->failed)
         return (enum comm_result)b->failure.cause.result;
-    if (held_back || !timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)) ||
-        !plan_keep_waits(b, plan))
+    if (r != COMM_OK)
+        return r;
+    if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)))
         return COMM_ERR_FULL;
+    r = plan_keep_waits(b, plan);
+    if (r != COMM_OK)
+        return r;
     if (BASE_UNLIKELY(b->library_work.flags & NATIVE_STANDS && !plan->number))
         number(b, plan);
     if (plan->messages || (plan->group && plan->doubles))

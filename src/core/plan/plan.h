@@ -53,8 +53,27 @@ struct comm_state *plan_lock_target(const struct comm_plan *plan, enum comm_resu
 enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct comm_request *req);
 void plan_drop(struct comm_plan *plan);
 
-/* waits.c. Between keep and leave the waits of the plan have their points, and are not FULL; false: they would be, and nothing is kept. */
-bool plan_keep_waits(struct comm_state *b, struct comm_plan *plan);
+/* group.c: the memory that a step uses */
+struct plan_ranges {
+    struct timeline_range read, write;
+};
+struct plan_ranges plan_ranges_of(const struct comm_state *b, const struct plan_step *step);
+static inline bool plan_meet(const struct plan_ranges *a, const struct plan_ranges *b)
+{
+    return timeline_meet(&a->write, &b->read) || timeline_meet(&a->write, &b->write) || timeline_meet(&a->read, &b->write);
+}
+
+/* stream.c: steps of a plan whose communicator has a stream, and messages of device memory that are staged beside it */
+/* Must a call that the stream does come after such a message of the same plan? Locks the communicator. */
+bool plan_overtakes(const struct comm_plan *plan);
+/* Before anything starts: FULL, or ARGUMENT if such messages cannot be ordered with the stream now. */
+enum comm_result plan_meet_stream(struct comm_state *b, const struct comm_plan *plan);
+/* Behind all that the stream does: such messages that are posted from now on follow it, until b->p2p.follows is 0. */
+enum comm_result plan_follow_stream(struct comm_state *b, const struct comm_plan *plan);
+
+/* waits.c. Between keep and leave the queue waits of the plan have their points, and their room on the stream. FULL, UNSUPPORTED: nothing is
+ * kept. */
+enum comm_result plan_keep_waits(struct comm_state *b, struct comm_plan *plan);
 void plan_leave_waits(struct comm_state *b, struct comm_plan *plan);
 
 /* broadcast_bytes.c: call->in points to the caller's length, call->out to its buffer */

@@ -15,7 +15,7 @@ static void drop_points(struct comm_plan *plan)
     }
 }
 
-bool plan_keep_waits(struct comm_state *b, struct comm_plan *plan)
+enum comm_result plan_keep_waits(struct comm_state *b, struct comm_plan *plan)
 {
     uint32_t count = 0;
 
@@ -30,10 +30,10 @@ bool plan_keep_waits(struct comm_state *b, struct comm_plan *plan)
             step->point = (struct timeline_point){.kind = POINT_REACHED};
         count += !step->point.word && r == COMM_PENDING;
     }
-    if (!count || !(b->library_work.flags & NATIVE_STREAM) || queue_wait_keep(b, count))
-        return true;
-    drop_points(plan);
-    return false;
+    enum comm_result r = count && b->library_work.flags & NATIVE_STREAM ? queue_wait_keep(b, count) : COMM_OK;
+    if (r != COMM_OK)
+        drop_points(plan);
+    return r;
 }
 
 void plan_leave_waits(struct comm_state *b, struct comm_plan *plan)

@@ -169,14 +169,15 @@ struct native_class {
     /* Only NATIVE_STREAM (otherwise NULL): what is started from now on runs after the point. COMM_OK: an event with the
      * cookie comes once the stream has reached the point. UNSUPPORTED: it would have to park where it may not. */
     enum comm_result (*wait)(struct native_channel *channel, const struct native_point *point, uint64_t cookie);
-    /* NULL: no such wait is ever FULL. Keeps the room of `count` waits without a word for the next ones of this channel, instead of what it
-     * kept before: they are not FULL until it is called with 0. False: there is no such room, and nothing is kept. */
-    bool (*keep_waits)(struct native_channel *channel, uint32_t count);
+    /* NULL: no such wait is ever FULL or UNSUPPORTED. Keeps the room of `count` waits without a word for the next ones of this channel,
+     * instead of what it kept before: they are neither until it is called with 0. FULL, UNSUPPORTED: nothing is kept. */
+    enum comm_result (*keep_waits)(struct native_channel *channel, uint32_t count);
     /* The point of that wait, which had no word, is reached: one store, no call of the library. */
     void (*reach)(struct native_channel *channel, uint64_t cookie);
     /* Only NATIVE_STREAM (otherwise NULL): puts the messages on its stream as one operation, which ends when all of
      * them have. They match the peers' messages in the order in which each of two ranks issues them, and have the same
-     * length on both. ARGUMENT, with the reason in why: nothing happened. Any other error fails the communicator. */
+     * length on both. ARGUMENT, with the reason in why: nothing happened. Any other error fails the communicator. count 0: an operation
+     * that ends when the stream has passed all that is on it; ARGUMENT if the stream is being captured. */
     enum comm_result (*messages)(struct native_channel *channel, const struct native_message *messages, uint32_t count, uint64_t cookie,
                                  int32_t *code, char *why, size_t why_bytes);
     /* Only NATIVE_STREAM: what is put on the caller's stream from now on runs after the started operation or wait with

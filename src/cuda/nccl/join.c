@@ -306,6 +306,8 @@ static bool free_parts(struct nccl_channel *c)
             cuda_give_word(d, c->word);
         if (r == COMM_OK)
             c->word = 0;
+        if (r == COMM_OK && c->waits.gate) /* no stream writes it, and those that wait for it go on */
+            cuda_give_word(d, c->waits.gate);
         if (r == COMM_OK && c->own)
             d->calls->cuStreamDestroy(c->own);
         cuda_leave(d, &inside);
@@ -335,6 +337,7 @@ static bool free_channel(struct nccl_channel *c)
         return false;
     nccl_forget_enlisted(c);
     env_give_back(env, c->pending, c->room * sizeof *c->pending);
+    env_give_back(env, c->waits.waited, c->waits.room * sizeof *c->waits.waited);
     env->give(env, c, sizeof *c);
     return true;
 }

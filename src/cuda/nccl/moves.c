@@ -335,6 +335,10 @@ static bool check_messages(struct nccl_channel *c, const struct native_message *
 {
     enum comm_result r = COMM_OK;
 
+    if (!count && nccl_is_capturing(c)) {
+        base_format(why, why_bytes, "the communicator's stream is being captured; expected a message of tag 0, which NCCL does");
+        return false;
+    }
     for (uint32_t i = 0; i < count && r == COMM_OK; i++) {
         struct cuda_buffer b = {.name = "buf", .at = messages[i].at, .bytes = messages[i].bytes, .is = cuda_ask(c->d, messages[i].at)};
         r = nccl_check_buffer(c, &b, why, why_bytes);
@@ -345,9 +349,9 @@ static bool check_messages(struct nccl_channel *c, const struct native_message *
 static unsigned put_messages(struct nccl_channel *c, const struct native_message *messages, uint32_t count)
 {
     struct moves m = {.c = c};
-    unsigned result = c->nccl->ncclGroupStart();
+    unsigned result = count ? c->nccl->ncclGroupStart() : NCCL_OK;
 
-    if (result != NCCL_OK)
+    if (result != NCCL_OK || !count)
         return result;
     for (uint32_t i = 0; i < count && result == NCCL_OK; i++) {
         const struct native_message *one = &messages[i];

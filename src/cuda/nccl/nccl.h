@@ -19,10 +19,18 @@ struct nccl_pending {
     struct device_place place; /* the place after it, if the stream cannot write words */
     bool captured;             /* a graph has it: the stream reports nothing, so it is done when those before it are */
 };
-struct nccl_parked {
+/* A wait of the stream for what only the host sees. */
+struct nccl_waited {
     uint64_t cookie;
-    struct device_place place;
-    bool taken;
+    bool reached;
+};
+/* All of them, in their order. The stream waits for a word, in which the host counts those that are reached, from the first on. */
+struct nccl_waits {
+    uint32_t gate;              /* the word; 0: none yet */
+    uint64_t base;              /* the word's first value */
+    uint64_t put, passed;       /* waits that were put on the stream; of them, how many the word has let pass */
+    struct nccl_waited *waited; /* a ring, indexed by number */
+    uint32_t room;
 };
 
 /* Reductions by the host's kernels (fold.c). */
@@ -89,10 +97,7 @@ struct nccl_channel {
     uint64_t issued, told;            /* numbers of operations and waits of this channel, from 0 */
     uint64_t marks;                   /* how many of them the stream reports */
     struct cuda_capture held;         /* by graphs */
-    struct nccl_waits {
-        struct nccl_parked parked[CUDA_PARKS];
-        uint32_t kept; /* of the device's parks_kept */
-    } waits;
+    struct nccl_waits waits;
     struct nccl_pending *pending; /* a ring, indexed by number */
     uint32_t room;
     struct nccl_health health;
@@ -159,10 +164,12 @@ enum comm_result nccl_accept(struct native_channel *channel, const struct native
 uint32_t nccl_ways(struct native_channel *channel);
 const char *nccl_algorithm(struct native_channel *channel, const struct native_call *call, const char **how);
 enum comm_result nccl_start(struct native_channel *channel, const struct native_call *call, int32_t *code);
+/* waits.c: the class's functions of waits */
 enum comm_result nccl_wait(struct native_channel *channel, const struct native_point *point, uint64_t cookie);
-bool nccl_keep_waits(struct native_channel *channel, uint32_t count);
+enum comm_result nccl_keep_waits(struct native_channel *channel, uint32_t count);
 void nccl_reach(struct native_channel *channel, uint64_t cookie);
 enum comm_result nccl_await(struct native_channel *channel, uint64_t cookie, struct CUstream_st *stream);
+void nccl_release_all(struct nccl_channel *c); /* after a failure */
 /* COMM_OK: it is memory of the channel's device. Otherwise ARGUMENT or BACKEND, with the reason in why. */
 enum comm_result nccl_check_buffer(struct nccl_channel *c, const struct cuda_buffer *b, char *why, size_t why_bytes);
 unsigned nccl_type(enum comm_type type); /* only for types that nccl_accept took */
@@ -207,7 +214,6 @@ bool nccl_delist_window(struct nccl_channel *c, void *memory);
 void nccl_end_windows(struct nccl_channel *c);
 /* Returns the final result of an NCCL call. */
 unsigned nccl_settle(struct nccl_channel *c, unsigned result);
-void nccl_release_all(struct nccl_channel *c);
 enum comm_result nccl_messages(struct native_channel *channel, const struct native_message *messages, uint32_t count, uint64_t cookie,
                                int32_t *code, char *why, size_t why_bytes);
 /* graph.c: calls on a stream that is being captured. The caller has entered the device. nccl_capture tells whether the stream is; then its

@@ -215,6 +215,7 @@ unsigned oneshot_launch_in_stream(struct oneshot_channel *c, struct oneshot_call
 uint64_t oneshot_marked(const struct oneshot_channel *c); /* how many are done */
 bool oneshot_given_rests(struct oneshot_channel *c);      /* no kernel of the channel is on `given` */
 enum comm_result oneshot_wait(struct native_channel *channel, const struct native_point *point, uint64_t cookie);
+enum comm_result oneshot_keep_waits(struct native_channel *channel, uint32_t count);
 void oneshot_reach(struct native_channel *channel, uint64_t cookie);
 enum comm_result oneshot_await(struct native_channel *channel, uint64_t cookie, struct CUstream_st *stream);
 enum comm_result oneshot_may_close(struct native_channel *channel, char *why, size_t why_bytes);

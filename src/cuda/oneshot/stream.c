@@ -174,6 +174,12 @@ enum comm_result oneshot_wait(struct native_channel *channel, const struct nativ
     return r;
 }
 
+enum comm_result oneshot_keep_waits(struct native_channel *channel, uint32_t count)
+{
+    (void)channel;
+    return count ? COMM_ERR_UNSUPPORTED : COMM_OK;
+}
+
 /* No wait parks. */
 void oneshot_reach(struct native_channel *channel, uint64_t cookie)
 {
