@@ -40,6 +40,8 @@ tree)
     for file in comm.h libcommstream.so libcommstream.a commstream.pc commstreamConfig.cmake commstreamConfigVersion.cmake; do
         [ -n "$(find "$work/moved" -name "$file")" ] || { echo "$file is not there"; exit 1; }
     done
+    # Nor may a tool have named it before: its bytes would be others in another folder.
+    ! grep -lF "$build" "$build"/bin/comm-run "$build"/bin/comm-info "$build"/bin/comm-perf || { echo "these name the folder of the build"; exit 1; }
     # The modules are found where they were moved to: the CUDA module answers about the driver, and is not itself missing.
     backends=$("$work/moved/bin/comm-info" backends)
     case $backends in *'cannot be loaded;'*libcommstream_cuda* | *'module "cuda"'*) echo "$backends"; exit 1 ;; esac

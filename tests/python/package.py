@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import tools
@@ -61,6 +62,14 @@ def make_wheel(python, source, installed, work):
     return wheel
 
 
+def see_license(root, wheel):
+    """Whoever passes the wheel on passes on the licence too."""
+    with zipfile.ZipFile(wheel) as file:
+        names = [name for name in file.namelist() if name.endswith(".dist-info/licenses/LICENSE")]
+        if [file.read(name) for name in names] != [(root / "LICENSE").read_bytes()]:
+            sys.exit(f"{wheel.name}: expected one dist-info/licenses/LICENSE, with the text of LICENSE; found {names}")
+
+
 def make_environment(python, wheel, wheels, work):
     """A new environment with the wheel and what the tests need, without the network."""
     run(sys.executable, "-m", "venv", "--without-pip", work / "fresh")
@@ -87,6 +96,20 @@ def check_page(fresh, page, work):
     print(f"{page.name}: {count} scripts print what stands below them")
 
 
+def check_sddp(fresh, example, work):
+    """Any number of ranks, a run that goes on from a file, and one that loses a rank: the same line."""
+    def say(ranks, *words):
+        return run(fresh, "-m", "commstream.run", "-n", ranks, "--quiet-tags", example, *words, cwd=work, stderr=None)
+    alone = say(1)
+    file = work / "policy.npz"
+    say(2, "--file", file, "--iterations", 3)
+    others = {"3 ranks": say(3), "a file": say(3, "--file", file), "the loss of a rank": say(3, "--lose", 2)}
+    for what, said in others.items():
+        if said != alone or not alone.startswith("sddp: "):
+            sys.exit(f"{example.name} with {what} printed\n{said}and alone\n{alone}")
+    print(f"{example.name}: {alone}", end="")
+
+
 def run_tests(fresh, tests, work):
     done = subprocess.run([fresh, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-W", "error::ResourceWarning", tests], cwd=work,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -105,9 +128,11 @@ def main():
     copy_tree(root, work / "tree")
     source = make_sdist(python, work / "tree", work)
     wheel = make_wheel(python, source, installed, work)
+    see_license(root, wheel)
     fresh = make_environment(python, wheel, wheels, work)
     for page in PAGES:
         check_page(fresh, root / page, work)
+    check_sddp(fresh, root / "examples/python/sddp.py", work)
     run_tests(fresh, root / "bindings/python/tests", work)
     shutil.rmtree(work / "fresh")  # 400 MB
 

@@ -41,6 +41,14 @@ def install(python, wheels, source, work):
     return fresh
 
 
+def see_modules(fresh):
+    """Those that are built without MPI and without CUDA."""
+    (folder,) = fresh.parent.parent.glob("lib/python*/site-packages/commstream/lib")
+    for name in ("libcommstream_cuda.so", "libcommstream_mpi_abi.so"):
+        if not (folder / name).exists():
+            sys.exit(f"the package has no {name}; it has {sorted(path.name for path in folder.iterdir())}")
+
+
 def see_tools(fresh):
     """The tools find the library and its modules, which the package has beside them."""
     said = package.run(fresh.parent / "comm-info", "backends")
@@ -64,6 +72,7 @@ def main():
         package.copy_tree(root, work / "tree")
         source = package.make_sdist(python, work / "tree", work)
         fresh = install(python, wheels, source, work)
+        see_modules(fresh)
         see_tools(fresh)
         see_ranks(fresh, work)
 

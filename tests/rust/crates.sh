@@ -31,7 +31,11 @@ if [ -n "$mock" ]; then
 fi
 cargo doc -q --no-deps
 cargo build -q --examples
-timeout 60 "$COMMSTREAM_RUN" -n 2 "$work/debug/examples/cuts"
+alone=$(timeout 60 "$work/debug/examples/cuts")
+for ranks in 2 3; do
+    said=$(timeout 60 "$COMMSTREAM_RUN" -n $ranks --quiet-tags "$work/debug/examples/cuts")
+    [ "$said" = "$alone" ] || { echo "crates.sh: cuts on $ranks ranks: $said; on one: $alone" >&2; exit 1; }
+done
 # What is missing is said by name.
 if said=$(env -u PKG_CONFIG_PATH PKG_CONFIG_LIBDIR=/nowhere CARGO_TARGET_DIR="$work/without" cargo build 2>&1); then
     echo "crates.sh: the crates were built without the C library" >&2

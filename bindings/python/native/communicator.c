@@ -161,7 +161,7 @@ static PyObject *communicator_close(PyObject *object, PyObject *args, PyObject *
         Py_RETURN_NONE;
     enum comm_result result = close_now(self, timeout_ns);
     if (result != COMM_OK)
-        return raise_result(result, NULL, "close");
+        return result == COMM_ERR_TIMEOUT ? raise_unfinished() : raise_result(result, NULL, "close");
     Py_RETURN_NONE;
 }
 

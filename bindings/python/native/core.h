@@ -93,6 +93,7 @@ PyObject *raise_result(enum comm_result result, struct comm_communicator *c, con
 PyObject *raise_argument(const char *operation, const char *format, ...);
 PyObject *raise_closed(const char *what);
 PyObject *raise_state(const char *operation, const char *text);
+PyObject *raise_unfinished(void); /* by a close; the result's own words are those of an operation's deadline */
 PyObject *error_fields(struct comm_communicator *c);
 PyObject *read_text(const char *text); /* of the library's; a path or a value in it may be no UTF-8. NULL: None */
 

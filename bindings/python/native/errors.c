@@ -64,6 +64,12 @@ PyObject *raise_state(const char *operation, const char *text)
     return raise(COMM_ERR_STATE, Py_BuildValue("{ssss}", "text", text, "operation", operation ? operation : ""));
 }
 
+PyObject *raise_unfinished(void)
+{
+    const char *text = "work was unfinished when the time was over; it has ended with COMM_ERR_CLOSED, here and where it was still needed";
+    return raise(COMM_ERR_TIMEOUT, Py_BuildValue("{ssss}", "text", text, "operation", "close"));
+}
+
 PyObject *raise_closed(const char *what)
 {
     PyObject *text = PyUnicode_FromFormat("the %s is closed", what);

@@ -12,7 +12,7 @@ target_link_libraries(_core PRIVATE commstream)
 get_target_property(soversion commstream SOVERSION)
 set_target_properties(commstream PROPERTIES VERSION ${soversion})
 set(parts commstream commstream_cuda)
-foreach(family openmpi mpich)
+foreach(family openmpi mpich abi) # those of COMM_MPI_FAMILIES, and the one that needs no MPI to be built
   if(TARGET commstream_mpi_${family})
     list(APPEND parts commstream_mpi_${family})
   endif()

@@ -90,6 +90,20 @@ def test_a_closed_communicator():
     assert world.closed and "closed" in repr(world)
 
 
+def test_a_close_that_leaves_work_unfinished_says_so():
+    """It is no deadline of an operation, and each request has its own end."""
+    worlds = cs.open_local(2, operation_timeout=60)
+    unanswered, alone = worlds[0].recv(bytearray(1)), worlds[0].barrier()
+    with pytest.raises(cs.TimeoutError, match="^close: work was unfinished when the time was over") as caught:
+        worlds[0].close(timeout=0)
+    assert caught.value.operation == "close" and worlds[0].closed
+    with pytest.raises(cs.CancelledError):
+        unanswered.wait()
+    with pytest.raises(cs.ClosedError):
+        alone.wait()
+    worlds[1].close()
+
+
 def test_open_names_what_is_wrong():
     with pytest.raises(cs.ConfigError) as caught:
         cs.open(rank=5, size=2)

@@ -16,6 +16,7 @@ import elastic
 from team import backend_of, eventually, monitored_barrier, needs, refused, START_SECONDS, summed, Team, TeamTest
 
 CPU = torch.device("cpu")
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def case_split():
@@ -393,9 +394,8 @@ class Launched(unittest.TestCase):
         self.assertIn("COMM_ERR_PEER", out)
         self.assertIn("rank 1", out)
 
-    def by_torchrun(self, folder, killed_in):
+    def by_torchrun(self, *words):
         """What torchrun says."""
-        words = [os.path.join(os.path.dirname(__file__), "elastic.py"), folder, str(killed_in)]
         done = subprocess.run(
             [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1", *words],
             capture_output=True,
@@ -422,11 +422,20 @@ class Launched(unittest.TestCase):
     def test_torchrun(self):
         """Rank 0 may be killed before it has written the checkpoint of the last step that was complete."""
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
-            said = self.by_torchrun(folder, killed_in=3)
+            said = self.by_torchrun(os.path.join(HERE, "elastic.py"), folder, "3")
             for rank in range(2):
                 self.assertRegex(said, f"attempt 1 rank {rank} begins at step [23]")
             self.by_a_team(other)
             self.assertTrue(self.weights(folder) == self.weights(other), "training that went on from a checkpoint gave other weights")
+
+    def test_example(self):
+        """examples/python/train.py, as docs/how-to/train-with-torch.md has it."""
+        example = os.path.join(HERE, "../../../../examples/python/train.py")
+        with tempfile.TemporaryDirectory() as folder:
+            said = self.by_torchrun(example, "--checkpoint", os.path.join(folder, "train.pt"), "--epochs", "10", "--lose", "2")
+        self.assertRegex(said, "begins at epoch 0\n")
+        self.assertRegex(said, "begins at epoch [12]\n")
+        self.assertRegex(said, "train: ok ranks=2 epochs=10 ")
 
 
 if __name__ == "__main__":
