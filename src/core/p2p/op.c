@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { FIRST_OPS = 80, FINISHED_BATCH = 64 };
+enum { FIRST_OPS = P2P_WHOLE + 64, FINISHED_BATCH = 64 };
 
 static enum comm_result open_p2p_ops(struct comm_state *b, struct team_offer *offer)
 {
