@@ -203,6 +203,119 @@ RIG_TEST(contract_1_11_tags_are_taken_out_of_order)
     rig_close(&rig);
 }
 
+/* A receive whose message is there may end in its call, if those before it did. What it takes is the same. */
+static void send_word(struct rig *rig, int32_t value, uint32_t tag)
+{
+    MUST(comm_send(rig->world[1], &value, 1, COMM_I32, 0, tag, NULL)); /* it is short: its bytes are those at the call */
+}
+
+static struct comm_request receive_from(struct rig *rig, int32_t *word, int32_t peer, uint32_t tag)
+{
+    struct comm_request receive;
+    MUST(comm_recv(rig->world[0], word, 1, COMM_I32, peer, tag, NULL, &receive));
+    return receive;
+}
+
+static struct comm_request receive_word(struct rig *rig, int32_t *word, uint32_t tag)
+{
+    return receive_from(rig, word, 1, tag);
+}
+
+static void receive_several(struct rig *rig)
+{
+    enum { SEVERAL = 600 }; /* after receives that looked in vain, many must have found their messages before the next one looks */
+    for (int32_t i = 0, got = -1; i < SEVERAL; i++) {
+        send_word(rig, i, 5);
+        MUST(comm_wait(receive_word(rig, &got, 5), RIG_PATIENCE));
+        EQUAL(got, i);
+    }
+}
+
+RIG_TEST(contract_1_11_a_posted_receive_comes_first)
+{
+    struct rig rig;
+    int32_t got[2] = {0, 0};
+    rig_open(&rig, 2, NULL);
+    receive_several(&rig);
+    struct comm_request any = receive_from(&rig, &got[0], COMM_ANY_PEER, COMM_ANY_TAG);
+    send_word(&rig, 1, 5);
+    send_word(&rig, 2, 5);
+    struct comm_request exact = receive_word(&rig, &got[1], 5);
+    rig_wait_all((struct comm_request[]){any, exact}, 2);
+    EQUAL(got[0], 1);
+    EQUAL(got[1], 2);
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_1_11_an_older_message_comes_first)
+{
+    struct rig rig;
+    int32_t got[3] = {0, 0, 0};
+    rig_open(&rig, 2, NULL);
+    receive_several(&rig);
+    send_word(&rig, 1, 6);
+    send_word(&rig, 2, 5);
+    struct comm_request later = receive_word(&rig, &got[1], 5); /* the next message has another tag */
+    MUST(comm_wait(later, RIG_PATIENCE));
+    MUST(comm_wait(receive_word(&rig, &got[0], 6), RIG_PATIENCE));
+    receive_several(&rig);
+    send_word(&rig, 3, 5);
+    MUST(comm_probe(rig.world[0], 1, 5, RIG_PATIENCE, NULL)); /* it has been looked at, the next one has not */
+    send_word(&rig, 4, 5);
+    MUST(comm_wait(receive_word(&rig, &got[2], 5), RIG_PATIENCE));
+    EQUAL(got[0], 1);
+    EQUAL(got[1], 2);
+    EQUAL(got[2], 3);
+    MUST(comm_wait(receive_word(&rig, &got[2], 5), RIG_PATIENCE));
+    EQUAL(got[2], 4);
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_1_11_a_message_that_waits_is_described)
+{
+    struct rig rig;
+    struct comm_request receive;
+    struct comm_status status = {0};
+    struct comm_request_info info = {.size = sizeof info};
+    struct comm_stats before = {.size = sizeof before}, after = {.size = sizeof after};
+    int32_t words[2] = {7, 8}, got[3] = {0, 0, 0};
+    rig_open(&rig, 2, NULL);
+    receive_several(&rig);
+    MUST(comm_send(rig.world[1], words, 2, COMM_I32, 0, 5, NULL));
+    MUST(comm_statistics(rig.world[0], &before));
+    MUST(comm_recv(rig.world[0], got, 3, COMM_I32, 1, COMM_ANY_TAG, &status, &receive));
+    MUST(comm_wait(receive, RIG_PATIENCE));
+    MUST(comm_statistics(rig.world[0], &after));
+    CHECK(got[0] == 7 && got[1] == 8 && got[2] == 0);
+    CHECK(status.peer == 1 && status.tag == 5 && status.bytes == 8);
+    CHECK(after.messages == before.messages + 1 && after.bytes_in == before.bytes_in + 8);
+    MUST(comm_describe_request(receive, &info));
+    CHECK(info.result == COMM_OK && info.bytes == 12 && info.waited_for == 1 && !strcmp(info.algorithm, "recv"));
+    CHECK(info.queued_ns && info.started_ns >= info.queued_ns && info.completed_ns >= info.started_ns);
+    receive_several(&rig);
+    MUST(comm_send(rig.world[1], words, 2, COMM_I32, 0, 5, NULL));
+    MUST(comm_recv(rig.world[0], got, 1, COMM_I32, 1, 5, &status, &receive));
+    IS(comm_wait(receive, RIG_PATIENCE), COMM_ERR_TRUNCATED);
+    rig_close(&rig);
+}
+
+/* A receive waits for an earlier one into the same memory, though its message is there. */
+RIG_TEST(contract_1_11_receives_into_the_same_memory_end_in_order)
+{
+    struct rig rig;
+    int32_t got = 0;
+    rig_open(&rig, 2, NULL);
+    receive_several(&rig);
+    struct comm_request first = receive_from(&rig, &got, COMM_ANY_PEER, 9);
+    send_word(&rig, 2, 5);
+    struct comm_request second = receive_word(&rig, &got, 5);
+    IS(comm_test(second), COMM_PENDING);
+    send_word(&rig, 1, 9);
+    rig_wait_all((struct comm_request[]){first, second}, 2);
+    EQUAL(got, 2);
+    rig_close(&rig);
+}
+
 RIG_TEST(contract_1_11_probe)
 {
     struct rig rig;
@@ -253,6 +366,10 @@ int main(void)
         cmocka_unit_test(contract_1_11_order_per_pair_and_wildcards),
         cmocka_unit_test(contract_1_11_a_wildcard_matches_once),
         cmocka_unit_test(contract_1_11_tags_are_taken_out_of_order),
+        cmocka_unit_test(contract_1_11_a_posted_receive_comes_first),
+        cmocka_unit_test(contract_1_11_an_older_message_comes_first),
+        cmocka_unit_test(contract_1_11_a_message_that_waits_is_described),
+        cmocka_unit_test(contract_1_11_receives_into_the_same_memory_end_in_order),
         cmocka_unit_test(contract_1_11_probe),
         cmocka_unit_test(contract_1_11_refused_messages),
     };

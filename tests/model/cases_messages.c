@@ -186,15 +186,18 @@ const struct model_case case_message_accepted = {.name = "message, without an ev
                                                  .faults = full_faults};
 
 /* ------------------------------------------------------------------------------------------------------------ eager slots */
-/* Two messages share a slot and are being taken. The slot is filled from its start again when both were. */
+/* Messages share a slot, which is full, and two are being taken. The slot is filled from its start again when both were. */
 static void shared_setup(void)
 {
     setup_channel();
     make_pair(EAGER);
+    struct shmchan_peer *peer = &shmchan_of(members->channel[0])->peer[1];
+    peer->filled = 0;
     for (uint32_t seq = 2; seq <= 3; seq++) {
         write_message(seq, EAGER);
         MODEL_CHECK(send(seq, EAGER) == WIRE_DONE);
     }
+    peer->filled = SHMCHAN_EAGER_BYTES;
     write_message(4, EAGER);
 }
 

@@ -1,5 +1,5 @@
 /* Behaviour that only processes can show: deaths, bells, lack of memory, and that nothing is left behind.
- * test_shm_landing.c has the bytes that land by themselves. */
+ * test_shm_landing.c has the bytes that land by themselves, test_shm_slots.c the slots of messages. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -154,36 +154,6 @@ static void forged_messages(void **state)
         if (!WIFSIGNALED(status[1]) || (WTERMSIG(status[1]) != SIGILL && WTERMSIG(status[1]) != SIGTRAP))
             fail_msg("forgery %d: status %x", how, (unsigned)status[1]);
     }
-}
-
-/* A window of messages that do not fit in their lines leaves before the receiver looks: several of them share a slot. */
-static void window_of_short_messages(struct rank *r)
-{
-    enum { LENGTH = 2048, COUNT = SHMCHAN_WINDOW };
-    _Static_assert((int)COUNT <= (int)SHMCHAN_EAGER_SLOTS * (int)SHMCHAN_EAGER_BYTES / (int)LENGTH, "they fit");
-    static char bytes[COUNT][LENGTH], land[LENGTH];
-    struct wire_channel *ch = r->ch;
-    uint16_t peer = 1;
-
-    for (uint32_t seq = 1; seq <= COUNT; seq++) {
-        struct wire_span span = {memset(bytes[seq - 1], (int)seq, LENGTH), LENGTH};
-        struct wire_expose e = {
-            .key = wire_key_of(seq, 0, 0), .flags = WIRE_MESSAGE, .peers = &peer, .npeers = 1, .nspans = 1, .spans = &span};
-        CHECK(r->rank != 0 || ch->class->expose(ch, &e) == WIRE_DONE);
-    }
-    rank_meet(r);
-    for (uint32_t seq = 1; r->rank == 1 && seq <= COUNT; seq++) {
-        struct wire_event event;
-        struct wire_look look = {.key = wire_key_of(seq, 0, 0), .flags = WIRE_MESSAGE, .land = land, .bytes = LENGTH};
-        CHECK(ch->class->advance(ch, &event, 1) == 1 && event.bytes == LENGTH);
-        CHECK(ch->class->view(ch, &look) == WIRE_DONE && !memcmp(land, bytes[seq - 1], LENGTH));
-    }
-    rank_meet(r);
-}
-static void short_messages_share_slots(void **state)
-{
-    (void)state;
-    shm_processes(2, 0, window_of_short_messages, -1);
 }
 
 void shm_await_close(struct rank *r)
@@ -488,6 +458,7 @@ int main(void)
         cmocka_unit_test(killed_by_socket),
         cmocka_unit_test(forged_messages),
         cmocka_unit_test(short_messages_share_slots),
+        cmocka_unit_test(a_slot_is_filled_to_its_end),
         cmocka_unit_test(served_without_a_byte),
         cmocka_unit_test(closed_is_not_dead),
         cmocka_unit_test(bells),

@@ -17,4 +17,8 @@ void contract_4_3_a_late_reader_reads_what_was_there(void **state);
 void readers_write_where_it_gains(void **state);
 void results_answer_in_place(void **state);
 
+/* Cases of test_shm_slots.c. */
+void short_messages_share_slots(void **state);
+void a_slot_is_filled_to_its_end(void **state);
+
 #endif

@@ -1,6 +1,8 @@
 /* Sending messages through memory: announcements, eager slots, and the chunks of granted messages. See pair.c. */
 #include "channel/pair.h"
 
+#include "base/fetch.h"
+
 #include <string.h>
 
 void pair_publish(struct shmchan_channel *c, uint32_t peer, _Atomic uint32_t *number, uint32_t value)
@@ -32,7 +34,8 @@ static bool make_pair(struct shmchan_channel *c, uint32_t peer, bool chunks)
 }
 
 /* Finds room for a message in the eager slots, and returns where. Negative: there is none now. Messages share a slot while there is room in
- * it. When all of them were taken, it is filled from its start again. */
+ * it. When all of them were taken, it is filled from its start again. Only then what was taken is looked up, because the receiver writes to
+ * that line for each message. */
 static int32_t take_eager(struct shmchan_channel *c, uint32_t peer, size_t bytes)
 {
     struct shmchan_peer *p = &c->peer[peer];
@@ -41,7 +44,8 @@ static int32_t take_eager(struct shmchan_channel *c, uint32_t peer, size_t bytes
 
     for (uint32_t i = 0; i < slots; i++) {
         uint32_t slot = (p->filling + i) & (slots - 1);
-        if (atomic_load_explicit(&inlet->eager_done[slot], memory_order_acquire) == p->eager[slot])
+        bool full = filled + bytes > SHMCHAN_EAGER_BYTES;
+        if (full && atomic_load_explicit(&inlet->eager_done[slot], memory_order_acquire) == p->eager[slot])
             filled = 0;
         if (filled + bytes <= SHMCHAN_EAGER_BYTES) {
             p->eager[slot]++;
@@ -130,6 +134,8 @@ bool shmchan_send(struct wire_channel *channel, wire_key key, uint32_t tag, uint
     if (!line || !put_whole(c, peer, line, at, bytes))
         return false;
     announce(c, peer, line, key, tag, bytes);
+    /* for the next one: the peer's cache still holds the message of a window ago */
+    base_fetch_to_write(shmchan_announcement(c, c->peer[peer].out_pair, wire_message_after(wire_key_seq(key))));
     return true;
 }
 

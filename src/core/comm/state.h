@@ -111,8 +111,10 @@ struct p2p_queue {
     uint32_t room, free, first, last; /* first, last: the list of unfinished messages, in order */
     /* How many: unfinished messages and other requests; markers; held messages. */
     uint32_t pending, markers, held;
-    uint32_t looks;      /* of short waits */
-    uint32_t whole;      /* sends that ended in their call */
+    uint32_t looks; /* of short waits */
+    uint32_t whole; /* messages that ended in their call */
+    /* How many receives in a row have found their message at once, and how many must have, for the next one to look in its call. */
+    uint32_t prompt, needed;
     uint32_t ones;       /* part of `pending`: calls on windows that are in progress */
     uint64_t follows;    /* the entry of the stream that staged messages follow which are posted now; 0: one of their own */
     struct stage *longs; /* of messages that are copied from or to a device in pieces, in the order of their starts */

@@ -213,13 +213,18 @@ static bool all_well(const struct comm_request *requests, size_t count)
     return well;
 }
 
+static inline bool is_none(struct comm_request request)
+{
+    return !request.comm && !request.ticket;
+}
+
 /* The last request is usually the newest. If it is a collective, all earlier ones are complete too. Of messages each is waited for. */
 static bool all_end_shortly(const struct comm_request *requests, size_t count)
 {
     size_t messages = 0;
 
-    while (messages < count && requests[messages].ticket & TIMELINE_MESSAGE &&
-           wait_short(requests[messages], wait_in_callback(requests[messages])))
+    while (messages < count && (is_none(requests[messages]) || (requests[messages].ticket & TIMELINE_MESSAGE &&
+                                                                wait_short(requests[messages], wait_in_callback(requests[messages])))))
         messages++;
     if (messages == count)
         return true;

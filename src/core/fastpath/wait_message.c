@@ -3,8 +3,6 @@
 
 #include "p2p/op.h"
 
-enum { LOOKS_A_GLANCE = 16 };
-
 /* This thread may keep the lock and its CPU if a pass makes no system call, every rank has a CPU, and no callback is due. */
 static bool may_poll(const struct comm_state *b)
 {
@@ -35,13 +33,15 @@ static int32_t sender_of(const struct comm_state *b, uint64_t ticket)
     return fits && b->wire->next && t->call.peer != b->team.rank ? t->call.peer : -1;
 }
 
-/* Most looks are at the next message of the sender alone. Some are at everything, for the sake of the others. */
+/* At the next message of the sender alone, which costs neither side a cache line until the message comes; now and then at everything. */
 static void look(struct comm_state *b, int32_t sender)
 {
     if (!waits_for_wire(b))
         (void)state_step(b);
-    else if (sender < 0 || ++b->p2p.looks % LOOKS_A_GLANCE == 0 || !p2p_accept(b, sender))
+    else if (sender < 0 || p2p_looks_around(b))
         (void)state_glance(b);
+    else
+        (void)p2p_accept(b, sender);
 }
 
 /* Called after messages have ended without a pass. If no other thread waits, the communicator stays marked as active until its next
@@ -60,7 +60,7 @@ static void settle(struct comm_state *b)
 /* The clock, read between two looks, also gives the time of the completion, exact to one look. */
 bool fastpath_wait_message(struct comm_request request)
 {
-    enum { TURNS = 200 };
+    enum { TURNS = 400 };
     const struct comm_env *env = request.comm->env;
 
     if (timeline_slot_is_ok(request))
@@ -72,11 +72,12 @@ bool fastpath_wait_message(struct comm_request request)
         base_home_unlock(&request.comm->lock, env);
         return timeline_peek(request) == COMM_OK;
     }
-    int32_t sender = sender_of(b, request.ticket);
-    for (int turn = 0; turn < TURNS && is_pending(b, request.ticket) && may_poll(b); turn++) {
+    int32_t sender = sender_of(b, request.ticket), turn = 0;
+    for (; turn < TURNS && is_pending(b, request.ticket) && may_poll(b); turn++) {
         b->now = turn ? env->now(env) : 0;
         look(b, sender);
     }
+    b->p2p.prompt = turn == 1 && sender >= 0 ? b->p2p.prompt + 1 : 0;
     settle(b);
     state_leave(b);
     return timeline_slot_is_ok(request) || timeline_peek(request) == COMM_OK;

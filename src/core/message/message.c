@@ -380,6 +380,19 @@ bool message_accept(struct message_room *room, const struct wire_event *message,
     return true;
 }
 
+bool message_receive_whole(struct message_room *room, const struct message_call *call, const struct wire_event *message)
+{
+    bool fits = wire_key_round(message->key) == MESSAGE_PROGRAM && (call->tag == message->tag || call->tag == COMM_ANY_TAG) &&
+                message->bytes <= call->bytes && room->refused == COMM_OK;
+    if (!fits || message_match_receive(&room->match, message->peer, message->tag) ||
+        message_match_arrival(&room->match, message->peer, call->tag))
+        return false;
+    room->channel->class->accept(room->channel, (uint32_t)message->peer, call->buf);
+    if (call->status)
+        tell_status(call->status, message->peer, message->tag, message->bytes);
+    return true;
+}
+
 void message_event(struct message_room *room, const struct wire_event *event)
 {
     if (event->kind == WIRE_EVENT_DONE)

@@ -64,6 +64,9 @@ enum comm_result message_refused(const struct message_room *room);
 enum comm_result message_post(struct message_room *room, const struct message_call *call);
 /* Sends a message of the program if the wire takes it whole at once: the send is over. False: nothing happened; post it. */
 bool message_send_whole(struct message_room *room, const struct message_call *call);
+/* Takes a message that the wire's next has just found, for a receive that is not posted. False: it is not for this receive, or another one
+ * comes first; nothing happened. */
+bool message_receive_whole(struct message_room *room, const struct message_call *call, const struct wire_event *message);
 bool message_setup(const struct message_room *room);    /* true: a setup message came that was not taken yet */
 uint32_t message_came(const struct message_room *room); /* how many asks and answers of all peers came and were not taken yet */
 /* True if a message of kind (MESSAGE_ASK or MESSAGE_ANSWER) from peer was not taken yet; *bytes: length of the oldest. */

@@ -83,7 +83,7 @@ static bool is_quiet(const struct comm_state *b)
 
 static enum comm_result post_in_host_memory(struct comm_state *b, const struct message_call *call, struct comm_request *req)
 {
-    if (call->is_send && p2p_send_whole(b, call, req)) {
+    if (call->is_send ? p2p_send_whole(b, call, req) : p2p_receive_whole(b, call, req)) {
         leave_quietly(b);
         return COMM_OK;
     }

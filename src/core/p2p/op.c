@@ -9,9 +9,7 @@
 
 #include <string.h>
 
-/* WHOLE_SENDS: the first slots serve as requests of sends that end in their call, in turn. So the word of such a request, which a wait
- * looks at, stays for as many more of them. */
-enum { WHOLE_SENDS = 16, FIRST_OPS = WHOLE_SENDS + 64, FINISHED_BATCH = 64 };
+enum { FIRST_OPS = P2P_WHOLE + 64, FINISHED_BATCH = 64 };
 
 static enum comm_result open_p2p_ops(struct comm_state *b, struct team_offer *offer)
 {
@@ -20,7 +18,7 @@ static enum comm_result open_p2p_ops(struct comm_state *b, struct team_offer *of
     if (!b->p2p.ops)
         return COMM_ERR_MEMORY;
     b->p2p.room = FIRST_OPS;
-    for (uint32_t i = FIRST_OPS; i-- > WHOLE_SENDS;) {
+    for (uint32_t i = FIRST_OPS; i-- > P2P_WHOLE;) {
         b->p2p.ops[i].after = b->p2p.free;
         b->p2p.free = i;
     }
@@ -35,7 +33,7 @@ static void close_p2p_ops(struct comm_state *b)
 static enum comm_result grow(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
-    uint32_t messages = (b->p2p.room - WHOLE_SENDS) * 2, room = WHOLE_SENDS + messages;
+    uint32_t messages = (b->p2p.room - P2P_WHOLE) * 2, room = P2P_WHOLE + messages;
 
     if (messages > b->unit.engine->options.queue * 2 || room > 1u << TIMELINE_INDEX_BITS)
         return COMM_ERR_FULL;
@@ -344,31 +342,6 @@ static bool blocks(const struct comm_state *b, uint64_t ticket, const struct tim
 }
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
-/* Such a send needs no place in the list. */
-bool p2p_send_whole(struct comm_state *b, const struct message_call *call, struct comm_request *req)
-{
-    struct timeline_range read = {(uintptr_t)call->buf, (uintptr_t)call->buf + call->bytes}, nothing = {0, 0};
-    bool held = b->p2p.held || b->failure.proposal.result || timeline_meet(&read, &b->p2p.write) ||
-                timeline_holds(&b->line, b->line.next, &read, &nothing);
-
-    if (held || call->on_device)
-        return false;
-    uint64_t ticket = timeline_slot_open(b->unit.handle, b->p2p.whole % WHOLE_SENDS);
-    if (!ticket || !message_send_whole(b->messages, call))
-        return false; /* the next send that uses the slot opens it anew */
-    timeline_slot_finish(b->unit.handle, ticket, COMM_OK);
-    b->p2p.whole++;
-    int64_t now = state_now(b);
-    struct record record = {
-        .bytes = call->bytes, .queued_ns = now, .started_ns = now, .algorithm = "send", .waited = (uint16_t)(call->peer + 1)};
-    state_record(b, &record, ticket, now, COMM_OK);
-    b->stats.messages++;
-    b->stats.bytes_out += call->bytes;
-    if (req)
-        *req = (struct comm_request){b->unit.handle, ticket};
-    return true;
-}
-
 enum comm_result p2p_post(struct comm_state *b, const struct message_call *call, uint32_t marker, struct comm_request *req)
 {
     bool whole = call->is_send && call->kind == MESSAGE_PROGRAM && p2p_send_whole(b, call, req);
@@ -452,7 +425,7 @@ void p2p_end_recovery(struct comm_state *b, uint32_t index, enum comm_result res
  * posted; so do finished ones whose results were not taken. */
 bool p2p_reserve(struct comm_state *b, uint32_t messages)
 {
-    uint32_t used = WHOLE_SENDS + b->p2p.pending + b->p2p.markers + b->recovery.running;
+    uint32_t used = P2P_WHOLE + b->p2p.pending + b->p2p.markers + b->recovery.running;
     uint32_t posted = message_pending(b->messages) + message_due(b->messages)->finished;
 
     while (b->p2p.room - used < messages + 1)

@@ -22,6 +22,9 @@ struct p2p_class {
     void (*check)(struct comm_state *b, const struct p2p_op *t, int64_t now); /* deadlines, and peers that have closed or died */
     void (*ended)(struct p2p_op *t);
 };
+/* The first slots serve as requests of messages that end in their call, in turn. So the word of such a request, which a wait looks at,
+ * stays for as many more of them. */
+enum { P2P_WHOLE = 32 };
 /* The slot of a message of the library itself has one of these bits; parts handle its completion (`message`). */
 #define P2P_SETUP UINT32_C(0x80000000)
 #define P2P_LINK UINT32_C(0x40000000)
@@ -50,6 +53,14 @@ struct p2p_op {
     struct one_sided one;
 };
 
+/* Most looks are at the next message of one peer alone. One in so many is at everything, for the sake of the others. */
+static inline bool p2p_looks_around(struct comm_state *b)
+{
+    enum { LOOKS = 16 };
+
+    return ++b->p2p.looks % LOOKS == 0;
+}
+
 /* Its deadline counts from now on, unless it has begun before. */
 static inline void p2p_begins(const struct comm_state *b, struct p2p_op *t)
 {
@@ -66,8 +77,10 @@ static inline bool p2p_is_behind(const struct comm_state *b, const struct p2p_op
 bool p2p_step(struct comm_state *b); /* posts held messages, collects finished ones, completes markers */
 void p2p_cancel_held(struct comm_state *b);
 
-/* A send that ends in its call, as most short ones do within a host. False: nothing happened. */
+/* whole.c: a send that ends in its call, as most short ones do within a host, or a receive whose message has probably come. False: nothing
+ * happened. */
 bool p2p_send_whole(struct comm_state *b, const struct message_call *call, struct comm_request *req);
+bool p2p_receive_whole(struct comm_state *b, const struct message_call *call, struct comm_request *req);
 /* Posts a send or a receive, or holds it back. marker: the marker of its plan, or P2P_NONE. */
 enum comm_result p2p_post(struct comm_state *b, const struct message_call *call, uint32_t marker, struct comm_request *req);
 /* The same, but does not try to end a send in its call. */
