@@ -71,7 +71,7 @@ enum comm_result plan_meet_stream(struct comm_state *b, const struct comm_plan *
 /* Behind all that the stream does: such messages that are posted from now on follow it, until b->p2p.follows is 0. */
 enum comm_result plan_follow_stream(struct comm_state *b, const struct comm_plan *plan);
 
-/* waits.c. Between keep and leave the queue waits of the plan have their points, and their room on the stream. FULL, UNSUPPORTED: nothing is
+/* waits.c. Between keep and leave the queue waits of the plan have their points, and room on the stream. FULL, UNSUPPORTED: nothing is
  * kept. */
 enum comm_result plan_keep_waits(struct comm_state *b, struct comm_plan *plan);
 void plan_leave_waits(struct comm_state *b, struct comm_plan *plan);
