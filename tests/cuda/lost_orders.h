@@ -12,7 +12,6 @@ struct orders_game {
     bool (*play)(const void *arg, uint64_t seed, uint64_t drop);
     const void *arg;
     const char *name;
-    bool has_processes; /* the kernel, too, chooses the order then */
 };
 
 /* A play looks at the library this often: it runs up to `pace` - 1 operations of the devices, and then the engine of `c` once. */
@@ -23,8 +22,7 @@ void orders_finish(struct comm_communicator *c);
 
 /* Every seed up to this one ends well. */
 void orders_hold_all(const struct orders_game *game, uint64_t seeds);
-/* Each order, left out alone, is found within 1,000 seeds; with processes within 20,000, because they may stand in the same order for long
- * on a busy machine. Returns how many there are. */
+/* Each order, left out alone, is found within 1,000 seeds. Returns how many there are. */
 uint64_t orders_find_all(const struct orders_game *game);
 
 #endif

@@ -34,7 +34,7 @@ void orders_close(void);
 bool orders_play(enum orders_way way, uint64_t seed);
 /* With each seed up to this one all sums are right. */
 void orders_hold(enum orders_way way, uint64_t seeds);
-/* Each order, left out alone, is found by some seed (lost_orders.h says by which). */
+/* Each order, left out alone, is found within 1,000 seeds. */
 void orders_find_each(enum orders_way way);
 
 #endif

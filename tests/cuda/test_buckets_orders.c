@@ -274,7 +274,7 @@ RIG_TEST(steps_in_every_order)
             if (!fits(&settings[i], worlds[k].queues))
                 continue;
             open_all(&settings[i], worlds[k].ranks, worlds[k].queues);
-            orders_hold_all(&(struct orders_game){play, &settings[i], settings[i].name, false}, selected(2000, 30, 3));
+            orders_hold_all(&(struct orders_game){play, &settings[i], settings[i].name}, selected(2000, 30, 3));
             close_all(&settings[i]);
         }
 }
@@ -295,7 +295,7 @@ RIG_TEST(every_missing_order_is_found)
         open_all(&settings[i], 2, OWN_QUEUES);
         if (!settings[i].staged)
             spare_words_of_nccl();
-        CHECK(orders_find_all(&(struct orders_game){play, &settings[i], settings[i].name, false}) >= 32);
+        CHECK(orders_find_all(&(struct orders_game){play, &settings[i], settings[i].name}) >= 32);
         close_all(&settings[i]);
     }
 }

@@ -205,7 +205,7 @@ RIG_TEST(launches_in_every_order)
     for (int i = 0; i < SETTINGS; i++)
         for (int queues = 1; queues <= 8; queues++) {
             open_all(&settings[i], queues);
-            orders_hold_all(&(struct orders_game){play, &settings[i], settings[i].name, false}, selected(2000, 60, 5));
+            orders_hold_all(&(struct orders_game){play, &settings[i], settings[i].name}, selected(2000, 60, 5));
             close_all();
         }
 }
@@ -217,7 +217,7 @@ RIG_TEST(every_missing_order_is_found)
         open_all(&settings[i], OWN_QUEUES);
         for (int r = 0; r < SIDES; r++)
             mock_spare_orders(sides[r].stream, settings[i].way != BY_HOST);
-        CHECK(orders_find_all(&(struct orders_game){play, &settings[i], settings[i].name, false}) >= SIDES * ROUNDS);
+        CHECK(orders_find_all(&(struct orders_game){play, &settings[i], settings[i].name}) >= SIDES * ROUNDS);
         close_all();
     }
 }
