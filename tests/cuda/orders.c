@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 2, ROUNDS = 2, HOLD_NS = 300000 };
+enum { RANKS = 2, ROUNDS = 2, HOLD_NS = 5000000 /* so long the other process may not get a CPU */ };
 struct side {
     struct bench bench;
     struct CUstream_st *compute, *consume;

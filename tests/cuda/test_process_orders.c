@@ -26,21 +26,19 @@ enum { PLAY, WAY, SEED, RIGHT };
 static const struct {
     struct orders_config config;
     enum orders_way from, to;
-    bool is_searched; /* those of a pipeline's own streams are as in one process, where they are searched (test_pipeline_orders.c) */
 } cases[] = {
-    {{.backend = "nccl", .words = WORDS, .devices = 2, .algorithm = "nccl"}, BY_EVENTS, BY_HOST_ALONE, true},
-    {{.backend = "nccl", .words = WORDS, .devices = 2, .algorithm = "nccl", .no_memops = true}, BY_EVENTS, BY_HOST_ALONE, true},
+    {{.backend = "nccl", .words = WORDS, .devices = 2, .algorithm = "nccl"}, BY_EVENTS, BY_HOST_ALONE},
+    {{.backend = "nccl", .words = WORDS, .devices = 2, .algorithm = "nccl", .no_memops = true}, BY_EVENTS, BY_HOST_ALONE},
     {{.backend = "nccl", .words = WORDS, .devices = 2, .algorithm = "nccl+host", .by_xor = true, .no_kernels = true},
      BY_EVENTS,
-     BY_HOST_ALONE,
-     true},
-    {{.backend = "shm", .words = WORDS, .devices = 1, .is_staged = true}, BY_EVENTS, BY_HOST, true},
-    {{.backend = "shm", .words = WORDS, .devices = 1, .is_staged = true, .no_memops = true}, BY_HOST, BY_HOST, true},
+     BY_HOST_ALONE},
+    {{.backend = "shm", .words = WORDS, .devices = 1, .is_staged = true}, BY_EVENTS, BY_HOST},
+    {{.backend = "shm", .words = WORDS, .devices = 1, .is_staged = true, .no_memops = true}, BY_HOST, BY_HOST},
 #if HAS_KERNELS
-    {{.backend = "nccl", .words = WORDS, .devices = 2, .algorithm = "nccl+kernel", .by_xor = true}, BY_EVENTS, BY_HOST_ALONE, true},
-    {{.backend = "cuda", .words = WORDS, .devices = 2}, BY_EVENTS, BY_REQUEST, true},
-    {{.backend = "cuda", .words = PIPELINED, .devices = 2}, BY_EVENTS, BY_REQUEST, false},
-    {{.backend = "cuda", .words = PIPELINED, .devices = 2, .no_memops = true}, BY_HOST, BY_HOST, false},
+    {{.backend = "nccl", .words = WORDS, .devices = 2, .algorithm = "nccl+kernel", .by_xor = true}, BY_EVENTS, BY_HOST_ALONE},
+    {{.backend = "cuda", .words = WORDS, .devices = 2}, BY_EVENTS, BY_REQUEST},
+    {{.backend = "cuda", .words = PIPELINED, .devices = 2}, BY_EVENTS, BY_REQUEST},
+    {{.backend = "cuda", .words = PIPELINED, .devices = 2, .no_memops = true}, BY_HOST, BY_HOST},
 #endif
 };
 enum { CASES = sizeof cases / sizeof *cases };
@@ -168,8 +166,7 @@ RIG_TEST(every_missing_order_is_found)
     proc_needs_shm();
     seeds = 0;
     for (int at = 0; at < CASES; at++)
-        if (cases[at].is_searched)
-            in_processes(at, 32); /* one queue would order its streams anyway */
+        in_processes(at, 32); /* one queue would order its streams anyway */
 }
 
 int main(int count, char **arguments)
