@@ -33,7 +33,7 @@ struct comm_mpi_meeting {
     const char *why;
     enum comm_result result; /* an error: the ranks meet no more, as `why` says */
     int ranks;
-    int unfinished; /* MPI has a call that has not ended, and with it own and words for as long as the program runs */
+    long unfinished; /* MPI has a call that has not ended, and with it own and words for as long as the program runs */
 };
 
 /* Not for programs: what a rank says instead of a length. */
