@@ -116,6 +116,41 @@ static bool class_poll(struct device *device)
     return more;
 }
 
+/* Nothing tells the host that a kernel has failed: the streams stop, and from then on each call in the context returns the error. */
+static enum comm_result health_of(struct cuda_device *d)
+{
+    struct CUstream_st *stream = d->copies[DEVICE_IN].stream ? d->copies[DEVICE_IN].stream : d->copies[DEVICE_OUT].stream;
+    unsigned result = CUDA_OK;
+
+    if (stream)
+        result = d->calls->cuStreamQuery(stream);
+    else if (d->pending_first)
+        result = d->calls->cuEventQuery(d->slot[d->pending_first - 1].event);
+    return result == CUDA_OK || result == CUDA_NOT_READY ? COMM_OK : COMM_ERR_BACKEND;
+}
+
+static enum comm_result class_health(struct device *device, const struct device_place *place)
+{
+    struct cuda *p = &cuda_process;
+    struct cuda_inside inside;
+    enum comm_result r = COMM_OK;
+
+    (void)device;
+    base_lock(&p->lock, p->env);
+    for (int i = 0; i < CUDA_DEVICES; i++) {
+        struct cuda_device *d = atomic_load_explicit(&p->device[i], memory_order_relaxed);
+        if (!d || place->word < d->words || place->word >= d->words + CUDA_SLOTS + CUDA_WORDS)
+            continue;
+        r = COMM_ERR_BACKEND;
+        if (!cuda_begin(d, &inside))
+            break;
+        r = health_of(d);
+        cuda_end(d, &inside);
+    }
+    base_unlock(&p->lock, p->env);
+    return r;
+}
+
 /* ------------------------------------------------------------------------------------------------------------ the hardware */
 /* Identifies the device by its PCI address, such as "0000:41:00.0". CUDA ordinals do not identify it, because CUDA_VISIBLE_DEVICES may
  * number the devices differently in each process. */
@@ -166,6 +201,7 @@ const struct device_class device_cuda = {.name = "cuda",
                                          .park = class_park,
                                          .where = class_where,
                                          .poll = class_poll,
+                                         .health = class_health,
                                          .hold = cuda_hold,
                                          .take = cuda_take,
                                          .give = cuda_give,

@@ -10,8 +10,11 @@ void state_end_nap(struct comm_state *b)
 
 static enum comm_result test(struct comm_state *b, const struct entry *e)
 {
+    const struct device_place place = {(_Atomic uint64_t *)(uintptr_t)e->point.word, e->point.value};
     enum comm_result r = timeline_point_test(&e->point);
 
+    if (r == COMM_PENDING && e->point.kind == POINT_WORD && engine_ask_device(b->unit.engine, &place, &b->queue_wait.asked_ns) != COMM_OK)
+        r = COMM_ERR_BACKEND;
     if (r != COMM_PENDING) {
         state_end_nap(b);
     } else if (e->point.kind == POINT_WORD && !b->queue_wait.naps) {

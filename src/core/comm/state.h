@@ -102,6 +102,7 @@ struct staged_work {
     uint32_t copying;           /* operations and messages with a copy in progress */
     uint32_t running, fetching; /* operations that have a stage; those of them that a library will get */
     size_t bytes;               /* total size of those stages */
+    int64_t asked_ns;           /* when it was asked whether the device still runs */
     bool likely;                /* the last call had a device's buffer, so the next may have one */
 };
 
@@ -143,6 +144,7 @@ struct subset_list {
 struct queue_wait {
     uint64_t ticket;  /* 0: none */
     int64_t since_ns; /* since when all earlier work has started */
+    int64_t asked_ns; /* when it was asked whether that device still runs */
     bool naps;        /* the first unreached one waits for a device's word, which wakes no thread */
     struct wait_watch watch;
 };

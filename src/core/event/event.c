@@ -9,6 +9,7 @@ struct comm_event {
     struct comm_event *before, *after; /* in the engine's list; its lock protects them, and is taken before `lock` */
     struct base_lock lock;
     struct timeline_point point;
+    int64_t asked_ns; /* when it was asked whether the device of the point still runs */
 };
 
 struct engine *event_engine_of(struct comm_communicator *c, const struct comm_request *request, enum comm_result *r)
@@ -208,7 +209,7 @@ enum comm_result engine_event_query(struct comm_event *event)
 static enum comm_result look(struct comm_event *event)
 {
     base_lock(&event->lock, event->engine->env);
-    enum comm_result r = timeline_point_test(&event->point);
+    enum comm_result r = wait_point(event->engine, &event->point, &event->asked_ns);
     if (r < 0 && event->point.kind == POINT_REQUEST)
         timeline_tell(event->point.request, r);
     base_unlock(&event->lock, event->engine->env);

@@ -180,7 +180,7 @@ static void describe_backend_error(const struct comm_state *b, const struct caus
     char why[256] = "";
 
     if (c->point) {
-        SAY(to, "rank %d: the device refused a copy between its memory and pinned memory of the host", c->rank);
+        SAY(to, "rank %d: the device refused a copy between its memory and pinned memory of the host, or a fault has stopped it", c->rank);
         return;
     }
     if (c->rank != c->peer) {

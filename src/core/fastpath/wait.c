@@ -119,21 +119,31 @@ enum comm_result engine_answer(enum comm_result issued, struct comm_request own,
 
 /* ------------------------------------------------------------------------------------------------------------ points, markers, sync */
 struct point_wait {
+    const struct engine *engine;
     const struct timeline_point *point;
     enum comm_result result;
+    int64_t asked_ns;
 };
+
+enum comm_result wait_point(const struct engine *e, const struct timeline_point *point, int64_t *asked_ns)
+{
+    const struct device_place place = {(_Atomic uint64_t *)(uintptr_t)point->word, point->value};
+    enum comm_result r = timeline_point_test(point);
+
+    return r == COMM_PENDING && point->kind == POINT_WORD && engine_ask_device(e, &place, asked_ns) != COMM_OK ? COMM_ERR_BACKEND : r;
+}
 
 static bool point_done(void *arg)
 {
     struct point_wait *w = arg;
 
-    w->result = w->point->kind == POINT_REQUEST ? wait_result(w->point->request) : timeline_point_test(w->point);
+    w->result = w->point->kind == POINT_REQUEST ? wait_result(w->point->request) : wait_point(w->engine, w->point, &w->asked_ns);
     return w->result != COMM_PENDING;
 }
 
 enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *point, int64_t timeout_ns)
 {
-    struct point_wait w = {point, COMM_PENDING};
+    struct point_wait w = {e, point, COMM_PENDING, 0};
 
     if (point_done(&w))
         return w.result;

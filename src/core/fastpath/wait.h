@@ -13,6 +13,8 @@ enum comm_result engine_wait_some(struct comm_request *requests, size_t count, i
 enum comm_result engine_answer(enum comm_result issued, struct comm_request own, struct comm_request *req);
 /* Waits until the point is reached, as event_sync does. */
 enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *point, int64_t timeout_ns);
+/* The state of a point, as timeline_point_test; BACKEND also if it waits for a device that has stopped (engine_ask_device). */
+enum comm_result wait_point(const struct engine *e, const struct timeline_point *point, int64_t *asked_ns);
 struct comm_request engine_last(struct comm_communicator *c);
 enum comm_result engine_sync(struct comm_communicator *c, int64_t timeout_ns);
 enum comm_result engine_sync_all(struct comm_communicator *c, int64_t timeout_ns);

@@ -110,7 +110,9 @@ static enum comm_result copy_rest(struct comm_state *b, struct p2p_op *t, size_t
         r = begin_copy(b, t, end);
     if (r != COMM_OK && r != COMM_ERR_FULL)
         return r;
-    staged_note(b, t->stage);
+    r = staged_note(b, t->stage);
+    if (r != COMM_OK)
+        return r;
     return staging_reached(t->stage) ? COMM_OK : COMM_PENDING;
 }
 
@@ -147,9 +149,10 @@ static enum comm_result fetch(struct comm_state *b, struct p2p_op *t, bool *move
         return r;
     if (p->begun < t->call.bytes)
         t->stage->copy = STAGE_WAITING;
-    staged_note(b, t->stage); /* before the last look: what is over when a sleeper need not watch it any more has been told */
-    *moved |= tell_moved(t);
-    return COMM_OK;
+    r = staged_note(b, t->stage); /* before the last look: what is over when a sleeper need not watch it any more has been told */
+    if (r == COMM_OK)
+        *moved |= tell_moved(t);
+    return r;
 }
 
 /* Copies to the device what has arrived of a long receive, if it is worth a copy. True: it did. */
@@ -160,8 +163,9 @@ static bool store_some(struct comm_state *b, struct p2p_op *t)
 
     if (came - t->stage->pieces.begun >= PIECE_BYTES)
         r = begin_copy(b, t, came);
-    if (r == COMM_OK || r == COMM_PENDING || r == COMM_ERR_FULL)
-        staged_note(b, t->stage);
+    bool goes_on = r == COMM_OK || r == COMM_PENDING || r == COMM_ERR_FULL;
+    if (goes_on && staged_note(b, t->stage) != COMM_OK)
+        return false;
     return r == COMM_OK;
 }
 
@@ -204,8 +208,7 @@ static bool stored(struct comm_state *b, struct p2p_op *t)
 {
     if (!t->is_send)
         return copy_rest(b, t, t->call.bytes) == COMM_OK;
-    staged_note(b, t->stage);
-    return staging_reached(t->stage);
+    return staged_note(b, t->stage) == COMM_OK && staging_reached(t->stage);
 }
 
 bool p2p_store(struct comm_state *b, struct p2p_op *t, const struct message_finished *done)

@@ -20,9 +20,19 @@ static void note_copying(struct comm_state *b, struct stage *stage, bool copying
     engine_need_polls(b->unit.engine, copying);
 }
 
-void staged_note(struct comm_state *b, struct stage *stage)
+/* A device that a fault has stopped tells nothing, so it is asked. */
+static bool has_stopped(struct comm_state *b, const struct stage *stage)
+{
+    return !staging_rests(stage) && staging_has_stopped(b->staged.pool, stage, &b->staged.asked_ns);
+}
+
+enum comm_result staged_note(struct comm_state *b, struct stage *stage)
 {
     note_copying(b, stage, !staging_reached(stage));
+    if (!has_stopped(b, stage))
+        return COMM_OK;
+    staged_failed(b, NULL, COMM_ERR_BACKEND);
+    return COMM_ERR_BACKEND;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one operation */
@@ -60,6 +70,8 @@ static bool move_on(struct comm_state *b, uint64_t ticket, struct entry *e)
 
     if (stage->copy == STAGE_WAITING)
         r = copies_begin(b, e, way);
+    if (r == COMM_PENDING && has_stopped(b, stage))
+        r = COMM_ERR_BACKEND;
     if (r == COMM_OK && is_behind(b, ticket, e))
         r = COMM_PENDING;
     note_copying(b, stage, r == COMM_PENDING);

@@ -16,7 +16,9 @@ uint8_t staged_ask(const struct comm_state *b, const struct engine_call *call, u
 enum comm_result staged_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);
 
 /* Also used for messages. */
-void staged_note(struct comm_state *b, struct stage *stage);                              /* a copy has started: it may need polling */
+/* A copy is in progress, which may need polling, or has ended. BACKEND: it will not end, because the device has stopped, and the
+ * communicator has failed. */
+enum comm_result staged_note(struct comm_state *b, struct stage *stage);
 void staged_failed(struct comm_state *b, const struct entry *e, enum comm_result result); /* e: NULL for a message */
 void staged_give(struct comm_state *b, struct stage *stage);
 uint32_t staged_held(const struct stage *stage); /* COMM_INFO_BUFFERS_HELD while a copy is in progress, otherwise 0; also 0 for NULL */

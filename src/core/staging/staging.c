@@ -67,6 +67,13 @@ static void keep(struct staging *s, struct stage *stage)
     *list = stage;
 }
 
+bool staging_has_stopped(struct staging *s, const struct stage *stage, int64_t *asked_ns)
+{
+    if (!s->stopped && !stage->lost)
+        s->stopped = engine_ask_device(s->engine, &stage->place, asked_ns) != COMM_OK;
+    return s->stopped;
+}
+
 bool staging_is_busy(struct staging *s)
 {
     bool busy = false;
@@ -74,7 +81,7 @@ bool staging_is_busy(struct staging *s)
     for (struct stage **at = &s->busy; *at;) {
         struct stage *stage = *at;
         if (!staging_rests(stage)) {
-            busy |= !stage->lost;
+            busy |= !stage->lost && !staging_has_stopped(s, stage, &s->asked_ns);
             at = &stage->next;
             continue;
         }

@@ -51,6 +51,8 @@ struct staging {
     struct device *device;
     struct stage *free[STAGING_CLASSES]; /* by class of length: quarters of an octave */
     struct stage *busy;                  /* returned while copies were in progress */
+    int64_t asked_ns;                    /* when it was asked whether the device still runs, for the busy ones */
+    bool stopped;                        /* a fault has stopped the device: no copy in progress will end */
 };
 
 /* The engine's device, opened at the first use. NULL: *why and the text say what is missing. Any thread. */
@@ -84,6 +86,8 @@ static inline bool staging_is_there(const struct device_place *place)
 {
     return !place->word || atomic_load_explicit(place->word, memory_order_acquire) >= place->value;
 }
+/* Of a stage with a copy in progress: whether it will not end, because the device has stopped. Asks as engine_ask_device does. */
+bool staging_has_stopped(struct staging *staging, const struct stage *stage, int64_t *asked_ns);
 /* True if no copy of this stage is in progress. */
 static inline bool staging_rests(const struct stage *stage)
 {

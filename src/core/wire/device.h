@@ -82,6 +82,9 @@ struct device_class {
     enum comm_result (*where)(struct device *device, uint64_t *hardware);
     /* Updates places whose words the device does not write itself. True: some may not be reached yet. */
     bool (*poll)(struct device *device);
+    /* BACKEND: a fault has stopped the device of this place for good, so the place is never reached. Otherwise COMM_OK. Asks the driver.
+     * NULL: a device that cannot stop. */
+    enum comm_result (*health)(struct device *device, const struct device_place *place);
     /* Memory of the device; all NULL: it has none. hold: one more `close` is due. take: not zeroed, or NULL. give waits for the device's
        work where the driver does. */
     void (*hold)(struct device *device);
