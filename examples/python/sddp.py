@@ -15,6 +15,7 @@ each iteration, and a later run goes on from there. If a rank dies, the others d
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import time
 
@@ -177,7 +178,8 @@ def save(path: str, iteration: int, bound: float, pool: list[np.ndarray]) -> Non
 
 def survivors(world: cs.Communicator) -> cs.Communicator:
     rest = world.shrink()
-    world.close()
+    with contextlib.suppress(cs.Error):  # what the lost rank has left unfinished
+        world.close()
     return rest
 
 

@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 2 --max-restarts 3 train.py --checkpoint train.pt
 
 Gradients are reduced in bf16 while the backward pass computes the ones of earlier layers. Two batches are accumulated before each step. The
-ranks have different numbers of batches, and the last batch of each is shorter. Rank 0 writes a checkpoint after each epoch. If a rank dies,
+ranks may have different numbers of batches, and the last batch of each is shorter. Rank 0 writes a checkpoint after each epoch. If a rank dies,
 the others get an error at once, torchrun starts all of them again, and they go on from the checkpoint. With --lose 2, rank 1 is killed in
 epoch 2, the first time.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import signal
 
@@ -24,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import commstream.torch  # noqa: F401, registers the backend
 
-SAMPLES, BATCH, ACCUMULATE = 1001, 16, 2
+SAMPLES, BATCH, ACCUMULATE = 993, 16, 2
 
 
 def samples() -> tuple[torch.Tensor, torch.Tensor]:
@@ -43,10 +44,11 @@ def train_epoch(model: DistributedDataParallel, optimizer: torch.optim.Optimizer
     x, y = samples()
     order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(epoch))
     batches = order[dist.get_rank()::dist.get_world_size()].split(BATCH)
+    most = math.ceil(math.ceil(SAMPLES / dist.get_world_size()) / BATCH)  # of the rank with the most: all reduce at the same numbers
     optimizer.zero_grad()
     with Join([model]):  # a rank that has no batch left takes part in the reductions of the others
         for number, batch in enumerate(batches, 1):
-            step = number % ACCUMULATE == 0 or number == len(batches)
+            step = number % ACCUMULATE == 0 or number == most
             with contextlib.nullcontext() if step else model.no_sync():
                 nn.functional.binary_cross_entropy_with_logits(model(x[batch]).flatten(), y[batch]).backward()
             if step:

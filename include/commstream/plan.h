@@ -76,7 +76,8 @@ COMM_MUST enum comm_result comm_plan_begin(struct comm_communicator *c, struct c
  * @param recorder  from comm_plan_begin()
  * @param plan      receives the plan; free it with comm_plan_free()
  * @return COMM_OK; the error of a call that was refused while recording; COMM_ERR_STATE for the recorder of a group, or for what is no
- *         recorder; COMM_ERR_CLOSED if the recorder has ended; COMM_ERR_ARGUMENT or COMM_ERR_MEMORY
+ *         recorder; COMM_ERR_CLOSED if the recorder has ended; COMM_ERR_ARGUMENT or COMM_ERR_MEMORY; COMM_ERR_UNSUPPORTED, on nccl, if a
+ *         call on device memory comes after a message with a tag and uses its memory
  */
 COMM_MUST enum comm_result comm_plan_end(struct comm_communicator *recorder, struct comm_plan **plan);
 
@@ -92,7 +93,9 @@ COMM_MUST enum comm_result comm_plan_end(struct comm_communicator *recorder, str
  *              comm_sync() waits for them
  * @return COMM_OK; COMM_ERR_FULL (make progress and call again); COMM_ERR_ARGUMENT if plan is NULL; COMM_ERR_CLOSED if its communicator was
  *         closed; what the communicator failed with; or the first error with which a recorded call is refused at this start, such as
- *         COMM_ERR_MEMORY: the other calls have started
+ *         COMM_ERR_MEMORY: the other calls have started. On nccl nothing has started after COMM_ERR_UNSUPPORTED (the stream cannot do a
+ *         queue wait), COMM_ERR_ARGUMENT (a message with a tag on device memory, and the stream is captured), and COMM_ERR_FULL while
+ *         such a message of an earlier start uses the memory
  */
 COMM_MUST enum comm_result comm_plan_start(struct comm_plan *plan, struct comm_request *req);
 

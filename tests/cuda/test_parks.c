@@ -49,9 +49,9 @@ RIG_TEST(too_many_parks_are_full)
 
 /* Waits of one queue follow one another, so they stand on one of the library's streams, however many they are. The points are reached in
  * any order. Other streams have the rest of the parks. */
-RIG_TEST(any_number_of_waits_of_a_queue_is_one_park)
+RIG_TEST(waits_of_a_queue_are_one_park)
 {
-    enum { GATES = 1500, OTHERS = 3 };
+    enum { GATES = 128, OTHERS = 3, LAST = 70 }; /* NCCL_WAITS_MOST */
     static struct comm_event *gate[GATES], *other[OTHERS];
     struct bed bed;
     struct comm_request q;
@@ -63,12 +63,13 @@ RIG_TEST(any_number_of_waits_of_a_queue_is_one_park)
             MUST(comm_stream_wait_event(bed.compute, other[i]));
         for (int i = 0; i < GATES; i++)
             MUST(comm_queue_wait_event(bed.nccl, gate[i]));
+        IS(comm_queue_wait_event(bed.nccl, gate[0]), COMM_ERR_FULL);
         MUST(comm_allreduce(bed.nccl, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, &q));
         for (int i = 0; i < GATES; i++)
-            if (i != 700)
+            if (i != LAST)
                 MUST(comm_event_set(gate[(i * 7) % GATES]));
         IS(comm_wait(q, 20 * RIG_MS), COMM_PENDING);
-        MUST(comm_event_set(gate[(700 * 7) % GATES]));
+        MUST(comm_event_set(gate[(LAST * 7) % GATES]));
         MUST(comm_wait(q, RIG_PATIENCE));
         for (int i = 0; i < OTHERS; i++)
             MUST(comm_event_set(other[i]));
@@ -78,6 +79,22 @@ RIG_TEST(any_number_of_waits_of_a_queue_is_one_park)
             comm_event_free(gate[i]);
         drop_bed(&bed);
     }
+}
+
+/* It could never start. */
+RIG_TEST(a_plan_of_too_many_waits_is_refused)
+{
+    enum { GATES = 129 };
+    static struct comm_event *gate[GATES];
+    struct bed bed;
+    make_bed(&bed, &settings[1]);
+    make_gates(bed.nccl, gate, GATES);
+    struct comm_plan *plan = plan_of_waits(&bed, gate, GATES);
+    IS(comm_plan_start(plan, NULL), COMM_ERR_UNSUPPORTED);
+    comm_plan_free(plan);
+    for (int i = 0; i < GATES; i++)
+        comm_event_free(gate[i]);
+    drop_bed(&bed);
 }
 
 /* Fills all points of the device's streams, and stops the device: there is no room for another one. */
@@ -179,11 +196,9 @@ RIG_TEST(without_memory_operations_nothing_parks)
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(too_many_parks_are_full),
-        cmocka_unit_test(any_number_of_waits_of_a_queue_is_one_park),
-        cmocka_unit_test(a_plan_of_many_waits_starts),
-        cmocka_unit_test(a_wait_that_fails_parks_nothing),
-        cmocka_unit_test(without_memory_operations_nothing_parks),
+        cmocka_unit_test(too_many_parks_are_full),         cmocka_unit_test(waits_of_a_queue_are_one_park),
+        cmocka_unit_test(a_plan_of_many_waits_starts),     cmocka_unit_test(a_plan_of_too_many_waits_is_refused),
+        cmocka_unit_test(a_wait_that_fails_parks_nothing), cmocka_unit_test(without_memory_operations_nothing_parks),
     };
     if (count > 1)
         cmocka_set_test_filter(arguments[1]);

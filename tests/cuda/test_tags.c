@@ -319,6 +319,28 @@ RIG_TEST(groups_with_tags)
     sides_close(false);
 }
 
+/* A message with a tag does not wait for what the stream does for its own group, which waits for the peer. */
+RIG_TEST(a_group_whose_stream_waits_for_the_peer)
+{
+    struct comm_communicator *group;
+    struct comm_request q[2];
+
+    sides_open(&(struct mock_options){.seed = 17, .queues = 32}, CONFIG, WORDS);
+    fill_part(0, sides[0].in, 0, 7);
+    fill_part(1, sides[1].in, 1, 8);
+    MUST(comm_group_begin(sides[0].comm, &group));
+    MUST(comm_recv(group, part_of(sides[0].out, 1), PART, COMM_U32, 1, 0, NULL, NULL));
+    MUST(comm_send(group, part_of(sides[0].in, 0), PART, COMM_U32, 1, 5, NULL));
+    MUST(comm_group_end(group, &q[0]));
+    receive_part(1, 0, 0, 5, NULL, &q[1]);
+    MUST(comm_wait(q[1], RIG_PATIENCE));
+    send_part(1, 1, 0, 0, &q[1]);
+    rig_wait_all(q, 2);
+    expect(1, part_of(sides[1].out, 0), PART, 7);
+    expect(0, part_of(sides[0].out, 1), PART, 8);
+    sides_close(false);
+}
+
 /* A rank that never calls: the receive ends at its deadline, alone. A send that nobody receives fails the communicator. */
 RIG_TEST(deadlines_of_tags)
 {
@@ -345,6 +367,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_plan_of_a_sum_and_tags),
         cmocka_unit_test(a_plan_that_would_come_too_early_is_refused),
         cmocka_unit_test(groups_with_tags),
+        cmocka_unit_test(a_group_whose_stream_waits_for_the_peer),
         cmocka_unit_test(deadlines_of_tags),
     };
     if (count > 1)

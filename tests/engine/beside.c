@@ -213,6 +213,39 @@ RIG_TEST(a_plan_beside_a_close)
     queue_wait_beside_a_close(start_plan);
 }
 
+/* The request that a plan waits for is pending when a start begins, ends well, and its communicator is closed before the start is over. */
+RIG_TEST(a_plan_of_a_request_beside_a_close)
+{
+    struct rig rig;
+    struct comm_communicator *second, *recorder;
+    struct comm_event *gate;
+    struct start s = {.result = COMM_PENDING};
+    pthread_t thread;
+    rig_open(&rig, 1, NULL);
+    rig_dup(rig.world, 1, &second);
+    MUST(comm_event_create(rig.world[0], &gate));
+    MUST(comm_event_reset(gate));
+    MUST(comm_queue_wait_event(second, gate));
+    MUST(comm_barrier(second, &s.point));
+    MUST(comm_plan_begin(rig.world[0], &recorder));
+    MUST(comm_queue_wait_request(recorder, s.point));
+    MUST(comm_barrier(recorder, NULL));
+    MUST(comm_plan_end(recorder, &s.plan));
+    atomic_store(&stands, 0);
+    atomic_store(&over, 0);
+    atomic_store(&stops, 1);
+    EQUAL(pthread_create(&thread, NULL, start_plan, &s), 0);
+    until(&stands);
+    MUST(comm_event_set(gate));
+    MUST(comm_close(second, RIG_PATIENCE));
+    atomic_store(&over, 1);
+    pthread_join(thread, NULL);
+    IS(s.result, COMM_OK);
+    comm_plan_free(s.plan);
+    comm_event_free(gate);
+    rig_close(&rig);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ events */
 static void *start_alone(void *arg)
 {
@@ -263,6 +296,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_wait_beside_a_close),
         cmocka_unit_test(a_queue_wait_beside_a_close),
         cmocka_unit_test(a_plan_beside_a_close),
+        cmocka_unit_test(a_plan_of_a_request_beside_a_close),
         cmocka_unit_test(an_event_that_is_set_beside_a_call),
     };
     if (count > 1)

@@ -66,7 +66,7 @@ PyObject *raise_state(const char *operation, const char *text)
 
 PyObject *raise_unfinished(void)
 {
-    const char *text = "work was unfinished when the time was over; it has ended with COMM_ERR_CLOSED, here and where it was still needed";
+    const char *text = "work was unfinished when the time was over; it has ended, here and where it was still needed";
     return raise(COMM_ERR_TIMEOUT, Py_BuildValue("{ssss}", "text", text, "operation", "close"));
 }
 

@@ -176,8 +176,7 @@ struct engine *event_engine(const struct comm_event *event)
     return event->engine;
 }
 
-/* A close of its communicator waits from then on. */
-static void keep_open(const struct timeline_point *point)
+void event_keep_open(const struct timeline_point *point)
 {
     if (point->kind == POINT_REQUEST && point->request.comm)
         atomic_fetch_add_explicit(&point->request.comm->inside, 1, memory_order_seq_cst);
@@ -188,7 +187,7 @@ struct timeline_point event_hold(struct comm_event *event)
 {
     base_lock(&event->lock, event->engine->env);
     struct timeline_point point = timeline_point_copy(&event->point);
-    keep_open(&point);
+    event_keep_open(&point);
     base_unlock(&event->lock, event->engine->env);
     return point;
 }
@@ -305,7 +304,7 @@ enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct c
 {
     struct timeline_point point = {.kind = POINT_REQUEST, .request = request};
 
-    keep_open(&point);
+    event_keep_open(&point);
     enum comm_result r = wait_for_request(c, request);
     event_let_go(&point);
     return r;

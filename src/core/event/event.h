@@ -32,6 +32,7 @@ void event_replace(struct comm_event *event, struct timeline_point point);
 /* A copy of its current point. If that is a request, the close of its communicator waits until event_let_go. */
 struct timeline_point event_hold(struct comm_event *event);
 void event_let_go(const struct timeline_point *point);
+void event_keep_open(const struct timeline_point *point);                /* the same for a point that is no event's */
 void events_settle(struct engine *e, const struct comm_communicator *c); /* timeline_point_settle for all events */
 /* A queue wait for the point. The first is for callers that hold the lock. */
 enum comm_result queue_wait_issue(struct comm_state *b, const struct timeline_point *point, struct comm_request *req);

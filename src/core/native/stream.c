@@ -53,7 +53,7 @@ enum comm_result native_stream_messages(struct comm_state *b, struct entry *e, c
     if (!class->messages)
         return refuse(b, messages, count, COMM_ERR_UNSUPPORTED, "buf is device memory; expected the host's: messages go over the wire");
     enum comm_result r = class->messages(b->native, messages, count, b->line.next, &code, why, sizeof why);
-    if (r == COMM_ERR_ARGUMENT)
+    if (r == COMM_ERR_ARGUMENT || (!count && r == COMM_ERR_MEMORY)) /* count 0: no message, only a mark on the stream */
         return refuse(b, messages, count, r, why);
     if (r != COMM_OK) {
         state_propose_own(b, e, r, code);

@@ -355,6 +355,8 @@ enum comm_result p2p_post_pending(struct comm_state *b, const struct message_cal
     uint64_t behind = 0;
     enum comm_result r = BASE_UNLIKELY(call->on_device) ? p2p_reach_device(b, call) : COMM_OK;
 
+    if (r == COMM_OK && b->p2p.free == P2P_NONE) /* first: what follows the stream leaves a mark on it, which a FULL must not */
+        r = grow(b);
     if (r == COMM_OK && BASE_UNLIKELY(call->on_device) && b->library_work.flags & NATIVE_STREAM)
         r = p2p_follow_stream(b, call, &behind);
     if (r == COMM_OK)

@@ -123,7 +123,8 @@ static enum comm_result seal(struct comm_state *b, struct comm_plan *plan)
 {
     if (plan->refused != COMM_OK)
         return plan->refused;
-    if (members_conflict(b, plan))
+    plan->conflicts = members_conflict(b, plan);
+    if (plan->conflicts)
         return COMM_ERR_ARGUMENT;
     waits_first(plan);
     return pack_small(b, plan);
@@ -164,7 +165,7 @@ static enum comm_result end_locked(struct comm_state *b, struct comm_plan *group
 
 static void explain(struct comm_communicator *c, const struct comm_plan *group, enum comm_result r)
 {
-    if (r == COMM_ERR_ARGUMENT && group->refused == COMM_OK)
+    if (group->conflicts)
         (void)engine_decline(c, r, NULL,
                              "group: of %u members two use the same memory, and one of them writes it; expected members in any order",
                              group->count);

@@ -352,7 +352,7 @@ static enum comm_result start_turn(struct comm_state *b, const struct comm_plan 
 
 /* A library may start the collectives of a group together. The device messages of a group come after them: ranks may have different
  * messages, and all of them must put the collectives into the stream in one order. */
-static enum comm_result start_members(struct comm_state *b, const struct comm_plan *plan, uint32_t marker, bool devices,
+static enum comm_result start_members(struct comm_state *b, const struct comm_plan *plan, uint32_t marker, bool devices, uint64_t behind,
                                       struct comm_request *req)
 {
     bool together = plan->group && b->library;
@@ -366,36 +366,11 @@ static enum comm_result start_members(struct comm_state *b, const struct comm_pl
     if (plan->group && devices && !b->failed)
         one = start_device(b, plan, 0, plan->count);
     r = r == COMM_OK ? one : r;
-    one = b->failed ? COMM_OK : plan_follow_stream(b, plan);
+    one = b->failed ? COMM_OK : plan_follow_stream(b, plan, behind);
     r = r == COMM_OK ? one : r;
     one = start_turn(b, plan, true, marker, devices, req);
     b->p2p.follows = 0;
     return r == COMM_OK ? one : r;
-}
-
-static bool is_of_stream(struct comm_state *b, const struct comm_plan *plan, uint32_t i)
-{
-    const struct plan_step *step = &plan->step[i];
-    struct engine_call call = plan_call(plan, i);
-
-    if (step->kind == STEP_CALL)
-        return b->library->takes(b, &call) != COMM_ERR_UNSUPPORTED;
-    return step->kind == STEP_WAIT || is_of_device(b, step);
-}
-
-/* What a stream does starts inside the call, so no program of the same plan may be before it: a program waits for its peers. The order
- * between the two does not matter, since programs use the host's memory and the stream the device's, and it is the same on all ranks.
- * False: a program that was queued earlier holds the stream back, and nothing happened. */
-static bool put_in_turn(struct comm_state *b, struct comm_plan *plan)
-{
-    if (BASE_LIKELY(!(b->library_work.flags & NATIVE_STREAM)) || (plan->count == 1 && b->line.started + 1 == b->line.next))
-        return true;
-    for (uint32_t i = 0; i < plan->count && !plan->in_turn; i++) {
-        plan->step[i].late = !is_of_stream(b, plan, i);
-        plan->has_stream |= !plan->step[i].late || (plan->step[i].kind == STEP_P2P && p2p_is_beside_stream(b, &plan->step[i].message));
-    }
-    plan->in_turn = true;
-    return !plan->has_stream || state_held_back(b, NULL) == COMM_OK;
 }
 
 /* A library that keeps calls of plans between their starts knows a plan by its number. All ranks have the same plans of collectives, and
@@ -413,16 +388,21 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
 {
     enum comm_result r = COMM_OK;
     uint32_t marker = P2P_NONE, of_devices = device_messages(b, plan);
-    uint32_t work = plan->count - plan->messages + plan->doubles + of_devices + (of_devices != 0); /* plan_follow_stream */
+    uint64_t behind = 0;
+    uint32_t marks = of_devices ? 2 : 0; /* plan_meet_stream, plan_follow_stream */
+    uint32_t work = plan->count - plan->messages + plan->doubles + of_devices + marks;
 
     BASE_ASSERT(!b->recording.plan); /* a recorder has no queue */
-    r = put_in_turn(b, plan) ? plan_meet_stream(b, plan) : COMM_ERR_FULL;
+    bool in_turn = plan_put_in_turn(b, plan);
+    if (b->failed)
+        return (enum comm_result)b->failure.cause.result;
+    if (!in_turn || !timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)))
+        return COMM_ERR_FULL;
+    r = plan_meet_stream(b, plan, &behind); /* after the checks: it leaves a mark on the stream, which a FULL must not */
     if (b->failed)
         return (enum comm_result)b->failure.cause.result;
     if (r != COMM_OK)
         return r;
-    if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)))
-        return COMM_ERR_FULL;
     r = plan_keep_waits(b, plan);
     if (r != COMM_OK)
         return r;
@@ -431,7 +411,7 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
     if (plan->messages || (plan->group && plan->doubles))
         r = p2p_open_marker(b, plan->group, &marker);
     if (r == COMM_OK)
-        r = start_members(b, plan, marker, of_devices != 0, req);
+        r = start_members(b, plan, marker, of_devices != 0, behind, req);
     plan_leave_waits(b, plan);
     if (b->failed) /* a peer's note on one of the calls failed the communicator: nothing is queued after that */
         return (enum comm_result)b->failure.cause.result;

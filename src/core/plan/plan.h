@@ -32,6 +32,7 @@ struct comm_plan {
     uint32_t doubles;         /* calls that are two entries and may end alone with an error */
     uint32_t number;          /* for a library that keeps its calls between starts; 0: none does */
     bool group;               /* made by comm_group_begin */
+    bool conflicts;           /* of a group: two calls use the same memory */
     bool in_turn, has_stream; /* from the first start on a stream: `late` is known; a stream does some steps */
     struct call_shape alone;  /* known: the plan is one call without counts, which may be a small exchange */
     enum comm_result refused; /* the result of the first call that was not recorded; its end returns it */
@@ -66,10 +67,16 @@ static inline bool plan_meet(const struct plan_ranges *a, const struct plan_rang
 /* stream.c: steps of a plan whose communicator has a stream, and messages of device memory that are staged beside it */
 /* Must a call that the stream does come after such a message of the same plan? Locks the communicator. */
 bool plan_overtakes(const struct comm_plan *plan);
-/* Before anything starts: FULL, or ARGUMENT if such messages cannot be ordered with the stream now. */
-enum comm_result plan_meet_stream(struct comm_state *b, const struct comm_plan *plan);
-/* Behind all that the stream does: such messages that are posted from now on follow it, until b->p2p.follows is 0. */
-enum comm_result plan_follow_stream(struct comm_state *b, const struct comm_plan *plan);
+/* What a stream does starts inside the call, so no program of the same plan may be before it: a program waits for its peers. The order
+ * between the two does not matter, since programs use the host's memory and the stream the device's, and it is the same on all ranks.
+ * False: a program that was queued earlier holds the stream back, and nothing happened. */
+bool plan_put_in_turn(struct comm_state *b, struct comm_plan *plan);
+/* Before anything starts: FULL, or ARGUMENT if such messages cannot be ordered with the stream now. *behind: an entry behind what the
+ * stream has now, if there are such messages. */
+enum comm_result plan_meet_stream(struct comm_state *b, const struct comm_plan *plan, uint64_t *behind);
+/* Such messages that are posted from now on follow all that the stream does; those of a group follow `behind`. Until b->p2p.follows is 0.
+ */
+enum comm_result plan_follow_stream(struct comm_state *b, const struct comm_plan *plan, uint64_t behind);
 
 /* waits.c. Between keep and leave the queue waits of the plan have their points, and room on the stream. FULL, UNSUPPORTED: nothing is
  * kept. */

@@ -8,10 +8,11 @@ static void drop_points(struct comm_plan *plan)
 {
     for (uint32_t i = 0; i < plan->count; i++) {
         struct plan_step *step = &plan->step[i];
-        if (!step->event)
+        if (step->kind != STEP_WAIT)
             continue;
         event_let_go(&step->point);
-        timeline_point_drop(&step->point);
+        if (step->event)
+            timeline_point_drop(&step->point);
     }
 }
 
@@ -25,9 +26,13 @@ enum comm_result plan_keep_waits(struct comm_state *b, struct comm_plan *plan)
             continue;
         if (step->event)
             step->point = event_hold(step->event);
+        else
+            event_keep_open(&step->point);
         enum comm_result r = timeline_point_test(&step->point);
-        if (!step->event && r == COMM_OK) /* for all starts to come: once its communicator is closed, the request returns CLOSED */
+        if (!step->event && r == COMM_OK) { /* for all starts to come: once its communicator is closed, the request returns CLOSED */
+            event_let_go(&step->point);
             step->point = (struct timeline_point){.kind = POINT_REACHED};
+        }
         count += !step->point.word && r == COMM_PENDING;
     }
     enum comm_result r = count && b->library_work.flags & NATIVE_STREAM ? queue_wait_keep(b, count) : COMM_OK;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { LOOKS_BEFORE_REST = 5, TICK_NS = 1000000000, TICK_LEAST_NS = 1000000 };
+enum { LOOKS_BEFORE_REST = 5, TICK_NS = 1000000000, TICK_LEAST_NS = 1000000, DEVICE_ASKED_NS = 100000000 };
 
 static void stop_thread(struct engine *e, struct env_thread *thread)
 {
@@ -281,4 +281,16 @@ int32_t engine_rank(const struct comm_communicator *c)
 int32_t engine_size(const struct comm_communicator *c)
 {
     return is_open(c) ? atomic_load_explicit(&c->size, memory_order_relaxed) : -1;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the device */
+enum comm_result engine_ask_device(const struct engine *e, const struct device_place *place, int64_t *asked_ns)
+{
+    struct device *device = atomic_load_explicit(&e->streams.device, memory_order_acquire);
+    int64_t now = e->env->now(e->env), before = *asked_ns;
+
+    if (before && now - before < DEVICE_ASKED_NS)
+        return COMM_OK;
+    *asked_ns = now;
+    return before && device && device->class->health ? device->class->health(device, place) : COMM_OK;
 }

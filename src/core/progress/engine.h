@@ -186,6 +186,9 @@ struct engine {
 };
 
 /* engine.c: creation, destruction and tables */
+/* For a thread that waits for the place: BACKEND if its device has stopped for good. Asks the device, but only if the last time, which the
+ * caller keeps in *asked_ns (0 at first), was a tenth of a second ago. */
+enum comm_result engine_ask_device(const struct engine *e, const struct device_place *place, int64_t *asked_ns);
 struct engine_config {
     const struct comm_env *env;
     const struct base_options *options;
@@ -223,9 +226,6 @@ static inline struct progress_unit *unit_of(const struct engine *e, const struct
 enum pass { PASS_IDLE = 0, PASS_MOVED = 1, PASS_BUSY = 2 /* another thread holds the lock of a communicator that may have work */ };
 enum pass engine_step(struct engine *e, struct comm_communicator *handle);
 enum pass engine_pass(struct engine *e, bool callbacks);
-/* For a thread that waits for the place: BACKEND if its device has stopped for good. Asks the device, but only if the last time, which the
- * caller keeps in *asked_ns (0 at first), was a tenth of a second ago. */
-enum comm_result engine_ask_device(const struct engine *e, const struct device_place *place, int64_t *asked_ns);
 typedef bool engine_until_fn(void *arg);
 /* Makes passes until fn returns true (returns true) or until the deadline (returns false). own: the communicator that most likely matters,
  * or NULL. */

@@ -17,7 +17,6 @@ enum {
     STAND_BACK_TURNS = 16,
     OWN_TURNS = 8,
     SLEEP_MOST_NS = 1000000000,
-    DEVICE_ASKED_NS = 100000000,
     CROWDED_YIELD_NS = 1000000,
     PASSES_OF_ALL = 16,
     YIELD_TO_POLL = 32 /* times as long: a library may be at work inside, and moves only when it is called */
@@ -129,17 +128,6 @@ enum pass engine_pass(struct engine *e, bool callbacks)
     if (BASE_UNLIKELY(device && device->polled))
         device->class->poll(device);
     return all;
-}
-
-enum comm_result engine_ask_device(const struct engine *e, const struct device_place *place, int64_t *asked_ns)
-{
-    struct device *device = atomic_load_explicit(&e->streams.device, memory_order_acquire);
-    int64_t now = e->env->now(e->env), before = *asked_ns;
-
-    if (before && now - before < DEVICE_ASKED_NS)
-        return COMM_OK;
-    *asked_ns = now;
-    return before && device && device->class->health ? device->class->health(device, place) : COMM_OK;
 }
 
 /* Called under a communicator's lock, so it needs no fence. A thread that is about to sleep publishes that first, and then takes the lock

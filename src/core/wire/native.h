@@ -170,7 +170,7 @@ struct native_class {
      * cookie comes once the stream has reached the point. UNSUPPORTED: it would have to park where it may not. */
     enum comm_result (*wait)(struct native_channel *channel, const struct native_point *point, uint64_t cookie);
     /* NULL: no such wait is ever FULL or UNSUPPORTED. Keeps the room of `count` waits without a word for the next ones of this channel,
-     * instead of what it kept before: they are neither until it is called with 0. FULL, UNSUPPORTED: nothing is kept. */
+     * instead of what it kept before: they are neither until it is called with 0. After an error nothing is kept. */
     enum comm_result (*keep_waits)(struct native_channel *channel, uint32_t count);
     /* The point of that wait, which had no word, is reached: one store, no call of the library. */
     void (*reach)(struct native_channel *channel, uint64_t cookie);

@@ -5,6 +5,11 @@
 #include "cuda/nccl/nccl.h"
 #include "cuda/ring.h"
 
+/* Waits for the host that may be open on a channel. Each is three operations on a stream that stands, and two on the channel's. The driver
+ * blocks a caller whose stream is full (at about a thousand operations), and this caller holds locks that the release of the stream needs.
+ */
+enum { NCCL_WAITS_MOST = 128 };
+
 /* Lets the stream go on up to the first wait that is not reached. One store, and no call of CUDA. */
 static void open_gate(struct nccl_channel *c)
 {
@@ -44,19 +49,28 @@ static bool room_for_wait(struct nccl_channel *c)
     return more != NULL;
 }
 
-/* Of waits for the host all but the first are behind another one of this channel, so room for one is room for all. */
-static enum comm_result keep_gate(struct nccl_channel *c)
+static bool has_room_for(const struct nccl_channel *c, uint32_t count)
+{
+    return c->waits.put - c->waits.passed + count <= NCCL_WAITS_MOST;
+}
+
+/* Of waits for the host all but the first are behind another one of this channel, so one park is enough for all. */
+static enum comm_result keep_gate(struct nccl_channel *c, uint32_t count)
 {
     struct cuda_inside inside;
     enum comm_result r = COMM_OK;
 
-    if (!c->d->memops)
+    if (!c->d->memops || count > NCCL_WAITS_MOST)
         return COMM_ERR_UNSUPPORTED;
+    if (!has_room_for(c, count))
+        return COMM_ERR_FULL;
     if (!cuda_enter(c->d, &inside))
         return COMM_ERR_BACKEND;
     if (nccl_is_capturing(c))
         r = COMM_ERR_UNSUPPORTED;
-    else if (!has_gate(c) || !cuda_keep_park(c->d, c->waits.gate))
+    else if (!has_gate(c))
+        r = COMM_ERR_MEMORY;
+    else if (!cuda_keep_park(c->d, c->waits.gate))
         r = COMM_ERR_FULL;
     cuda_leave(c->d, &inside);
     return r;
@@ -71,7 +85,7 @@ enum comm_result nccl_keep_waits(struct native_channel *channel, uint32_t count)
     if (c->waits.gate)
         cuda_leave_park(c->d, c->waits.gate);
     if (count)
-        r = keep_gate(c);
+        r = keep_gate(c, count);
     base_unlock(&c->d->lock, c->d->env);
     return r;
 }
@@ -86,8 +100,10 @@ static enum comm_result put_gate(struct nccl_channel *c, uint64_t cookie)
         return COMM_ERR_UNSUPPORTED;
     if (!room_for_wait(c))
         return COMM_ERR_MEMORY;
-    if (!has_gate(c))
+    if (!has_room_for(c, 1))
         return COMM_ERR_FULL;
+    if (!has_gate(c))
+        return COMM_ERR_MEMORY;
     enum comm_result r = cuda_wait_gate(c->d, c->stream, w->gate, w->base + w->put + 1, &counts);
     if (counts)
         w->waited[w->put++ & (w->room - 1)] = (struct nccl_waited){.cookie = cookie};
