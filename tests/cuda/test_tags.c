@@ -265,7 +265,7 @@ RIG_TEST(a_plan_of_a_sum_and_tags)
     for (uint32_t round = 1; round < (rig_quick() ? 10u : 60u); round++) {
         for (int r = 0; r < SIDES; r++)
             fill_part(r, sides[r].in, 0, round + (uint32_t)r);
-        for (int twice = 0; twice < 2; twice++) /* the second start's sum writes what the first one's message sends */
+        for (uint32_t start = 0; start <= round % 2; start++) /* a second start's sum writes what the first one's message sends */
             for (int r = 0; r < SIDES; r++)
                 start_when_free(plan[r], &q[r], &full);
         rig_wait_all(q, SIDES);

@@ -97,6 +97,6 @@ enum comm_result plan_follow_stream(struct comm_state *b, const struct comm_plan
 {
     const struct message_call *message = plan->group ? NULL : beside_stream(b, plan);
 
-    b->p2p.follows = behind; /* no two calls of a group use the same memory, and they have no order */
+    b->p2p.follows = plan->group ? behind : 0; /* no two calls of a group use the same memory, and they have no order */
     return message ? p2p_follow_stream(b, message, &b->p2p.follows) : COMM_OK;
 }
