@@ -36,6 +36,8 @@ enum {
     MPIWIRE_TELLS = 4,             /* a sender hears of a quarter of its room that is free again: it goes on meanwhile */
     MPIWIRE_CREDITS = 8,           /* exposures of one such stream that the reader has not yet released, */
     MPIWIRE_CREDITS_NEAR = 4,      /* or, if all ranks are on one machine, so many longer ones */
+    MPIWIRE_MANY = 4096,           /* a channel of more members has room for few: */
+    MPIWIRE_FEW = 4,               /* so many such operations, and so many such exposures */
     MPIWIRE_EAGER = MPIWIRE_WHOLE, /* a message up to this size is sent at once, */
     MPIWIRE_EAGER_ROOM = 1 << 18,  /* unless this many bytes of ones longer than MPIWIRE_INLINE are unreceived */
     MPIWIRE_DATA = MPIWIRE_WHOLE,  /* size of a piece of a longer message, */
