@@ -212,6 +212,8 @@ static inline enum comm_result comm_mpi_meet(MPI_Comm mpi, MPI_Comm *own, struct
         }
         m->result = !m->words ? COMM_ERR_MEMORY : m->ranks < ranks ? COMM_ERR_REFUSED : COMM_OK;
         m->why = m->words ? "another rank has no memory to meet" : "no memory to meet";
+    } else {
+        *own = MPI_COMM_NULL; /* after an error MPI may have left anything here */
     }
     if (m->result != COMM_OK)
         comm_mpi_part(m);

@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "base/hash.h"
+#include "base/result.h"
 #include "data/data.h"
 #include "channel/shmchan.h"
 
@@ -75,7 +76,7 @@ enum comm_result shm_hello_check(const struct shm_hello *all, int32_t ranks, cha
     for (int32_t i = 0; i < ranks; i++) {
         if (all[i].magic == SHM_MAGIC && all[i].result != COMM_OK) {
             base_format(text, text_bytes, "rank %d: %.*s", i, SHM_HELLO_TEXT - 1, all[i].text);
-            return (enum comm_result)all[i].result;
+            return base_result_told(all[i].result);
         }
     }
     for (size_t f = 0; f < sizeof fields / sizeof *fields; f++) {

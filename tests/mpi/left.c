@@ -68,8 +68,10 @@ int MPI_Iallreduce(const void *in, void *out, int n, MPI_Datatype type, MPI_Op o
 
 int MPI_Comm_split(MPI_Comm mpi, int color, int key, MPI_Comm *out)
 {
-    if (splits_nothing)
+    if (splits_nothing) { /* after an error MPI may have left anything there */
+        *out = (MPI_Comm)0;
         return MPI_ERR_OTHER;
+    }
     made += color != MPI_UNDEFINED;
     return PMPI_Comm_split(mpi, color, key, out);
 }

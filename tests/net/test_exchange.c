@@ -9,6 +9,7 @@
 #include "net/guest.h"
 
 #include "net/boot/exchange.h"
+#include "net/posix/interface.h"
 #include "wire/table.h"
 
 #include <pthread.h>
@@ -16,7 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum broken { EXCHANGE_FAILS, EXCHANGE_SWAPS, EXCHANGE_FORGETS, EXCHANGE_OF_ANOTHER_SIZE };
+enum { RESULT_AT = 24 + CRYPTO_KEY + INTERFACE_ADDRESS }; /* in a card of net/boot/exchange.c */
+enum broken { EXCHANGE_FAILS, EXCHANGE_SWAPS, EXCHANGE_FORGETS, EXCHANGE_OF_ANOTHER_SIZE, EXCHANGE_OF_NO_ERROR };
 
 static int exchange(void *arg, const void *in, size_t bytes, void *out)
 {
@@ -36,6 +38,14 @@ static int exchange(void *arg, const void *in, size_t bytes, void *out)
         memcpy(all + 12, &three, sizeof three);
         return 0;
     }
+    case EXCHANGE_OF_NO_ERROR: { /* rank 1 says that it failed, with a result that is no error */
+        int32_t one = 1;
+        memcpy(all, in, bytes);
+        memcpy(all + bytes, in, bytes);
+        memcpy(all + bytes + 8, &one, sizeof one);
+        memcpy(all + bytes + RESULT_AT, &one, sizeof one);
+        return 0;
+    }
     default:
         memcpy(all, in, bytes);
         return 0;
@@ -50,11 +60,12 @@ static void broken_exchange(void **state)
     } expected[] = {{COMM_ERR_BACKEND, "exchange failed"},
                     {COMM_ERR_CONFIG, "rank 0's bytes in rank 1's place"},
                     {COMM_ERR_CONFIG, "rank 1's is of another version, or was never written"},
-                    {COMM_ERR_CONFIG, "rank 0 opens a world of 3 ranks, rank 0 one of 2"}};
+                    {COMM_ERR_CONFIG, "rank 0 opens a world of 3 ranks, rank 0 one of 2"},
+                    {COMM_ERR_CORRUPT, "rank 1: "}};
     static const struct base_log quiet = {.level = 0, .rank = -1};
 
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         enum broken how = (enum broken)i;
         char said[300] = "";
         struct wire_boot *boot = NULL;

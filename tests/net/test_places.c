@@ -9,6 +9,7 @@
 #include "net/guest.h"
 
 #include "base/hash.h"
+#include "net/auth/handshake.h"
 #include "net/posix/interface.h"
 #include "net/boot/meeting.h"
 #include "wire/table.h"
@@ -129,12 +130,22 @@ static void stale_secret(void **state)
 }
 
 /* Another program has the port by now. */
-enum other { OTHER_IS_SILENT, OTHER_TALKS, OTHER_HANGS_UP, OTHERS };
+enum other { OTHER_IS_SILENT, OTHER_TALKS, OTHER_HANGS_UP, OTHER_BEGINS, OTHERS }; /* begins: to answer, and hangs up */
 struct program {
     enum other how;
     int listener;
     _Atomic bool stop;
 };
+
+/* Reads the hello first, since unread bytes would make the connection end before its answer is read. */
+static void begin_answer(int fd)
+{
+    unsigned char hello[HANDSHAKE_HELLO], head[HANDSHAKE_HEAD];
+
+    handshake_refuse(HANDSHAKE_OK, head);
+    (void)!recv(fd, hello, sizeof hello, MSG_WAITALL);
+    (void)!send(fd, head, sizeof head, MSG_NOSIGNAL);
+}
 
 static void *program_main(void *arg)
 {
@@ -149,7 +160,9 @@ static void *program_main(void *arg)
         assert_true(fd >= 0);
         if (p->how == OTHER_TALKS)
             (void)!send(fd, "SSH-2.0-OpenSSH_9.2\r\n", 21, MSG_NOSIGNAL);
-        if (p->how == OTHER_HANGS_UP || count == 64)
+        if (p->how == OTHER_BEGINS)
+            begin_answer(fd);
+        if (p->how == OTHER_HANGS_UP || p->how == OTHER_BEGINS || count == 64)
             close(fd);
         else
             taken[count++] = fd;

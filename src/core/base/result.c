@@ -38,3 +38,8 @@ bool base_result_is_known(enum comm_result result)
         return false;
     }
 }
+
+enum comm_result base_result_told(int32_t result)
+{
+    return result < 0 && base_result_is_known((enum comm_result)result) ? (enum comm_result)result : COMM_ERR_CORRUPT;
+}

@@ -9,6 +9,7 @@
 #include "hybrid/mixed.h"
 
 #include "base/format.h"
+#include "base/result.h"
 
 #include <string.h>
 
@@ -148,7 +149,7 @@ static enum comm_result near_of_all(const struct mixed_wire *w, const struct wir
     result = config->boot->class->allgather(config->boot, &mine, sizeof mine, cards);
     int32_t who = result == COMM_OK ? rank_that_failed(w, cards) : -1;
     if (who >= 0) {
-        result = (enum comm_result)cards[who].result;
+        result = base_result_told(cards[who].result);
         base_format(config->error_text, config->error_text_bytes, "rank %d, of its host's ranks, which count from 0: %.*s", who, NEAR_TEXT,
                     cards[who].text);
     }

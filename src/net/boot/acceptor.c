@@ -339,6 +339,7 @@ static enum comm_result prove_by(struct boot_star *b, struct handshake *shake, b
     enum handshake_fault fault = magic == BOOT_MAGIC ? HANDSHAKE_NO_SECRET : handshake_read_head(answer);
     if (!fault) {
         io = boot_receive_all(&b->config, b->root, answer + HANDSHAKE_HEAD, sizeof answer - HANDSHAKE_HEAD);
+        *again = io == IO_GONE && b->maybe_old;
         if (io != IO_OK)
             return b->maybe_old ? unknown(b) : star_root_lost(b, io);
         fault = handshake_finish(shake, answer);

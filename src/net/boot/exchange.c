@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "base/option.h"
+#include "base/result.h"
 #include "net/boot/io.h"
 #include "net/posix/interface.h"
 #include "net/auth/secret.h"
@@ -51,7 +52,7 @@ static enum comm_result check_card(const struct boot_config *c, const struct car
     if (card->ranks != c->ranks)
         return boot_fail(c, COMM_ERR_CONFIG, "rank %d opens a world of %d ranks, rank %d one of %d", rank, card->ranks, c->rank, c->ranks);
     if (card->result != COMM_OK && rank != c->rank)
-        return boot_fail(c, (enum comm_result)card->result, "rank %d: %.*s", rank, CARD_TEXT, card->text);
+        return boot_fail(c, base_result_told(card->result), "rank %d: %.*s", rank, CARD_TEXT, card->text);
     return COMM_OK;
 }
 

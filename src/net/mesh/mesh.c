@@ -8,6 +8,7 @@
 #include "net/mesh/mesh.h"
 
 #include "base/format.h"
+#include "base/result.h"
 #include "data/data.h"
 #include "net/posix/files.h"
 #include "net/posix/interface.h"
@@ -246,7 +247,7 @@ static enum comm_result tell_failed(struct mesh *m)
         if (m->cards[i].result != COMM_OK && (who == ranks || m->cards[i].result != COMM_ERR_PEER || m->cards[who].result == COMM_ERR_PEER))
             who = i;
     return who == ranks ? COMM_OK
-                        : mesh_fail(m, (enum comm_result)m->cards[who].result, "rank %d: %.*s", who, MESH_TEXT, m->cards[who].text);
+                        : mesh_fail(m, base_result_told(m->cards[who].result), "rank %d: %.*s", who, MESH_TEXT, m->cards[who].text);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sealing */

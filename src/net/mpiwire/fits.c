@@ -79,7 +79,7 @@ static enum comm_result judge(const struct wire_config *config, const struct fit
     for (int32_t i = 0; i < config->ranks; i++)
         if (cards[i].result != COMM_OK) {
             snprintf(config->error_text, config->error_text_bytes, "rank %d could not start MPI; its own error says why", i);
-            return (enum comm_result)cards[i].result;
+            return cards[i].result < 0 ? (enum comm_result)cards[i].result : COMM_ERR_CORRUPT;
         }
     *fits = true;
     for (int32_t i = 0; i < config->ranks && *fits; i++) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EVENTS_FIRST = 64, AT_ONCE_BYTES = 8192 };
+enum { EVENTS_FIRST = 64 };
 
 /* How long after a member's end its last frames may still be in flight in MPI. */
 #define LAST_FRAMES_NS INT64_C(500000000)
@@ -41,12 +41,11 @@ static bool start(struct mpiwire *w, const void *at, size_t bytes, int32_t to, i
     return !mpi_is_over() && MPI_Isend(at, (int)bytes, MPI_BYTE, to, tag, w->world->base, request) == MPI_SUCCESS;
 }
 
-/* Whether a payload is a message of its own. MPICH sends up to 8 KiB at once within a machine, and a payload of this length, which is
- * common, would be longer with its head. */
+/* Whether a payload is a message of its own. */
 static bool is_apart(size_t payload)
 {
 #ifdef MPICH_VERSION
-    if (payload <= AT_ONCE_BYTES && payload > AT_ONCE_BYTES - MPIWIRE_HEAD)
+    if (mpiwire_is_just_at_once(payload))
         return true;
 #endif
     return payload > MPIWIRE_WHOLE;
@@ -130,7 +129,7 @@ void mpiwire_break(struct mpiwire_channel *c, uint32_t peer, enum comm_result re
     struct mpiwire_member *m = &c->member[peer];
 
     m->deaf |= deaf;
-    if (m->broken)
+    if (m->broken && (m->broken != COMM_ERR_BACKEND || result == COMM_ERR_BACKEND)) /* the others are reported at once */
         return;
     m->broken = (int32_t)result;
     m->broken_ns = result == COMM_ERR_BACKEND ? c->wire->env->now(c->wire->env) + GUARD_SAYS_NS : 0;

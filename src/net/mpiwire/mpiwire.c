@@ -156,8 +156,10 @@ static struct mpiwire_channel *make(struct mpiwire *w, const struct wire_team *t
     c->rank = (uint32_t)team->rank;
     c->size = (uint32_t)team->size;
     c->world = team->world;
-    c->areas = limits->minimal ? 1 : MPIWIRE_AREAS;
-    c->credits = limits->minimal ? 1 : limits->credits ? limits->credits : mpiwire_is_near(w) ? MPIWIRE_CREDITS_NEAR : MPIWIRE_CREDITS;
+    bool many = size > MPIWIRE_MANY; /* what each has taken is noted for each place */
+    uint32_t credits = many ? MPIWIRE_FEW : mpiwire_is_near(w) ? MPIWIRE_CREDITS_NEAR : MPIWIRE_CREDITS;
+    c->areas = limits->minimal ? 1 : many ? MPIWIRE_FEW : MPIWIRE_AREAS;
+    c->credits = limits->minimal ? 1 : limits->credits ? limits->credits : credits;
     c->rendezvous = limits->rendezvous;
     c->member = calloc(size, sizeof *c->member);
     c->acked = calloc(size * c->areas * WIRE_STREAM_EDGES * c->credits, sizeof *c->acked);

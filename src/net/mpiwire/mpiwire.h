@@ -18,11 +18,12 @@
 #include "wire/wire.h"
 
 enum {
-    MPIWIRE_TAG = 1,       /* heads, with the payloads of short frames */
-    MPIWIRE_TAG_LONG = 2,  /* payloads of long frames, in the order of their heads */
-    MPIWIRE_POSTED = 16,   /* receives that wait in MPI for frames of any rank */
-    MPIWIRE_WHOLE = 32768, /* the longest payload that is sent with its head: less than the limit (64 KiB) up to which Open MPI sends at
-                            * once over TCP. Two messages take twice as long as one */
+    MPIWIRE_TAG = 1,        /* heads, with the payloads of short frames */
+    MPIWIRE_TAG_LONG = 2,   /* payloads of long frames, in the order of their heads */
+    MPIWIRE_POSTED = 16,    /* receives that wait in MPI for frames of any rank */
+    MPIWIRE_WHOLE = 32768,  /* the longest payload that is sent with its head: less than the limit (64 KiB) up to which Open MPI sends at
+                             * once over TCP. Two messages take twice as long as one */
+    MPIWIRE_AT_ONCE = 8192, /* bytes that MPICH sends at once within a machine */
     MPIWIRE_SMALL = 2112, /* what comes up to this length is moved to a block of its size, so that the long one can be posted again. To move
                            * more takes longer than to post another block */
     MPIWIRE_BUCKETS = 64,
@@ -35,6 +36,8 @@ enum {
     MPIWIRE_TELLS = 4,             /* a sender hears of a quarter of its room that is free again: it goes on meanwhile */
     MPIWIRE_CREDITS = 8,           /* exposures of one such stream that the reader has not yet released, */
     MPIWIRE_CREDITS_NEAR = 4,      /* or, if all ranks are on one machine, so many longer ones */
+    MPIWIRE_MANY = 4096,           /* a channel of more members has room for few: */
+    MPIWIRE_FEW = 4,               /* so many such operations, and so many such exposures */
     MPIWIRE_EAGER = MPIWIRE_WHOLE, /* a message up to this size is sent at once, */
     MPIWIRE_EAGER_ROOM = 1 << 18,  /* unless this many bytes of ones longer than MPIWIRE_INLINE are unreceived */
     MPIWIRE_DATA = MPIWIRE_WHOLE,  /* size of a piece of a longer message, */
@@ -227,6 +230,11 @@ static inline struct mpiwire_channel *mpiwire_of(struct wire_channel *channel)
 static inline bool mpiwire_is_near(const struct mpiwire *w) /* all ranks are on one machine */
 {
     return w->piece == MPIWIRE_DATA_NEAR;
+}
+/* Whether a payload fits into a message that MPICH sends at once, and would not with its head. This length is common. */
+static inline bool mpiwire_is_just_at_once(uint64_t payload)
+{
+    return payload <= MPIWIRE_AT_ONCE && payload > MPIWIRE_AT_ONCE - MPIWIRE_HEAD;
 }
 static inline bool mpiwire_reached(uint32_t at, uint32_t wanted)
 {

@@ -244,18 +244,20 @@ static bool is_sound(const struct mpiwire *w, struct mpiwire_block *b, int lengt
 
     if (length < MPIWIRE_HEAD || !is_peer(w, source))
         return false;
-    if (length == MPIWIRE_HEAD) /* the sender decides whether the payload is a message of its own */
-        return head->bytes <= INT32_MAX - MPIWIRE_HEAD;
+    if (length == MPIWIRE_HEAD && head->bytes) /* the payload is a message of its own, which else never comes */
+        return mpiwire_is_just_at_once(head->bytes) || (head->bytes > MPIWIRE_WHOLE && head->bytes <= INT32_MAX - MPIWIRE_HEAD);
     return head->bytes == (uint64_t)length - MPIWIRE_HEAD;
 }
 
-/* MPI has failed to receive a frame, or it is unsound. A frame may be lost, and without it a call may wait until its deadline. */
+/* MPI has failed to receive a frame, or it is unsound. A frame may be lost, and without it a call may wait until its deadline.
+ * Nobody is blamed for a frame of which MPI does not say whose it was. */
 static void reject(struct mpiwire *w, struct mpiwire_block *b, int code, int source)
 {
-    bool wrong = code == MPI_SUCCESS || mpiwire_is_too_long(code);
+    bool known = is_peer(w, source), wrong = known && (code == MPI_SUCCESS || mpiwire_is_too_long(code));
 
-    mpiwire_stray(w, is_peer(w, source) ? source : -1, wrong ? COMM_ERR_CORRUPT : COMM_ERR_BACKEND);
+    mpiwire_stray(w, known ? source : -1, wrong ? COMM_ERR_CORRUPT : COMM_ERR_BACKEND);
     mpiwire_block_give(w, b);
+    w->moved = w->came = true; /* who sleeps is to hear of it */
 }
 
 /* The next frame that has come, or NULL. */
