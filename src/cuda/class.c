@@ -116,39 +116,56 @@ static bool class_poll(struct device *device)
     return more;
 }
 
-/* Nothing tells the host that a kernel has failed: the streams stop, and from then on each call in the context returns the error. */
-static enum comm_result health_of(struct cuda_device *d)
+/* False: the device runs, or this thread may not ask now. It is inside a host function (CUDA_ERROR_NOT_PERMITTED), or a stream is being
+ * captured (the errors from 900 on). */
+static bool says_stopped(unsigned result)
+{
+    enum { NOT_PERMITTED = 800, CAPTURE_FIRST = 900, CAPTURE_LAST = 908 };
+
+    return result != CUDA_OK && result != CUDA_NOT_READY && result != NOT_PERMITTED && (result < CAPTURE_FIRST || result > CAPTURE_LAST);
+}
+
+static unsigned ask_device(struct cuda_device *d)
 {
     struct CUstream_st *stream = d->copies[DEVICE_IN].stream ? d->copies[DEVICE_IN].stream : d->copies[DEVICE_OUT].stream;
-    unsigned result = CUDA_OK;
+    struct CUctx_st *mine;
+    struct cuda_inside inside;
+    unsigned result = d->calls->cuCtxPushCurrent(d->context);
 
+    if (result != CUDA_OK)
+        return result;
+    d->calls->cuCtxPopCurrent(&mine);
+    if (!cuda_enter(d, &inside))
+        return CUDA_OK;
     if (stream)
         result = d->calls->cuStreamQuery(stream);
     else if (d->pending_first)
         result = d->calls->cuEventQuery(d->slot[d->pending_first - 1].event);
-    return result == CUDA_OK || result == CUDA_NOT_READY ? COMM_OK : COMM_ERR_BACKEND;
+    cuda_leave(d, &inside);
+    return result;
 }
 
+/* Nothing tells the host that a kernel has failed: the streams stop, and from then on each call in the context returns the error. The
+ * caller has locks that the release of a park may need, and the driver lets some calls in only when all streams have ended. So nobody is
+ * asked while a park stands, and no lock is waited for: the next look asks again. */
 static enum comm_result class_health(struct device *device, const struct device_place *place)
 {
     struct cuda *p = &cuda_process;
-    struct cuda_inside inside;
-    enum comm_result r = COMM_OK;
+    bool stopped = false;
 
     (void)device;
-    base_lock(&p->lock, p->env);
+    if (!base_trylock(&p->lock))
+        return COMM_OK;
     for (int i = 0; i < CUDA_DEVICES; i++) {
         struct cuda_device *d = atomic_load_explicit(&p->device[i], memory_order_relaxed);
-        if (!d || place->word < d->words || place->word >= d->words + CUDA_SLOTS + CUDA_WORDS)
+        bool is_there = d && place->word >= d->words && place->word < d->words + CUDA_SLOTS + CUDA_WORDS;
+        if (!is_there || !base_trylock(&d->lock))
             continue;
-        r = COMM_ERR_BACKEND;
-        if (!cuda_begin(d, &inside))
-            break;
-        r = health_of(d);
-        cuda_end(d, &inside);
+        stopped = !cuda_has_parks(d) && says_stopped(ask_device(d));
+        base_unlock(&d->lock, p->env);
     }
     base_unlock(&p->lock, p->env);
-    return r;
+    return stopped ? COMM_ERR_BACKEND : COMM_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the hardware */

@@ -123,7 +123,8 @@ void cuda_give(struct device *device, void *memory);
 enum comm_result cuda_put(struct device *device, struct CUstream_st *stream, void *to, const void *from, size_t bytes);
 /* The caller has entered the device and holds its lock. */
 enum comm_result cuda_place(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place);
-bool cuda_has_place(struct cuda_device *d); /* false: cuda_place would return FULL */
+bool cuda_has_place(struct cuda_device *d);       /* false: cuda_place would return FULL */
+bool cuda_has_parks(const struct cuda_device *d); /* a stream stands for the host */
 enum comm_result cuda_wait(struct cuda_device *d, struct CUstream_st *stream, const struct device_place *place);
 enum comm_result cuda_park(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place);
 /* The stream waits until the device's `word` is at least value. Another stream, or the host instead of it, writes the word. */

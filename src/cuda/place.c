@@ -166,6 +166,15 @@ static bool stands(const struct cuda_device *d, uint32_t park)
     return atomic_load_explicit(&d->words[park_word(park)], memory_order_acquire) < d->park[park].waits;
 }
 
+bool cuda_has_parks(const struct cuda_device *d)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < CUDA_PARKS; i++)
+        any |= stands(d, i);
+    return any;
+}
+
 /* The park for one more wait: for a gate the one that has its waits, otherwise one that is free. CUDA_PARKS: there is none. */
 static uint32_t find_park(const struct cuda_device *d, uint32_t gate)
 {

@@ -16,6 +16,7 @@ static enum comm_result test(struct comm_state *b, const struct entry *e)
     if (r == COMM_PENDING && e->point.kind == POINT_WORD && engine_ask_device(b->unit.engine, &place, &b->queue_wait.asked_ns) != COMM_OK)
         r = COMM_ERR_BACKEND;
     if (r != COMM_PENDING) {
+        b->queue_wait.asked_ns = 0;
         state_end_nap(b);
     } else if (e->point.kind == POINT_WORD && !b->queue_wait.naps) {
         b->queue_wait.naps = true;
@@ -24,18 +25,23 @@ static enum comm_result test(struct comm_state *b, const struct entry *e)
     return r;
 }
 
+static void depend(struct comm_state *b, enum comm_result r)
+{
+    enum comm_result cause = r == COMM_ERR_ABANDONED ? COMM_ERR_ABANDONED : COMM_ERR_DEPENDENCY;
+
+    state_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = cause, .point = (uint32_t)r});
+}
+
 static void look_at_open(struct comm_state *b)
 {
     enum comm_result r = test(b, state_entry(b, b->queue_wait.ticket));
 
     if (r == COMM_PENDING)
         return;
-    if (r == COMM_OK) {
+    if (r == COMM_OK)
         timeline_end(&b->line, b->queue_wait.ticket, COMM_OK);
-    } else {
-        enum comm_result cause = r == COMM_ERR_ABANDONED ? COMM_ERR_ABANDONED : COMM_ERR_DEPENDENCY;
-        state_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = cause, .point = (uint32_t)r});
-    }
+    else
+        depend(b, r);
     b->queue_wait.ticket = 0;
 }
 
@@ -46,7 +52,10 @@ static void look_at_queued(struct comm_state *b)
         struct entry *e = state_entry(b, t);
         if (e->head.kind != TIMELINE_QUEUE_WAIT)
             continue;
-        if (test(b, e) != COMM_OK)
+        enum comm_result r = test(b, e);
+        if (r == COMM_ERR_BACKEND && e->point.kind == POINT_WORD) /* a device that has stopped, also for the work before the wait */
+            depend(b, r);
+        if (r != COMM_OK)
             return;
         timeline_pass_wait(&b->line, &e->head);
     }

@@ -80,6 +80,7 @@ void event_replace(struct comm_event *event, struct timeline_point point)
     base_lock(&event->lock, env);
     struct timeline_point old = event->point;
     event->point = point;
+    event->asked_ns = 0;
     base_unlock(&event->lock, env);
     bool abandoned = old.kind == POINT_MANUAL && atomic_compare_exchange_strong(&old.manual->state, &pending, COMM_ERR_ABANDONED);
     timeline_point_drop(&old);

@@ -398,14 +398,14 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
         return (enum comm_result)b->failure.cause.result;
     if (!in_turn || !timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)))
         return COMM_ERR_FULL;
-    r = plan_meet_stream(b, plan, &behind); /* after the checks: it leaves a mark on the stream, which a FULL must not */
-    if (b->failed)
-        return (enum comm_result)b->failure.cause.result;
-    if (r != COMM_OK)
-        return r;
     r = plan_keep_waits(b, plan);
     if (r != COMM_OK)
         return r;
+    r = plan_meet_stream(b, plan, &behind); /* last: it leaves a mark on the stream, which a FULL must not */
+    if (r != COMM_OK || b->failed) {
+        plan_leave_waits(b, plan);
+        return b->failed ? (enum comm_result)b->failure.cause.result : r;
+    }
     if (BASE_UNLIKELY(b->library_work.flags & NATIVE_STANDS && !plan->number))
         number(b, plan);
     if (plan->messages || (plan->group && plan->doubles))

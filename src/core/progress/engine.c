@@ -289,8 +289,13 @@ enum comm_result engine_ask_device(const struct engine *e, const struct device_p
     struct device *device = atomic_load_explicit(&e->streams.device, memory_order_acquire);
     int64_t now = e->env->now(e->env), before = *asked_ns;
 
+    enum comm_result r = COMM_OK;
+
     if (before && now - before < DEVICE_ASKED_NS)
         return COMM_OK;
-    *asked_ns = now;
-    return before && device && device->class->health ? device->class->health(device, place) : COMM_OK;
+    if (before && device && device->class->health)
+        r = device->class->health(device, place);
+    if (r == COMM_OK)
+        *asked_ns = now;
+    return r;
 }

@@ -17,6 +17,7 @@ static void note_copying(struct comm_state *b, struct stage *stage, bool copying
         return;
     stage->noted = copying;
     b->staged.copying += copying ? 1 : UINT32_MAX;
+    b->staged.asked_ns = b->staged.copying ? b->staged.asked_ns : 0;
     engine_need_polls(b->unit.engine, copying);
 }
 
