@@ -8,7 +8,8 @@ next ones. It drops cuts that gain nothing, so the others do not know how many c
 trial, so the policy has the same bits on any number of ranks.
 
 The ranks stop together: when the bound rises no more, or when the time of one of them is over. With --file rank 0 writes the policy after
-each iteration, and a later run goes on from there. If a rank dies, the others do that iteration again (--lose 3: rank 1 dies in iteration 3).
+each iteration, and a later run goes on from there. If a rank dies, the others do that iteration again (--lose 3: rank 1
+dies in iteration 3).
 
 --solver highs solves the stage problems by HiGHS (pip install highspy). 10_cuts.c is the same model in C.
 """

@@ -3,10 +3,10 @@
 
     torchrun --nproc-per-node 2 --max-restarts 3 train.py --checkpoint train.pt
 
-Gradients are reduced in bf16 while the backward pass computes the ones of earlier layers. Two batches are accumulated before each step. The
-ranks may have different numbers of batches, and the last batch of each is shorter. Rank 0 writes a checkpoint after each epoch. If a rank dies,
-the others get an error at once, torchrun starts all of them again, and they go on from the checkpoint. With --lose 2, rank 1 is killed in
-epoch 2, the first time.
+Gradients are reduced in bf16 while the backward pass computes the ones of earlier layers. Two batches are accumulated
+before each step. The ranks may have different numbers of batches, and the last batch of each is shorter. Rank 0
+writes a checkpoint after each epoch. If a rank dies, the others get an error at once, torchrun starts all of them
+again, and they go on from the checkpoint. With --lose 2, rank 1 is killed in epoch 2, the first time.
 """
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ struct cuda_slot {
     bool host_writes; /* the host writes the word: a park waits for it */
 };
 
-/* A stream of this room's that stands for others until a word has a value. Its waits end in order. */
+/* A stream of the library that waits in place of others until a word has a value. Its waits end in order. */
 struct cuda_park {
     struct CUstream_st *stream; /* created at the first wait */
     struct CUevent_st *event;   /* recorded behind each wait: a stream that waits for it waits for the record of that moment */
@@ -124,13 +124,13 @@ enum comm_result cuda_put(struct device *device, struct CUstream_st *stream, voi
 /* The caller has entered the device and holds its lock. */
 enum comm_result cuda_place(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place);
 bool cuda_has_place(struct cuda_device *d);       /* false: cuda_place would return FULL */
-bool cuda_has_parks(const struct cuda_device *d); /* a stream stands for the host */
+bool cuda_has_parks(const struct cuda_device *d); /* a park stream waits for the host */
 enum comm_result cuda_wait(struct cuda_device *d, struct CUstream_st *stream, const struct device_place *place);
 enum comm_result cuda_park(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place);
 /* The stream waits until the device's `word` is at least value. Another stream, or the host instead of it, writes the word. */
 enum comm_result cuda_wait_word(struct cuda_device *d, struct CUstream_st *stream, uint32_t word, uint64_t value);
 /* The same for a gate: a word that only the host writes, and for which one stream waits, with larger and larger values. However many of
- * these waits are open, they take one of the parks. *counts: a park stands for it, so the host must write the value; also after an error.
+ * these waits are open, they take one of the parks. *counts: a park stream waits, so the host must write the value, after an error too.
  */
 enum comm_result cuda_wait_gate(struct cuda_device *d, struct CUstream_st *stream, uint32_t gate, uint64_t value, bool *counts);
 /* Between the two calls cuda_wait_gate is not FULL for this gate. False: all parks stand for others, and nothing is kept. */

@@ -170,6 +170,24 @@ static void *wait_for_request(void *arg)
     return NULL;
 }
 
+/* The thread stands amid its start while `second` is closed. gate: is set before that, so that what `second` has can end; NULL: nothing is.
+ */
+static void close_beside(void *(*start)(void *), struct start *s, struct comm_communicator *second, struct comm_event *gate)
+{
+    pthread_t thread;
+    atomic_store(&stands, 0);
+    atomic_store(&over, 0);
+    atomic_store(&stops, 1);
+    EQUAL(pthread_create(&thread, NULL, start, s), 0);
+    until(&stands);
+    if (gate)
+        MUST(comm_event_set(gate));
+    MUST(comm_close(second, RIG_PATIENCE));
+    atomic_store(&over, 1);
+    pthread_join(thread, NULL);
+    IS(s->result, COMM_OK);
+}
+
 /* A queue waits for a point that is reached, of a communicator that is closed meanwhile. */
 static void queue_wait_beside_a_close(void *(*start)(void *))
 {
@@ -177,7 +195,6 @@ static void queue_wait_beside_a_close(void *(*start)(void *))
     struct comm_communicator *second, *recorder;
     struct comm_event *event;
     struct start s = {.result = COMM_PENDING};
-    pthread_t thread;
     rig_open(&rig, 1, NULL);
     rig_dup(rig.world, 1, &second);
     MUST(comm_event_create(second, &event));
@@ -189,15 +206,7 @@ static void queue_wait_beside_a_close(void *(*start)(void *))
     MUST(comm_queue_wait_event(recorder, event));
     MUST(comm_barrier(recorder, NULL));
     MUST(comm_plan_end(recorder, &s.plan));
-    atomic_store(&stands, 0);
-    atomic_store(&over, 0);
-    atomic_store(&stops, 1);
-    EQUAL(pthread_create(&thread, NULL, start, &s), 0);
-    until(&stands);
-    MUST(comm_close(second, RIG_PATIENCE));
-    atomic_store(&over, 1);
-    pthread_join(thread, NULL);
-    IS(s.result, COMM_OK);
+    close_beside(start, &s, second, NULL);
     comm_plan_free(s.plan);
     comm_event_free(event);
     rig_close(&rig);
@@ -220,7 +229,6 @@ RIG_TEST(a_plan_of_a_request_beside_a_close)
     struct comm_communicator *second, *recorder;
     struct comm_event *gate;
     struct start s = {.result = COMM_PENDING};
-    pthread_t thread;
     rig_open(&rig, 1, NULL);
     rig_dup(rig.world, 1, &second);
     MUST(comm_event_create(rig.world[0], &gate));
@@ -231,16 +239,7 @@ RIG_TEST(a_plan_of_a_request_beside_a_close)
     MUST(comm_queue_wait_request(recorder, s.point));
     MUST(comm_barrier(recorder, NULL));
     MUST(comm_plan_end(recorder, &s.plan));
-    atomic_store(&stands, 0);
-    atomic_store(&over, 0);
-    atomic_store(&stops, 1);
-    EQUAL(pthread_create(&thread, NULL, start_plan, &s), 0);
-    until(&stands);
-    MUST(comm_event_set(gate));
-    MUST(comm_close(second, RIG_PATIENCE));
-    atomic_store(&over, 1);
-    pthread_join(thread, NULL);
-    IS(s.result, COMM_OK);
+    close_beside(start_plan, &s, second, gate);
     comm_plan_free(s.plan);
     comm_event_free(gate);
     rig_close(&rig);

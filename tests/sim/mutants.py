@@ -36,7 +36,7 @@ MUTANTS = {
     "refusal_no_number": [("comm/issue.c", "    number_call(b, e, true);\n", "    e->seq = (uint32_t)b->sequence + 1;\n    e->chain = b->chain;\n")],
     # A queue wait behind other work lets messages pass before its point is reached.
     "queued_wait_unread": [
-        ("comm/queue_wait.c", "        if (test(b, e) != COMM_OK)\n", "        if (test(b, e) != COMM_OK && test(b, e) != COMM_PENDING)\n")],
+        ("comm/queue_wait.c", "        if (r != COMM_OK)\n", "        if (r != COMM_OK && r != COMM_PENDING)\n")],
     # A queue wait follows its event wherever that is recorded next.
     "event_moves": [
         ("event/event.c", "    if (r == COMM_OK)\n        r = queue_wait_call(c, &point);\n    event_let_go(&held);",
@@ -47,8 +47,8 @@ MUTANTS = {
     # What is shown where it lies is taken for read as soon as it is shown.
     "shown_is_read": [("channel/shmchan_view.c", "        if (s->acked < s->npeers) {", "        if (s->acked > s->npeers) {")],
     # What waits for a failed point goes on.
-    "wait_passes_failure": [("comm/queue_wait.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->queue_wait.ticket, COMM_OK);",
-                             "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->queue_wait.ticket, COMM_OK);")],
+    "wait_passes_failure": [("comm/queue_wait.c", "    if (r == COMM_OK)\n        timeline_end(&b->line, b->queue_wait.ticket, COMM_OK);",
+                             "    if (r != COMM_PENDING)\n        timeline_end(&b->line, b->queue_wait.ticket, COMM_OK);")],
     # Who goes to sleep does not look once more after saying so.
     "sleeper_looks_once": [("progress/pass.c", "    if (engine_pass(e, m->callbacks) == PASS_IDLE && !m->reached(m->arg) && !nap",
                             "    if (!m->reached(m->arg) && !nap")],

@@ -11,7 +11,7 @@
 #include "cuda/oneshot_kernel.h"
 #include "cuda/pipeline/pipeline.h"
 #include "cuda/post.h"
-#include "cuda/share.h"
+#include "cuda/oneshot/share.h"
 #include "wire/native.h"
 
 #include <string.h>

@@ -85,8 +85,8 @@ static void turn_away(struct mesh *m, int fd, const char *why)
     pending_close(m->w->env, fd);
 }
 
-/* The dialer is told that it was admitted; otherwise it could send to a rank that had no place for it. So the memory is taken first: a
- * dialer that was not told dials again. */
+/* Takes the memory before it tells the dialer that it is admitted. An admitted dialer sends at once. A dialer that hears nothing dials
+ * again. */
 static bool take_in(struct mesh *m, const struct greeting *g, struct pending_peer *s)
 {
     struct welcome w = {.magic = MESH_MAGIC};

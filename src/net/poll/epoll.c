@@ -195,7 +195,7 @@ static void mark(struct epoll_poller *p, uint32_t socket, bool receive, bool sen
     enlist(p, socket, POLLER_SEND);
 }
 
-/* Edges that nobody needs, of data that was read without them, may fill a call's events. The edges after them are asked for at once. */
+/* The events of one call may all be edges of data that was read already. Then it calls again for the edges after them. */
 static void look(struct epoll_poller *p)
 {
     struct epoll_event ready[EPOLL_EVENTS];

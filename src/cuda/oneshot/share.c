@@ -1,4 +1,4 @@
-#include "cuda/share.h"
+#include "cuda/oneshot/share.h"
 
 bool cuda_can_share(struct cuda_device *d)
 {

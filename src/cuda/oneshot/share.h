@@ -4,8 +4,8 @@
  *
  * In all of these the caller has entered the device. They return CUDA's result, and leave nothing behind on an error.
  */
-#ifndef CUDA_SHARE_H
-#define CUDA_SHARE_H
+#ifndef ONESHOT_SHARE_H
+#define ONESHOT_SHARE_H
 
 #include "cuda/device.h"
 
